@@ -1,0 +1,44 @@
+# Every target sets itself up: a virtual environment in .venv with what it needs, nothing global.
+# PYTHON: the interpreter to build it with. TORCH: the PyTorch to install (a CPU build is enough).
+PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint format bench clean
+
+demo: .venv/core
+	$(BIN)/mosslive demo
+
+test: lint
+	$(BIN)/pytest
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The decode step against the bare matrix products it must do. Ratios in one run; minutes, not hours.
+bench: .venv/dev
+	$(BIN)/mosslive bench step
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+
+# torch comes first and pinned: a range would fetch the newest build with all its GPU libraries.
+.venv/core: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "mosslive needs Python 3.11 or newer; none was found (set PYTHON=)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	@echo "installing PyTorch and the other dependencies into .venv; this takes a minute or two"
+	$(PIP) $(TORCH)
+	$(PIP) -e .
+	touch $@
+
+.venv/dev: .venv/core
+	$(PIP) -e '.[dev]'
+	touch $@

@@ -1,0 +1,51 @@
+"""mosslive: the engine that makes MOSS-Speech live.
+
+The names below are the public surface. They are looked up when first used, so that importing the
+package costs nothing and does not load torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mosslive.version import __version__
+
+if TYPE_CHECKING:
+    from mosslive.config import ModelConfig, Sampling
+    from mosslive.engine import Generation, LanguageModel, load_lm
+    from mosslive.errors import MossliveError
+    from mosslive.rows import DRIVER_SYSTEM, Output, Turn
+
+_HOMES = {
+    "DRIVER_SYSTEM": "mosslive.rows",
+    "Generation": "mosslive.engine",
+    "LanguageModel": "mosslive.engine",
+    "ModelConfig": "mosslive.config",
+    "MossliveError": "mosslive.errors",
+    "Output": "mosslive.rows",
+    "Sampling": "mosslive.config",
+    "Turn": "mosslive.rows",
+    "load_lm": "mosslive.engine",
+}
+
+__all__ = [
+    "DRIVER_SYSTEM",
+    "Generation",
+    "LanguageModel",
+    "ModelConfig",
+    "MossliveError",
+    "Output",
+    "Sampling",
+    "Turn",
+    "__version__",
+    "load_lm",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mosslive' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

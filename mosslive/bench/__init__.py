@@ -1,0 +1,1 @@
+"""Measurement and reports, and the independent reference they are verified against."""

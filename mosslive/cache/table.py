@@ -1,0 +1,144 @@
+"""The page table of one conversation: its rows, the pages they live in, and what is computed.
+
+Invariant: row i is in pages[i // page_size] at offset i % page_size, and a page that another table
+can see, or that is findable by content, is never written at a row it already holds.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mosslive.cache.pool import ROOT, Node, PagePool
+from mosslive.rows import CHANNELS, Channel, Row
+
+
+class PageCopy(NamedTuple):
+    """Tensor rows 0 .. rows-1 of page `source` must be copied to `target` before the next write."""
+
+    source: int
+    target: int
+    rows: int
+
+
+class PageTable:
+    def __init__(self, pool: PagePool) -> None:
+        self.pool = pool
+        self.rows: list[Row] = []
+        self.pages: list[int] = []
+        self._nodes: list[Node] = []  # of the leading pages that are published
+        self._tail_done: dict[Channel, int] = dict.fromkeys(
+            CHANNELS, 0
+        )  # a lower bound, saves a search
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def adopt(self, rows: Sequence[Row]) -> int:
+        """Into an empty table: shares the pages that already hold the beginning of `rows`. Returns
+        how many rows that is; the last row is always left to compute, since its logits are wanted."""
+        assert not self.rows, "only an empty table can adopt"
+        size, node = self.pool.page_size, ROOT
+        for first in range(0, len(rows) - size, size):
+            piece = rows[first : first + size]
+            found = self.pool.find(node, piece)
+            if found is None:
+                break
+            page, node = found
+            self.pool.hold(page)
+            self.pages.append(page)
+            self.rows += piece
+            self._nodes.append(node)
+        return len(self.rows)
+
+    def append(self, rows: Sequence[Row]) -> list[PageCopy]:
+        """Room for more rows; returns what must be copied first. Raises `OutOfPages` and changes
+        nothing if there is not enough."""
+        if not rows:
+            return []
+        pool, size = self.pool, self.pool.page_size
+        offset = len(self.rows) % size
+        shared = bool(offset) and pool.references[self.pages[-1]] > 1
+        new = -(-(len(self.rows) + len(rows)) // size) - len(self.pages)
+        taken = pool.take(new + shared)
+        copies = []
+        if shared:  # a fork writes into a half-filled page: it gets its own
+            source, target = self.pages[-1], taken.pop(0)
+            for tail_rows in pool.tail_rows.values():
+                tail_rows[target] = min(tail_rows[source], offset)
+            self.pages[-1] = target
+            pool.release(source)
+            copies.append(PageCopy(source, target, offset))
+        elif offset:  # after a truncation the page may hold, and be known for, later rows
+            pool.overwrite(self.pages[-1], offset)
+        self.pages += taken
+        self.rows += rows
+        return copies
+
+    def publish(self) -> None:
+        """Makes full pages findable. Call it when the trunk has computed all rows."""
+        size = self.pool.page_size
+        for index in range(len(self._nodes), len(self.rows) // size):
+            parent = self._nodes[-1] if self._nodes else ROOT
+            rows = self.rows[index * size : (index + 1) * size]
+            self._nodes.append(self.pool.publish(self.pages[index], parent, rows))
+
+    def fork(self) -> "PageTable":
+        """A second table over the same pages; nothing is copied until one of the two writes."""
+        twin = PageTable(self.pool)
+        twin.rows, twin.pages, twin._nodes = self.rows[:], self.pages[:], self._nodes[:]
+        twin._tail_done = self._tail_done.copy()
+        for page in twin.pages:
+            self.pool.hold(page)
+        return twin
+
+    def truncate(self, length: int) -> None:
+        """Forgets all rows from `length` on."""
+        if not 0 <= length <= len(self.rows):
+            raise ValueError(f"truncate to {length} rows; allowed: 0..{len(self.rows)}")
+        size = self.pool.page_size
+        kept = -(-length // size)
+        # Later pages first: when pages run short, the beginning of a conversation goes last.
+        for page in reversed(self.pages[kept:]):
+            self.pool.release(page)
+        del self.pages[kept:], self.rows[length:], self._nodes[length // size :]
+        for tail in CHANNELS:
+            self._tail_done[tail] = min(self._tail_done[tail], length)
+
+    def free(self) -> None:
+        """Gives back every page. The table is empty afterwards and may be used again."""
+        self.truncate(0)
+
+    def slot(self, position: int) -> int:
+        size = self.pool.page_size
+        return self.pages[position // size] * size + position % size
+
+    def missing(self, tail: Channel, most: int) -> list[int]:
+        """The first `most` positions whose keys and values that tail has not computed."""
+        size, filled = self.pool.page_size, self.pool.tail_rows[tail]
+        found: list[int] = []
+        position = self._tail_done[tail]
+        while position < len(self.rows) and len(found) < most:
+            page, offset = self.pages[position // size], position % size
+            end = min(position - offset + size, len(self.rows))
+            begin = max(position, position - offset + filled[page])
+            found += range(begin, end)
+            if not found:
+                self._tail_done[tail] = end
+            position = end
+        return found[:most]
+
+    def mark(self, tail: Channel, positions: list[int]) -> None:
+        """Says that a tail has computed these positions, which `missing` named."""
+        size, filled = self.pool.page_size, self.pool.tail_rows[tail]
+        for position in positions:
+            page, offset = self.pages[position // size], position % size
+            assert filled[page] == offset, "tails are computed in order"
+            filled[page] = offset + 1
+
+    def unmark(self, tail: Channel, positions: list[int]) -> None:
+        """Takes back `mark` when the computation failed."""
+        size, filled = self.pool.page_size, self.pool.tail_rows[tail]
+        for position in positions:
+            page = self.pages[position // size]
+            filled[page] = min(filled[page], position % size)
+        if positions:
+            self._tail_done[tail] = min(self._tail_done[tail], positions[0])

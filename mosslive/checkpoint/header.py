@@ -1,0 +1,96 @@
+"""The header of a safetensors file, read strictly and without its data.
+
+The library refuses bad files too, but with one opaque error and only after it was asked to open
+them; here each fault is told apart, and a name that stands twice in a header is seen.
+"""
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mosslive.checkpoint.faults import CheckpointError, MalformedShard, TruncatedShard
+from mosslive.checkpoint.layout import Shape
+
+# safetensors' own names and sizes of the dtypes a checkpoint may hold.
+DTYPE_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1}
+DTYPE_BYTES |= {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_LARGEST_HEADER_BYTES = 100_000_000  # the format's own limit
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    dtype: str
+    shape: Shape
+    data_bytes: int
+
+
+@dataclass(frozen=True)
+class Shard:
+    path: Path
+    entries: list[Entry]  # as stored; a name may appear twice
+    faults: list[CheckpointError]
+
+
+def read_shard(path: Path) -> Shard:
+    """Entries of one file, and what is wrong with the file itself."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        if len(start) < 8 or 8 + min(length, _LARGEST_HEADER_BYTES) > size:
+            detail = f"{size} bytes cannot hold the header"
+            return Shard(path, [], [TruncatedShard([path.name], detail)])
+        if length > _LARGEST_HEADER_BYTES:
+            return Shard(path, [], [MalformedShard([path.name], "not a safetensors file")])
+        raw = file.read(length)
+    try:
+        pairs = json.loads(raw, object_pairs_hook=list)
+        entries, end = _entries(pairs)
+    except (ValueError, TypeError, KeyError) as error:
+        return Shard(path, [], [MalformedShard([path.name], f"bad header: {error}")])
+    expected = 8 + length + end
+    if size < expected:
+        detail = f"{size} bytes of {expected} the header promises"
+        return Shard(path, entries, [TruncatedShard([path.name], detail)])
+    if size > expected:
+        detail = f"{size - expected} bytes after the last tensor"
+        return Shard(path, entries, [MalformedShard([path.name], detail)])
+    return Shard(path, entries, [])
+
+
+def _entries(pairs: Any) -> tuple[list[Entry], int]:
+    """Entries in order of their data, and where the data ends. Raises ValueError, TypeError or
+    KeyError on anything else than the format."""
+    if not isinstance(pairs, list):
+        raise ValueError("no object")
+    found: list[tuple[int, int, Entry]] = []
+    for name, fields in pairs:
+        if name == "__metadata__":
+            continue
+        values = dict(fields)
+        begin, end = values["data_offsets"]
+        shape = tuple(values["shape"])
+        if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
+            raise ValueError(f"{name} has an impossible shape or offset")
+        width = DTYPE_BYTES.get(values["dtype"])
+        if width is None:
+            raise ValueError(f"{name} has the unknown dtype {values['dtype']!r}")
+        if end - begin != width * math.prod(shape):
+            raise ValueError(f"{name} has {end - begin} bytes for shape {list(shape)}")
+        found.append((begin, end, Entry(name, values["dtype"], shape, end - begin)))
+    found.sort(key=lambda item: item[:2])
+    position = 0
+    for begin, end, entry in found:
+        if begin != position:
+            raise ValueError(f"{entry.name} starts at byte {begin}, not at {position}")
+        position = end
+    return [entry for _, _, entry in found], position
+
+
+def is_plain_name(name: object) -> bool:
+    """A file name without a path: an index may not lead out of its folder."""
+    return isinstance(name, str) and bool(name) and name == os.path.basename(name) != ".."

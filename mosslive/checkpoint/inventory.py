@@ -1,0 +1,138 @@
+"""What a model folder holds, compared with what its config promises.
+
+Reads headers only (`reader.scan_values` reads the data). Faults are collected, so
+that `inspect` shows all of them, and raised by `require_sound` before anything is loaded.
+"""
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mosslive.checkpoint import faults
+from mosslive.checkpoint.faults import CheckpointError
+from mosslive.checkpoint.header import Entry, is_plain_name, read_shard
+from mosslive.checkpoint.layout import (
+    CONFIG_FILE,
+    INDEX_FILE,
+    SINGLE_FILE,
+    expected_tensors,
+    model_folder,
+)
+from mosslive.config import ModelConfig
+
+STORED_DTYPE = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+
+# Which fault is raised when there are several: the one that explains the others comes first.
+_ORDER = (
+    faults.NoWeights,
+    faults.BadIndex,
+    faults.DanglingIndex,
+    faults.TruncatedShard,
+    faults.MalformedShard,
+    faults.DuplicateTensors,
+    faults.MissingTensors,
+    faults.UnexpectedTensors,
+    faults.MisshapedTensors,
+    faults.WrongDtype,
+    faults.NonFiniteValues,
+)
+
+
+@dataclass
+class Inventory:
+    folder: Path
+    config: ModelConfig
+    entries: dict[str, Entry] = field(default_factory=dict)
+    shard_of: dict[str, Path] = field(default_factory=dict)  # tensor name → file
+    found: list[CheckpointError] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        return not self.found
+
+    def require_sound(self) -> None:
+        """Raises the most telling fault; its message lists every fault."""
+        if self.sound:
+            return
+        ranked = sorted(self.found, key=lambda fault: _ORDER.index(type(fault)))
+        lines = "".join(f"\n  {fault.line()}" for fault in ranked)
+        first = ranked[0]
+        error = type(first)(first.names, first.detail, first.shown)
+        error.args = (f"{self.folder}: the checkpoint cannot be used:{lines}",)
+        raise error
+
+
+def take_inventory(path: str | Path) -> Inventory:
+    """Compares every header in the folder with the config. Raises only `ConfigError`, for a folder
+    whose config cannot be read; all other faults are in the result."""
+    folder = model_folder(path)
+    inventory = Inventory(folder, ModelConfig.from_file(folder / CONFIG_FILE))
+    listed = _listed_files(inventory)
+    stored: Counter[str] = Counter()
+    lost: set[str] = set()  # tensors whose absence another fault explains
+    for name, tensors in listed.items():
+        if not (folder / name).is_file():
+            inventory.found.append(faults.DanglingIndex([name], "no such file"))
+            lost |= tensors
+            continue
+        shard = read_shard(folder / name)
+        inventory.found += shard.faults
+        stored.update(entry.name for entry in shard.entries)
+        held = {entry.name: entry for entry in shard.entries}
+        inventory.entries |= held
+        inventory.shard_of |= dict.fromkeys(held, shard.path)
+        absent = sorted(tensors - held.keys())
+        lost.update(absent)
+        if absent and shard.entries:
+            detail = f"the index says they are in {name}"
+            inventory.found.append(faults.DanglingIndex(absent, detail))
+    if listed:
+        _compare(inventory, stored, lost)
+    return inventory
+
+
+def _listed_files(inventory: Inventory) -> dict[str, set[str]]:
+    """Weight files → tensors the index says they hold (none without an index)."""
+    folder, found = inventory.folder, inventory.found
+    if not (folder / INDEX_FILE).exists():
+        if (folder / SINGLE_FILE).exists():
+            return {SINGLE_FILE: set()}
+        detail = f"{folder} has neither {INDEX_FILE} nor {SINGLE_FILE}"
+        found.append(faults.NoWeights([INDEX_FILE], detail))
+        return {}
+    files: dict[str, set[str]] = defaultdict(set)
+    try:
+        weight_map = json.loads((folder / INDEX_FILE).read_text(encoding="utf-8"))["weight_map"]
+        for tensor, name in weight_map.items():
+            if not is_plain_name(name):
+                raise ValueError(f"{tensor} is said to be in {name!r}, which is no file name")
+            files[name].add(tensor)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        detail = f"allowed: an object with weight_map: tensor name → file name ({error})"
+        found.append(faults.BadIndex([INDEX_FILE], detail))
+        return {}
+    stray = sorted({path.name for path in folder.glob("model*.safetensors")} - files.keys())
+    if stray:
+        found.append(faults.UnexpectedTensors(stray, "weight files the index does not name"))
+    return files
+
+
+def _compare(inventory: Inventory, stored: Counter[str], lost: set[str]) -> None:
+    expected = expected_tensors(inventory.config)
+    dtype = STORED_DTYPE[inventory.config.dtype]
+    entries, found = inventory.entries, inventory.found
+    if missing := [name for name in expected if name not in entries and name not in lost]:
+        found.append(faults.MissingTensors(missing))
+    if unexpected := sorted(name for name in entries if name not in expected):
+        found.append(faults.UnexpectedTensors(unexpected))
+    if twice := sorted(name for name, count in stored.items() if count > 1):
+        found.append(faults.DuplicateTensors(twice))
+    common = [(entries[name], shape) for name, shape in expected.items() if name in entries]
+    if misshaped := [(entry, shape) for entry, shape in common if entry.shape != shape]:
+        shown = [f"{e.name} {list(e.shape)} instead of {list(shape)}" for e, shape in misshaped]
+        found.append(faults.MisshapedTensors([e.name for e, _ in misshaped], shown=shown))
+    if wrong := [entry for entry, _ in common if entry.dtype != dtype]:
+        shown = [f"{entry.name} {entry.dtype}" for entry in wrong]
+        allowed = f"allowed: {dtype} (dtype of config.json)"
+        found.append(faults.WrongDtype([entry.name for entry in wrong], allowed, shown))

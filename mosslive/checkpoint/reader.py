@@ -1,0 +1,76 @@
+"""Tensors of a sound checkpoint, memory-mapped and copied block by block.
+
+Mapped pages count as resident memory for as long as the mapping lives, so each block gets a
+mapping of its own: while a model loads, the host holds the model and one block, never a shard.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from mosslive.checkpoint.faults import NonFiniteValues
+from mosslive.checkpoint.header import Entry
+from mosslive.checkpoint.inventory import Inventory, take_inventory
+from mosslive.config import ModelConfig
+
+_BLOCK_BYTES = 16 << 20
+
+Progress = Callable[[int], None]  # told the bytes done since the last call
+
+
+def _no_progress(_: int) -> None:
+    pass
+
+
+class Checkpoint:
+    """A folder whose inventory was found sound. `open` checks, the rest only reads."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        inventory.require_sound()
+        self.config: ModelConfig = inventory.config
+        self.folder: Path = inventory.folder
+        self._inventory = inventory
+
+    @classmethod
+    def open(cls, path: str | Path, progress: Progress = _no_progress) -> "Checkpoint":
+        """Headers first, then all values: a bad checkpoint is refused before a model is built."""
+        inventory = take_inventory(path)
+        scan_values(inventory, progress)
+        return cls(inventory)
+
+    def copy_into(self, target: Tensor, name: str) -> None:
+        """Copies tensor `name` into `target` (same shape, any dtype or device)."""
+        entry = self._inventory.entries[name]
+        assert tuple(target.shape) == entry.shape, (name, target.shape)
+        for first, block in _row_blocks(self._inventory.shard_of[name], entry):
+            target[first : first + block.shape[0]].copy_(block)
+
+
+def scan_values(inventory: Inventory, progress: Progress = _no_progress) -> None:
+    """Adds a fault for tensors that hold NaN or infinities. Does nothing on a folder whose headers
+    are at fault already: its bytes cannot be trusted to be tensors."""
+    if not inventory.sound:
+        return
+    bad: list[str] = []
+    for name, entry in inventory.entries.items():
+        finite = True
+        for _, block in _row_blocks(inventory.shard_of[name], entry):
+            # One reduction: the extremes are finite if and only if every value is.
+            finite = finite and bool(torch.stack(block.aminmax()).isfinite().all())
+            progress(block.nbytes)
+        if not finite:
+            bad.append(name)
+    if bad:
+        inventory.found.append(NonFiniteValues(bad))
+
+
+def _row_blocks(path: Path, entry: Entry) -> Iterator[tuple[int, Tensor]]:
+    """(first row, rows) of one tensor, in pieces of about `_BLOCK_BYTES`."""
+    rows = entry.shape[0]
+    step = max(1, _BLOCK_BYTES * rows // max(1, entry.data_bytes))
+    for first in range(0, rows, step):
+        with safe_open(path, framework="pt") as file:
+            yield first, file.get_slice(entry.name)[first : first + step]

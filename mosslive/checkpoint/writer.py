@@ -1,0 +1,96 @@
+"""Writing a checkpoint in the published layout: sharded, streamed, all or nothing.
+
+One tensor is in memory at a time, whatever the size of the model; `safetensors.save_file` would
+want a whole shard. A folder appears under its name only when every file in it is complete.
+"""
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mosslive.checkpoint.header import DTYPE_BYTES
+from mosslive.checkpoint.layout import INDEX_FILE, Shape
+from mosslive.errors import MossliveError
+
+
+class FolderExists(MossliveError):
+    """The output exists; nothing was touched."""
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A temporary sibling that is renamed to `target` on success and removed on any failure."""
+    if target.exists():
+        raise FolderExists(f"{target} exists already; name another folder or remove it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        yield work
+        work.chmod(0o755)  # mkdtemp makes it private; a model folder is not a secret
+        os.rename(work, target)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+
+
+def write_shards(
+    folder: Path,
+    shapes: dict[str, Shape],
+    dtype: str,
+    make: Callable[[str], Tensor],
+    shard_bytes: int,
+) -> None:
+    """Writes `make(name)` for every name, and the index. `dtype`: safetensors' name of it."""
+    shards = _split(shapes, DTYPE_BYTES[dtype], shard_bytes)
+    files = [f"model-{n + 1:05d}-of-{len(shards):05d}.safetensors" for n in range(len(shards))]
+    for name, shard in zip(files, shards, strict=True):
+        _write_shard(folder / name, {key: shapes[key] for key in shard}, dtype, make)
+    total = DTYPE_BYTES[dtype] * sum(math.prod(shape) for shape in shapes.values())
+    index = {
+        "metadata": {"total_size": total},
+        "weight_map": {
+            key: name for name, shard in zip(files, shards, strict=True) for key in shard
+        },
+    }
+    (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _split(shapes: dict[str, Shape], width: int, shard_bytes: int) -> list[list[str]]:
+    shards: list[list[str]] = [[]]
+    used = 0
+    for name, shape in shapes.items():
+        size = width * math.prod(shape)
+        if shards[-1] and used + size > shard_bytes:
+            shards.append([])
+            used = 0
+        shards[-1].append(name)
+        used += size
+    return shards
+
+
+def _write_shard(
+    path: Path, shapes: dict[str, Shape], dtype: str, make: Callable[[str], Tensor]
+) -> None:
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    position = 0
+    for name, shape in shapes.items():
+        end = position + DTYPE_BYTES[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, end]}
+        position = end
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)  # the format wants the data aligned to 8 bytes
+    with path.open("wb") as file:
+        file.write(len(raw).to_bytes(8, "little"))
+        file.write(raw)
+        for name, shape in shapes.items():
+            tensor = make(name).contiguous()
+            assert tuple(tensor.shape) == shape, (name, tensor.shape)
+            file.write(tensor.view(torch.uint8).numpy().data)

@@ -1,0 +1,16 @@
+"""The `mosslive` command: one file per sub-command, each only parses and calls."""
+
+import sys
+
+from mosslive.cli.app import app
+from mosslive.errors import MossliveError
+
+
+def main() -> None:
+    try:
+        app()
+    except MossliveError as error:
+        print(f"mosslive: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

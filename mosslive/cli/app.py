@@ -1,0 +1,41 @@
+"""The list of sub-commands."""
+
+from typing import Annotated
+
+import typer
+
+from mosslive.cli.bench import bench
+from mosslive.cli.demo import demo
+from mosslive.cli.generate import generate
+from mosslive.cli.inspect import inspect
+from mosslive.cli.synth import synth
+from mosslive.version import __version__
+
+app = typer.Typer(
+    help="mosslive runs MOSS-Speech, an open speech-to-speech language model, live.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"mosslive {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command()(demo)
+app.command()(generate)
+app.command()(inspect)
+app.command()(synth)
+app.add_typer(bench, name="bench")

@@ -1,0 +1,145 @@
+"""`mosslive generate`: one reply from a model folder."""
+
+import json
+import sys
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mosslive.cli.console import err, print_json
+from mosslive.config import Sampling
+from mosslive.errors import MossliveError
+
+if TYPE_CHECKING:
+    from mosslive.engine import Generation, LanguageModel
+    from mosslive.rows import Turn
+
+
+class ReplyOption(StrEnum):
+    text = "text"
+    speech = "speech"
+
+
+class PresetOption(StrEnum):
+    driver = "driver"
+    model_card = "model-card"
+    plain = "plain"
+
+
+_PRESETS = {
+    PresetOption.driver: Sampling.driver(),
+    PresetOption.model_card: Sampling.model_card(),
+    PresetOption.plain: Sampling(),
+}
+
+
+def generate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or its parent.")],
+    user: Annotated[str | None, typer.Option(help="What the user writes.")] = None,
+    codes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="What the user says, as codes: a JSON list or numbers; - is standard input.",
+        ),
+    ] = None,
+    reply: Annotated[ReplyOption, typer.Option(help="The kind of reply.")] = ReplyOption.speech,
+    system: Annotated[
+        str | None,
+        typer.Option(help="System turn; default: the publishers' for this reply. '' for none."),
+    ] = None,
+    preset: Annotated[
+        PresetOption, typer.Option(help="Sampling settings to start from.")
+    ] = PresetOption.driver,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always the most likely id.")] = False,
+    temperature: Annotated[float | None, typer.Option()] = None,
+    top_k: Annotated[int | None, typer.Option(help="0 is off.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="1 is off.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="1 is off.")] = None,
+    max_new: Annotated[int | None, typer.Option(help="Most rows; 12.5 are one second.")] = None,
+    min_new: Annotated[int | None, typer.Option(help="Rows before speech may end.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same reply.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Generate one reply and print it: text as it comes, or codes."""
+    given = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "repetition_penalty": repetition_penalty,
+        "max_new": max_new,
+        "min_new": min_new,
+        "seed": seed,
+    }
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    sampling = replace(_PRESETS[preset], greedy=greedy, **changes)
+    question = _question(user, codes)  # bad input is said before the model is loaded
+
+    from mosslive.engine import load_lm
+    from mosslive.rows import DRIVER_SYSTEM, Turn
+
+    lm = load_lm(model, device, dtype)
+    instruction = DRIVER_SYSTEM[reply.value] if system is None else system
+    turns = [Turn("system", text=instruction)] if instruction else []
+    prompt = lm.prompt([*turns, question], reply=reply.value)
+    generation = lm.generate(prompt, sampling)
+    if as_json:
+        rows = list(generation)
+        output = lm.read(rows)
+        document = {
+            "reply": reply.value,
+            "text": output.text,
+            "codes": output.codes,
+            "stop": generation.stop,
+            "prompt_rows": len(prompt),
+            "rows": rows,
+            "sampling": vars(sampling),
+        }
+        print_json(document)
+    else:
+        _show(lm, generation, len(prompt))
+
+
+def _question(user: str | None, codes: str | None) -> "Turn":
+    from mosslive.rows import Turn
+
+    if (user is None) == (codes is None):
+        raise typer.BadParameter("give one of --user TEXT and --codes FILE")
+    if codes is None:
+        return Turn("user", text=user)
+    return Turn("user", codes=_read_codes(codes))
+
+
+def _read_codes(name: str) -> list[int]:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MossliveError(f"--codes {name}: not readable: {error}") from None
+    try:
+        found = json.loads(text) if text.lstrip().startswith("[") else [*map(int, text.split())]
+    except ValueError:
+        raise MossliveError(
+            f"--codes {name}: allowed: a JSON list of integers, or integers separated by spaces"
+        ) from None
+    if not found:
+        raise MossliveError(f"--codes {name}: holds no codes; at least one is needed")
+    return list(found)
+
+
+def _show(lm: "LanguageModel", generation: "Generation", prompt_rows: int) -> None:
+    stream = lm.text_stream()
+    for row in generation:
+        print(stream.push(row), end="", flush=True)
+    print(stream.finish())
+    codes = lm.read(generation.rows).codes
+    if codes:
+        print(*codes)
+    seconds = f", {len(codes)} codes = {len(codes) * 0.08:.2f} s of speech" if codes else ""
+    err.print(
+        f"{prompt_rows} rows in, {len(generation.rows)} out{seconds}; ended by {generation.stop}"
+    )

@@ -1,0 +1,104 @@
+"""`mosslive inspect`: what a model folder holds, and whether it can be used."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from mosslive.cli.console import advance, byte_progress, err, out, print_json
+
+if TYPE_CHECKING:
+    from mosslive.checkpoint import Inventory
+
+
+def inspect(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A model folder, or its parent.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    values: Annotated[
+        bool, typer.Option(help="Read every value and look for NaN and infinities.")
+    ] = True,
+) -> None:
+    """Print the inventory of a model folder: blocks, tensors, parameters, bytes, verdict.
+
+    Exit status 1 when the folder cannot be used; the reasons are listed.
+    """
+    from mosslive.checkpoint import scan_values, take_inventory
+
+    inventory = take_inventory(folder)
+    if values:
+        total = sum(entry.data_bytes for entry in inventory.entries.values())
+        with byte_progress("reading values", total) as progress:
+            scan_values(inventory, lambda count: advance(progress, count))
+    report = _report(inventory, values)
+    if as_json:
+        print_json(report)
+    else:
+        _show(report)
+    if not inventory.sound:
+        raise typer.Exit(1)
+
+
+def _report(inventory: "Inventory", values: bool) -> dict[str, Any]:
+    import math
+
+    from mosslive.checkpoint.layout import blocks, expected_tensors
+
+    expected = expected_tensors(inventory.config)
+    at_fault = {name for fault in inventory.found for name in fault.names}
+    rows = []
+    for block, names in blocks(inventory.config).items():
+        held = [inventory.entries[name] for name in names if name in inventory.entries]
+        bad = [name for name in names if name in at_fault or name not in inventory.entries]
+        rows.append(
+            {
+                "block": block,
+                "tensors": len(held),
+                "expected_tensors": len(names),
+                "parameters": sum(math.prod(entry.shape) for entry in held),
+                "bytes": sum(entry.data_bytes for entry in held),
+                "dtype": ", ".join(sorted({entry.dtype for entry in held})) or "-",
+                "verdict": "ok" if not bad else f"{len(bad)} at fault",
+            }
+        )
+    return {
+        "folder": str(inventory.folder),
+        "blocks": rows,
+        "tensors": len(inventory.entries),
+        "expected_tensors": len(expected),
+        "parameters": sum(row["parameters"] for row in rows),
+        "bytes": sum(row["bytes"] for row in rows),
+        "values_read": values
+        and all(type(f).__name__ == "NonFiniteValues" for f in inventory.found),
+        "faults": [
+            {"kind": type(fault).__name__, "names": fault.names, "message": fault.line()}
+            for fault in inventory.found
+        ],
+        "usable": inventory.sound,
+    }
+
+
+def _show(report: dict[str, Any]) -> None:
+    table = Table(title=report["folder"], title_justify="left")
+    table.add_column("block")
+    for name in ("tensors", "parameters", "bytes"):
+        table.add_column(name, justify="right")
+    table.add_column("dtype")
+    table.add_column("verdict")
+    for row in report["blocks"]:
+        style = None if row["verdict"] == "ok" else "red"
+        cells = (row["block"], row["tensors"], row["parameters"], row["bytes"])
+        table.add_row(*_cells(*cells), row["dtype"], row["verdict"], style=style)
+    table.add_section()
+    verdict = "usable" if report["usable"] else "not usable"
+    total = ("total", report["tensors"], report["parameters"], report["bytes"])
+    table.add_row(*_cells(*total), "", verdict, style="bold")
+    out.print(table)
+    for fault in report["faults"]:
+        err.print(fault["message"], style="red", markup=False)
+    if report["usable"] and not report["values_read"]:
+        err.print("The values were not read (--no-values): NaN and infinities would not be seen.")
+
+
+def _cells(block: str, tensors: int, parameters: int, size: int) -> tuple[str, str, str, str]:
+    return block, f"{tensors:,}", f"{parameters:,}", f"{size:,}"

@@ -1,0 +1,75 @@
+"""How a reply is drawn from the logits: settings only, no arithmetic.
+
+Plain `Sampling()` changes nothing about the model's own distribution; the two sets the publishers
+used are `Sampling.driver()` and `Sampling.model_card()`.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from mosslive.config.model import refuse
+
+IgnoredAudio = Literal["sample", "pad"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Settings of one request; the same ones serve both channels, as in the published loop."""
+
+    greedy: bool = False  # arg-max, lowest index on ties; temperature, top_k and top_p are unused
+    temperature: float = 1.0
+    top_k: int = 0  # 0: off
+    top_p: float = 1.0  # 1: off
+    repetition_penalty: float = 1.0  # 1: off
+    max_new: int = 500  # rows; 12.5 rows are one second of speech
+    min_new: int = 0  # the end of speech is masked while fewer rows than this would exist
+    seed: int = 0
+    # The published loop samples an audio id for text rows as well. It is never heard or embedded,
+    # but it stands in the grid and in the penalty's history. "pad" writes the audio pad instead,
+    # which lets the audio tail rest while the model writes.
+    ignored_audio: IgnoredAudio = "sample"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.greedy, bool):
+            raise refuse("greedy", self.greedy, "true or false")
+        self._number("temperature", 0.0, "above 0 (for the most likely row use greedy)")
+        self._number("repetition_penalty", 0.0, "above 0 (1 is off)")
+        self._number("top_p", 0.0, "above 0 and at most 1 (1 is off)")
+        if self.top_p > 1:
+            raise refuse("top_p", self.top_p, "above 0 and at most 1 (1 is off)")
+        self._integer("top_k", 0, "0 or more (0 is off)")
+        self._integer("max_new", 1, "1 or more rows")
+        self._integer("min_new", 0, "0 or more rows")
+        self._integer("seed", 0, "0 to 2**64 - 1")
+        if self.seed >= 2**64:
+            raise refuse("seed", self.seed, "0 to 2**64 - 1")
+        if self.ignored_audio not in get_args(IgnoredAudio):
+            raise refuse("ignored_audio", self.ignored_audio, " or ".join(get_args(IgnoredAudio)))
+
+    def _number(self, name: str, above: float, allowed: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise refuse(name, value, allowed)
+        if not math.isfinite(value) or value <= above:
+            raise refuse(name, value, allowed)
+
+    def _integer(self, name: str, least: int, allowed: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise refuse(name, value, allowed)
+
+    @classmethod
+    def driver(cls, **changes: Any) -> "Sampling":
+        """The defaults of the publishers' driver (its web interface)."""
+        return replace(
+            cls(temperature=0.6, top_k=20, top_p=0.95, repetition_penalty=1.1, max_new=500),
+            **changes,
+        )
+
+    @classmethod
+    def model_card(cls, **changes: Any) -> "Sampling":
+        """The defaults of the script on the model card."""
+        return replace(
+            cls(temperature=0.7, top_k=20, top_p=0.95, max_new=1000, min_new=10), **changes
+        )

@@ -1,0 +1,195 @@
+"""The language model as a library: load it, prompt it, run it. Plain and exact, on any device.
+
+Not safe for use from several threads at once; one thread may hold any number of open generations.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mosslive.cache import PagePool, PageStorage
+from mosslive.checkpoint import Checkpoint
+from mosslive.checkpoint.layout import TOKENIZER_FILE, model_folder
+from mosslive.config import ModelConfig, Sampling, refuse
+from mosslive.engine.loop import Tails, check_tails, generate_rows
+from mosslive.engine.request import Request, Stop
+from mosslive.engine.runner import Runner
+from mosslive.kernels import PagedBatch, make_span
+from mosslive.model import Decoder, load_weights
+from mosslive.rows import (
+    CHANNELS,
+    END_OF_TEXT,
+    Fallback,
+    Output,
+    PromptFormat,
+    Reply,
+    Row,
+    RowIds,
+    TextStream,
+    TextTokenizer,
+    Turn,
+    checked_rows,
+    read_rows,
+    read_rows_as_processor,
+)
+
+_COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_DEFAULT_KV_ROWS = 8192
+_DEFAULT_PAGE_SIZE = 16
+
+
+def load_lm(
+    path: str | Path,
+    device: str = "cpu",
+    dtype: str = "float32",
+    *,
+    page_size: int = _DEFAULT_PAGE_SIZE,
+    kv_rows: int | None = None,
+    chunk: int = 512,
+    progress: Callable[[int], None] = lambda _: None,
+) -> "LanguageModel":
+    """Reads a model folder in the published layout.
+
+    `dtype`: of the arithmetic, "float32" or "bfloat16". `kv_rows`: how many rows all open
+    generations together may hold (default: the context, at most 8192). `page_size`: rows per page.
+    `chunk`: rows per pass of a prefill. `progress` is told bytes as they are checked.
+    """
+    if dtype not in _COMPUTE:
+        raise refuse("dtype", dtype, ", ".join(_COMPUTE))
+    for name, value in (("page_size", page_size), ("kv_rows", kv_rows), ("chunk", chunk)):
+        if value is not None and value < 1:
+            raise refuse(name, value, "1 or more")
+    where = _device(device)
+    folder = model_folder(path)
+    config = ModelConfig.from_file(folder / "config.json")
+    tokenizer = TextTokenizer.from_file(folder / TOKENIZER_FILE)
+    tokenizer.check(config)
+    checkpoint = Checkpoint.open(folder, progress)
+    decoder = Decoder(config, load_weights(checkpoint, where, _COMPUTE[dtype]))
+    rows = kv_rows or min(config.max_position_embeddings, _DEFAULT_KV_ROWS)
+    runner = Runner(decoder, PagePool(-(-rows // page_size), page_size), chunk)
+    return LanguageModel(runner, tokenizer)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise refuse("device", name, f"cpu, or cuda where PyTorch finds a GPU ({reason})") from None
+    return device
+
+
+class Generation:
+    """The rows of one reply as they are made; an iterator that gives its pages back at the end."""
+
+    def __init__(self, runner: Runner, request: Request, tails: Tails) -> None:
+        self._request = request
+        self._rows = generate_rows(runner, [request], tails)
+
+    def __iter__(self) -> "Generation":
+        return self
+
+    def __next__(self) -> Row:
+        for _, row in self._rows:
+            return row
+        if self._request.refusal:
+            raise self._request.refusal
+        raise StopIteration
+
+    @property
+    def rows(self) -> list[Row]:
+        """Rows generated so far."""
+        return self._request.new_rows
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why it ended: "stop" (the model ended its turn), "length" (max_new), "context" (no more
+        positions), "pages" (pool exhausted); None before that."""
+        return self._request.stop
+
+    def close(self) -> None:
+        """Ends it early and gives its pages back."""
+        self._rows.close()
+
+
+class LanguageModel:
+    def __init__(self, runner: Runner, tokenizer: TextTokenizer) -> None:
+        self.config: ModelConfig = runner.decoder.config
+        self.tokenizer = tokenizer
+        self.ids = RowIds.from_config(self.config, tokenizer.id_of(END_OF_TEXT))
+        self.format = PromptFormat(tokenizer, self.ids)
+        self.runner = runner
+
+    @property
+    def pool(self) -> PagePool:
+        return self.runner.pool
+
+    def forward(self, rows: Any) -> tuple[Tensor, Tensor]:
+        """rows int64 [n, 2] → text logits [n, V_text], audio logits [n, V_audio], float32. The
+        whole sequence at once, both tails on every row, nothing cached."""
+        checked = checked_rows(rows, self.ids, self.config.max_position_embeddings)
+        decoder, count = self.runner.decoder, len(checked)
+        # A store of its own with one page as long as the sequence.
+        storage = PageStorage(self.config, 1, count, decoder.device, decoder.dtype)
+        positions = list(range(count))
+        order = torch.tensor(positions, device=decoder.device)
+        span = make_span(0, [0], positions, count, decoder.device)
+        batch = PagedBatch(order, order, [span])
+        grid = torch.tensor(checked, device=decoder.device)
+        hidden = decoder.trunk(grid, storage.trunk, batch)
+        text, audio = (
+            decoder.logits(tail, decoder.tail(tail, hidden, storage.tails[tail], batch))
+            for tail in CHANNELS
+        )
+        return text, audio
+
+    def prompt(
+        self,
+        turns: Sequence[Turn],
+        reply: Reply = "speech",
+        *,
+        fallback: Fallback = "none",
+        control: bool = False,
+    ) -> Tensor:
+        """Turns and the reply prefix as rows, int64 [n, 2]. Options: see `PromptFormat.prompt`."""
+        return torch.tensor(self.format.prompt(turns, reply, fallback, control), dtype=torch.int64)
+
+    def generate(
+        self, rows: Any, sampling: Sampling | None = None, *, tails: Tails = "lazy"
+    ) -> Generation:
+        """New rows after `rows`, one at a time. Bad rows are refused here, before the first row;
+        `OutOfPages` can come with any row."""
+        check_tails(tails)
+        return Generation(self.runner, self._request(rows, sampling), tails)
+
+    def generate_many(
+        self, requests: Sequence[tuple[Any, Sampling | None]], *, tails: Tails = "lazy"
+    ) -> tuple[list[Request], Iterator[tuple[int, Row]]]:
+        """Several requests in one batch: the requests, whose `stop` tells how each ended, and an
+        iterator over (request number, row). Each gets the rows it would get alone."""
+        check_tails(tails)
+        made = [self._request(rows, sampling) for rows, sampling in requests]
+        return made, generate_rows(self.runner, made, tails)
+
+    def read(self, rows: Sequence[Row], rule: str = "robust") -> Output:
+        """Text and codes of generated rows. Rule "processor" is the published processor's, for
+        comparisons: it drops the last row, whatever it is."""
+        rules = {"robust": read_rows, "processor": read_rows_as_processor}
+        if rule not in rules:
+            raise refuse("rule", rule, ", ".join(rules))
+        return rules[rule](rows, self.tokenizer, self.ids)
+
+    def text_stream(self) -> TextStream:
+        """For showing text while rows arrive; never half a character."""
+        return TextStream(self.tokenizer, self.ids)
+
+    def _request(self, rows: Any, sampling: Sampling | None) -> Request:
+        longest = self.config.max_position_embeddings - 1  # at least one row must fit after it
+        checked = checked_rows(rows, self.ids, longest)
+        decoder = self.runner.decoder
+        return Request(checked, sampling or Sampling(), self.ids, self.pool, decoder.device)

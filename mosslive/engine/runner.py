@@ -1,0 +1,146 @@
+"""Runs the decoder over page tables: new rows through the trunk, missing rows through a tail.
+
+Turns tables into flattened batches and keeps the books of what is computed. It decides nothing:
+which tables, which tail and when is the caller's business. It never looks at an id's meaning.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mosslive.cache import PagePool, PageStorage, PageTable
+from mosslive.kernels import PagedBatch, make_span, write_pages
+from mosslive.model import Decoder
+from mosslive.rows import Channel, Row
+
+
+@dataclass(frozen=True)
+class Work:
+    """Positions of one table that go through the decoder in one pass."""
+
+    table: PageTable
+    positions: list[int]
+    write: bool = True  # False: keys and values are there already, only the result is wanted
+
+
+class Runner:
+    """`chunk`: the most rows one pass takes; longer work is cut, with the same result."""
+
+    def __init__(self, decoder: Decoder, pool: PagePool, chunk: int = 512) -> None:
+        if chunk < 1:
+            raise ValueError(f"chunk is {chunk}; allowed: 1 or more rows")
+        self.decoder = decoder
+        self.pool = pool
+        self.chunk = chunk
+        self.storage = PageStorage(
+            decoder.config, pool.total, pool.page_size, decoder.device, decoder.dtype
+        )
+
+    def reserve(self, table: PageTable, rows: Sequence[Row]) -> None:
+        """Room for `rows` at the end of a table; raises `OutOfPages` and changes nothing if there
+        is none. The rows must go through `trunk` next."""
+        self.storage.apply(table.append(rows))
+
+    def trunk(self, jobs: list[tuple[PageTable, int]]) -> None:
+        """(table, first new position) → all rows from there on through the trunk."""
+        works = [Work(table, list(range(first, len(table)))) for table, first in jobs]
+        for group in self._passes(works):
+            rows = [work.table.rows[p] for work in group for p in work.positions]
+            batch = self._batch(group)
+            hidden = self.decoder.trunk(self._tensor(rows), self.storage.trunk, batch)
+            write_pages(self.storage.hidden, hidden, batch.slots)
+        for table, _ in jobs:
+            table.publish()
+
+    def tail(self, tail: Channel, tables: list[PageTable]) -> None:
+        """Brings a tail up to date with every row of the tables."""
+        while group := self._claim(tail, tables):
+            self._run_tail(tail, group)
+
+    def tail_logits(self, tail: Channel, tables: list[PageTable]) -> Tensor:
+        """Brings a tail up to date and returns the logits of each table's last row, [n, V]."""
+        last: dict[int, Tensor] = {}  # id of table → its last row after the tail, [H]
+        while group := self._claim(tail, tables):
+            self._keep_last(group, self._run_tail(tail, group), last)
+        # A last row that was computed earlier (after a fork or a truncation) runs once more for
+        # its output; its keys and values stay as they are.
+        again = [Work(t, [len(t) - 1], write=False) for t in tables if id(t) not in last]
+        for some in self._passes(again):
+            self._keep_last(some, self._run_tail(tail, some), last)
+        return self.decoder.logits(tail, torch.stack([last[id(table)] for table in tables]))
+
+    def _claim(self, tail: Channel, tables: list[PageTable]) -> list[Work]:
+        """The next pass of a tail. Rows are marked as they are claimed: tables that share pages
+        then never compute a row twice, and within one pass keys are written before they are read,
+        so a row may rest on rows that another table claimed."""
+        group: list[Work] = []
+        room = self.chunk
+        for table in tables:
+            positions = table.missing(tail, room)
+            if positions:
+                table.mark(tail, positions)
+                group.append(Work(table, positions))
+                room -= len(positions)
+            if not room:
+                break
+        return group
+
+    def _run_tail(self, tail: Channel, group: list[Work]) -> Tensor:
+        try:
+            batch = self._batch(group)
+            sources = torch.tensor(
+                [work.table.slot(p) for work in group for p in work.positions],
+                device=self.decoder.device,
+            )
+            hidden = self.storage.hidden.flatten(0, 1).index_select(0, sources)
+            return self.decoder.tail(tail, hidden, self.storage.tails[tail], batch)
+        except BaseException:
+            for work in group:
+                if work.write:
+                    work.table.unmark(tail, work.positions)
+            raise
+
+    def _keep_last(self, group: list[Work], hidden: Tensor, last: dict[int, Tensor]) -> None:
+        end = 0
+        for work in group:
+            end += len(work.positions)
+            if work.positions[-1] == len(work.table) - 1:
+                last[id(work.table)] = hidden[end - 1]
+
+    def _passes(self, works: list[Work]) -> Iterator[list[Work]]:
+        """Cuts work into passes of at most `chunk` rows, keeping the order within each table."""
+        group: list[Work] = []
+        room = self.chunk
+        for work in works:
+            rest = work.positions
+            while rest:
+                now, rest = rest[:room], rest[room:]
+                group.append(Work(work.table, now, work.write))
+                room -= len(now)
+                if not room:
+                    yield group
+                    group, room = [], self.chunk
+        if group:
+            yield group
+
+    def _batch(self, group: list[Work]) -> PagedBatch:
+        device, scratch = self.decoder.device, self.storage.scratch_slot
+        positions: list[int] = []
+        slots: list[int] = []
+        spans = []
+        for work in group:
+            table, now = work.table, work.positions
+            # Rows after the newest one of this pass are not visible to it: leave them out.
+            context = now[-1] + 1
+            pages = table.pages[: -(-context // self.pool.page_size)]
+            spans.append(make_span(len(positions), pages, now, context, device))
+            positions += now
+            slots += [table.slot(p) if work.write else scratch for p in now]
+        return PagedBatch(
+            torch.tensor(positions, device=device), torch.tensor(slots, device=device), spans
+        )
+
+    def _tensor(self, rows: list[Row]) -> Tensor:
+        return torch.tensor(rows, device=self.decoder.device)

@@ -1,0 +1,110 @@
+"""Turns → rows: the prompt format of MOSS-Speech, piece by piece.
+
+Each text segment is tokenised on its own, so tokens never merge across a border, and the Qwen chat
+template is not used. Knows nothing of audio beyond codes: a spoken turn is its list of codes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from mosslive.rows.grid import Row, RowIds, RowsError, checked_codes
+from mosslive.rows.tokenizer import TURN_END, TURN_START, TextTokenizer
+
+Role = Literal["system", "user", "assistant"]
+Reply = Literal["speech", "text"]
+Fallback = Literal["none", "processor"]
+
+# What the publishers' driver sends as an explicit first system turn.
+DRIVER_SYSTEM: dict[Reply, str] = {
+    "speech": "You are a helpful voice assistant. Answer the user's questions with spoken responses.",
+    "text": "You are a helpful assistant. Answer the user's questions with text.",
+}
+# What the publishers' processor adds when the first turn is not a system turn.
+PROCESSOR_SYSTEM: dict[Reply, str] = {
+    "speech": "You are a helpful assistant. Respond with spoken outputs.",
+    "text": "You are a helpful assistant. Respond with text outputs.",
+}
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One speaker's contribution: text, or codes (80 ms each), never both."""
+
+    role: Role
+    text: str | None = None
+    codes: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.role not in get_args(Role):
+            raise RowsError(f"role is {self.role!r}; allowed: {', '.join(get_args(Role))}")
+        if (self.text is None) == (self.codes is None):
+            given = "neither" if self.text is None else "both"
+            raise RowsError(f"a {self.role} turn has {given} of text and codes; allowed: one")
+        if self.text is not None and not isinstance(self.text, str):
+            raise RowsError(f"text is a {type(self.text).__name__}; allowed: a string")
+
+
+def check_reply(reply: str) -> None:
+    if reply not in get_args(Reply):
+        raise RowsError(f"reply is {reply!r}; allowed: {', '.join(get_args(Reply))}")
+
+
+class PromptFormat:
+    """The pieces of a prompt as rows, for one tokenizer and one set of ids."""
+
+    def __init__(self, tokenizer: TextTokenizer, ids: RowIds) -> None:
+        self._tokenizer = tokenizer
+        self._ids = ids
+
+    def header(self, role: Role) -> list[Row]:
+        return self._text(f"{TURN_START}{role}\n", control=True)
+
+    def footer(self) -> list[Row]:
+        return self._text(f"{TURN_END}\n", control=True)
+
+    def speech(self, codes: Sequence[int], where: str = "codes") -> list[Row]:
+        """n codes as n + 2 rows: the opening, the codes, the end of speech."""
+        ids = self._ids
+        rows = [(ids.sosp, ids.audio_pad)]
+        rows += [(ids.modality_pad, code) for code in checked_codes(codes, ids, where)]
+        return [*rows, (ids.modality_pad, ids.eosp)]
+
+    def reply_prefix(self, reply: Reply) -> list[Row]:
+        check_reply(reply)
+        opening = [(self._ids.sosp, self._ids.audio_pad)] if reply == "speech" else []
+        return self.header("assistant") + opening
+
+    def turn(self, turn: Turn, control: bool = False, where: str = "codes") -> list[Row]:
+        if turn.codes is not None:
+            content = self.speech(turn.codes, where)
+        else:
+            content = self._text(turn.text or "", control)
+        return self.header(turn.role) + content + self.footer()
+
+    def prompt(
+        self,
+        turns: Sequence[Turn],
+        reply: Reply,
+        fallback: Fallback = "none",
+        control: bool = False,
+    ) -> list[Row]:
+        """All turns, then the reply prefix.
+
+        `fallback="processor"` adds the published processor's own system turn when the first turn
+        is not one. It stands after all turns, just before the reply prefix: odd, and kept, because
+        that is what the published code feeds the model. `control`: see `TextTokenizer.encode`.
+        """
+        check_reply(reply)
+        if fallback not in get_args(Fallback):
+            raise RowsError(f"fallback is {fallback!r}; allowed: {', '.join(get_args(Fallback))}")
+        rows: list[Row] = []
+        for number, turn in enumerate(turns):
+            rows += self.turn(turn, control, where=f"turn {number} ({turn.role})")
+        if fallback == "processor" and (not turns or turns[0].role != "system"):
+            rows += self.turn(Turn("system", text=PROCESSOR_SYSTEM[reply]))
+        return rows + self.reply_prefix(reply)
+
+    def _text(self, text: str, control: bool) -> list[Row]:
+        pad = self._ids.audio_pad
+        return [(index, pad) for index in self._tokenizer.encode(text, control)]

@@ -1,0 +1,1 @@
+"""Independent implementations the tests compare with; they share no code with the package."""
