@@ -107,10 +107,9 @@ def _verify(lm: LanguageModel, folder: Path, prompt: list[Row]) -> float:
     """Error of the logits as a share of their scale. Raises `NotVerified`."""
     try:
         from mosslive.bench.reference import ReferenceModel
-    except ImportError as error:
-        raise MossliveError(
-            f"the reference needs 'pip install mosslive[bench]' ({error})"
-        ) from None
+    except ImportError as lacking:
+        hint = f"the reference needs pip install 'mosslive[bench]' ({lacking})"
+        raise MossliveError(hint) from None
     new = list(lm.generate(prompt, Sampling(greedy=True, max_new=_VERIFIED_ROWS, min_new=10**6)))
     rows = torch.tensor(prompt + new)
     dtype = lm.runner.decoder.dtype

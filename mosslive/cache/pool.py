@@ -81,7 +81,8 @@ class PagePool:
         """Makes a full, computed page findable. Returns the node of this content: the one that
         exists already if another page holds the same, so that what follows is found under it."""
         key = (parent, tuple(rows))
-        assert len(key[1]) == self.page_size and self.references[page]
+        assert len(key[1]) == self.page_size, "only full pages are published"
+        assert self.references[page], "only held pages are published"
         if (twin := self._page_of.get(key)) is not None:
             return self._published[twin][0]
         self._last_node += 1

@@ -34,7 +34,7 @@ class PageTable:
 
     def adopt(self, rows: Sequence[Row]) -> int:
         """Into an empty table: shares the pages that already hold the beginning of `rows`. Returns
-        how many rows that is; the last row is always left to compute, since its logits are wanted."""
+        how many rows that is; the last row is always left to compute: its logits are wanted."""
         assert not self.rows, "only an empty table can adopt"
         size, node = self.pool.page_size, ROOT
         for first in range(0, len(rows) - size, size):

@@ -144,7 +144,8 @@ def random_tensor(name: str, shape: Shape, config: ModelConfig, seed: int) -> Te
         return values.to(torch.bfloat16)
     tensor = torch.empty(shape, dtype=torch.bfloat16)
     spread = _spread(name, shape, config)
-    for rows in tensor.split(4096):  # float32 draws for a block of rows at a time
+    for first in range(0, shape[0], 4096):  # float32 draws for a block of rows at a time
+        rows = tensor[first : first + 4096]
         rows.copy_(spread * torch.randn(rows.shape, generator=generator))
     return tensor
 

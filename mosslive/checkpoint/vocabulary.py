@@ -5,6 +5,7 @@ or from a few sentences, learned on the spot. Knows nothing of weights.
 """
 
 import base64
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,7 @@ def _last_pair(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
     while len(parts) > 2:
         candidates = [
             (ranks[left + right], i)
-            for i, (left, right) in enumerate(zip(parts, parts[1:], strict=False))
+            for i, (left, right) in enumerate(itertools.pairwise(parts))
             if left + right in ranks
         ]
         if not candidates:
@@ -134,11 +135,12 @@ def _frame(model: models.Model) -> Tokenizer:
 def _finish(tokenizer: Tokenizer) -> Vocabulary:
     tokenizer.add_tokens([AddedToken(t, special=s, normalized=False) for t, s in _ADDED])
     text = json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=2)
+    ids = tokenizer.get_vocab(with_added_tokens=True)
     return Vocabulary(
         json=text + "\n",
-        size=tokenizer.get_vocab_size(with_added_tokens=True),
-        end_of_text=tokenizer.token_to_id(END_OF_TEXT),
-        turn_end=tokenizer.token_to_id(TURN_END),
-        speech_start=tokenizer.token_to_id(SPEECH_START),
-        text_placeholder=tokenizer.token_to_id(TEXT_PLACEHOLDER),
+        size=len(ids),
+        end_of_text=ids[END_OF_TEXT],
+        turn_end=ids[TURN_END],
+        speech_start=ids[SPEECH_START],
+        text_placeholder=ids[TEXT_PLACEHOLDER],
     )

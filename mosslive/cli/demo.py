@@ -51,7 +51,7 @@ def demo() -> None:
             )
     out.print(table)
     out.print(
-        f"\nAll {lm.pool.free} pages are free again. The weights are random, so this is noise: what "
-        "it shows is\nthe machine. With the real checkpoint: mosslive inspect DIR, then "
-        "mosslive generate DIR --user TEXT."
+        f"\n{lm.pool.free} of {lm.pool.total} pages are free again. The weights are random, so the "
+        "replies are noise; what this shows is the machine. With the real checkpoint: "
+        "mosslive inspect DIR, then mosslive generate DIR --user TEXT."
     )

@@ -1,5 +1,6 @@
 """`mosslive inspect`: what a model folder holds, and whether it can be used."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,8 +41,7 @@ def inspect(
 
 
 def _report(inventory: "Inventory", values: bool) -> dict[str, Any]:
-    import math
-
+    from mosslive.checkpoint.faults import NonFiniteValues
     from mosslive.checkpoint.layout import blocks, expected_tensors
 
     expected = expected_tensors(inventory.config)
@@ -68,8 +68,7 @@ def _report(inventory: "Inventory", values: bool) -> dict[str, Any]:
         "expected_tensors": len(expected),
         "parameters": sum(row["parameters"] for row in rows),
         "bytes": sum(row["bytes"] for row in rows),
-        "values_read": values
-        and all(type(f).__name__ == "NonFiniteValues" for f in inventory.found),
+        "values_read": values and all(isinstance(f, NonFiniteValues) for f in inventory.found),
         "faults": [
             {"kind": type(fault).__name__, "names": fault.names, "message": fault.line()}
             for fault in inventory.found

@@ -129,9 +129,7 @@ class ModelConfig:
         ):
             self._check_id(name, vocabulary)
         if self.eosp_token_id < 1:
-            raise refuse(
-                "eosp_token_id", self.eosp_token_id, "at least 1 (codes are the ids below)"
-            )
+            raise refuse("eosp_token_id", self.eosp_token_id, "1 or more (codes are the ids below)")
         text_ids = (self.modality_pad_token_id, self.sosp_token_id, self.eos_token_id)
         if len(set(text_ids)) != len(text_ids):
             raise refuse(
@@ -189,11 +187,9 @@ class ModelConfig:
         if dtypes[1:] and dtypes[0] != dtypes[1]:
             raise refuse("dtype and torch_dtype", dtypes, "the same value")
         config = cls(**fields)
-        full = ["full_attention"] * config.num_hidden_layers
-        if raw.get("layer_types") not in (None, full):
-            raise refuse(
-                "layer_types", raw["layer_types"], f'null or {len(full)} x "full_attention"'
-            )
+        types, full = raw.get("layer_types"), ["full_attention"] * config.num_hidden_layers
+        if types not in (None, full):
+            raise refuse("layer_types", types, f'null or {len(full)} x "full_attention"')
         return config
 
     @classmethod

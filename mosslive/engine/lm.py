@@ -3,7 +3,7 @@
 Not safe for use from several threads at once; one thread may hold any number of open generations.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +169,7 @@ class LanguageModel:
 
     def generate_many(
         self, requests: Sequence[tuple[Any, Sampling | None]], *, tails: Tails = "lazy"
-    ) -> tuple[list[Request], Iterator[tuple[int, Row]]]:
+    ) -> tuple[list[Request], Generator[tuple[int, Row], None, None]]:
         """Several requests in one batch: the requests, whose `stop` tells how each ended, and an
         iterator over (request number, row). Each gets the rows it would get alone."""
         check_tails(tails)

@@ -3,7 +3,7 @@
 This is the definition any faster engine must equal. It knows neither deadlines nor priorities.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Literal, get_args
 
 from mosslive.cache import OutOfPages
@@ -24,7 +24,7 @@ def check_tails(tails: str) -> None:
 
 def generate_rows(
     runner: Runner, requests: list[Request], tails: Tails
-) -> Iterator[tuple[int, Row]]:
+) -> Generator[tuple[int, Row], None, None]:
     """(request number, new row), in lockstep. A request that finds no page ends with stop "pages"
     and hurts no other. However this ends, every page is given back."""
     try:

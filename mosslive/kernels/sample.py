@@ -54,6 +54,4 @@ def check_logits(logits: Tensor) -> None:
     """Raises unless the largest value is a finite number."""
     largest = float(logits.max())  # NaN anywhere makes it NaN
     if not -float("inf") < largest < float("inf"):
-        raise NonFiniteLogits(
-            f"the largest logit is {largest}; the weights or the dtype are at fault"
-        )
+        raise NonFiniteLogits(f"the largest logit is {largest}; the weights or the dtype are wrong")

@@ -5,6 +5,6 @@ from torch.nn import functional as F
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
-    """gate_up [..., 2·I], gate first → [..., I]. silu is rounded to the dtype before the product."""
+    """gate_up [..., 2·I], gate first → [..., I]. silu is rounded to the dtype first."""
     gate, up = gate_up.chunk(2, dim=-1)
     return F.silu(gate) * up

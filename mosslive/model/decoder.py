@@ -51,11 +51,9 @@ class Decoder:
         text, audio = rows.unbind(1)
         speech = text == self.config.modality_pad_token_id
         tails = self.weights.tails
-        return torch.where(
-            speech[:, None],
-            F.embedding(audio, tails["audio"].embed),
-            F.embedding(text, tails["text"].embed),
-        )
+        spoken = F.embedding(audio, tails["audio"].embed)
+        written = F.embedding(text, tails["text"].embed)
+        return torch.where(speech[:, None], spoken, written)
 
     def trunk(self, rows: Tensor, pages: list[LayerPages], batch: PagedBatch) -> Tensor:
         """rows [T, 2] → residual stream after the shared layers [T, H]; there is no norm here."""
@@ -89,17 +87,13 @@ class Decoder:
         batch: PagedBatch,
         angles: tuple[Tensor, Tensor],
     ) -> Tensor:
-        config = self.config
-        eps, heads, kv_heads = (
-            config.rms_norm_eps,
-            config.num_attention_heads,
-            config.num_key_value_heads,
-        )
+        eps, width = self.config.rms_norm_eps, self.config.head_dim
+        heads, kv_heads = self.config.num_attention_heads, self.config.num_key_value_heads
         normed = rms_norm(hidden, weights.input_norm, eps)
-        qkv = F.linear(normed, weights.qkv).view(len(hidden), heads + 2 * kv_heads, config.head_dim)
-        qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
+        qkv = F.linear(normed, weights.qkv).view(-1, heads + 2 * kv_heads, width)
+        qk, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
         qk = rotate(rms_norm(qk, weights.qk_norm, eps), *angles)  # the norm comes before RoPE
-        q, k = qk.split((heads, kv_heads), dim=1)
+        q, k = qk[:, :heads], qk[:, heads:]
         write_pages(pages.k, k, batch.slots)
         write_pages(pages.v, v, batch.slots)
         attended = paged_attention(q, pages.k, pages.v, batch)

@@ -51,8 +51,10 @@ def load_weights(
 
     def stacked(parts: list[str], rows: list[int], columns: int) -> Tensor:
         target = torch.empty((sum(rows), columns), device=device, dtype=dtype)
-        for piece, name in zip(target.split(rows), parts, strict=True):
-            checkpoint.copy_into(piece, name)
+        first = 0
+        for count, name in zip(rows, parts, strict=True):
+            checkpoint.copy_into(target[first : first + count], name)
+            first += count
         return target
 
     def matrix(name: str, rows: int, columns: int) -> Tensor:
@@ -97,7 +99,7 @@ def _load_layer(
 
     q_norm, k_norm = (vector(name, width) for name in named("self_attn.q_norm", "self_attn.k_norm"))
     return LayerWeights(
-        input_norm=vector(*named("input_layernorm"), hidden),
+        input_norm=vector(f"{prefix}.input_layernorm.weight", hidden),
         qkv=stacked(
             named("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
             [heads * width, kv_heads * width, kv_heads * width],
@@ -105,7 +107,7 @@ def _load_layer(
         ),
         qk_norm=torch.cat((q_norm.expand(heads, -1), k_norm.expand(kv_heads, -1))),
         o=stacked(named("self_attn.o_proj"), [hidden], heads * width),
-        post_norm=vector(*named("post_attention_layernorm"), hidden),
+        post_norm=vector(f"{prefix}.post_attention_layernorm.weight", hidden),
         gate_up=stacked(named("mlp.gate_proj", "mlp.up_proj"), [inner, inner], hidden),
         down=stacked(named("mlp.down_proj"), [hidden], inner),
     )

@@ -17,7 +17,8 @@ Fallback = Literal["none", "processor"]
 
 # What the publishers' driver sends as an explicit first system turn.
 DRIVER_SYSTEM: dict[Reply, str] = {
-    "speech": "You are a helpful voice assistant. Answer the user's questions with spoken responses.",
+    "speech": "You are a helpful voice assistant. "
+    "Answer the user's questions with spoken responses.",
     "text": "You are a helpful assistant. Answer the user's questions with text.",
 }
 # What the publishers' processor adds when the first turn is not a system turn.

@@ -60,7 +60,7 @@ class TextTokenizer:
         largest = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         if largest >= config.vocab_size:
             raise TokenizerError(
-                f"{self._origin}: has id {largest}; allowed: 0..{config.vocab_size - 1} (vocab_size)"
+                f"{self._origin}: has id {largest}; allowed: below vocab_size {config.vocab_size}"
             )
         for content in (TURN_START, TURN_END):
             if self.id_of(content) is None:
