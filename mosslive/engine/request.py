@@ -91,16 +91,21 @@ class Request:
         return row
 
     def _choose(self, channel: Channel, given: dict[Channel, Tensor]) -> int:
-        logits, sampling = given[channel], self.sampling
-        if channel == "audio":
-            logits = logits.clone()
-            logits[self._ids.eosp + 1 :] = -float("inf")
-            if self._step < sampling.min_new:
-                logits[self._ids.eosp] = -float("inf")
+        sampling = self.sampling
+        legal = self._legal(channel)
+        logits = given[channel][:legal]
         check_logits(logits)
         if channel in self._seen:
-            logits = penalise(logits, self._seen[channel], sampling.repetition_penalty)
+            logits = penalise(logits, self._seen[channel][:legal], sampling.repetition_penalty)
         if sampling.greedy:
             return greedy(logits)
         number = uniform(sampling.seed, self._step, CHANNELS.index(channel))
         return draw(logits, sampling.temperature, sampling.top_k, sampling.top_p, number)
+
+    def _legal(self, channel: Channel) -> int:
+        """How many ids may be drawn. The mask of the published loop hides the audio ids above the
+        end of speech always, and the end of speech itself while step < min_new; both are the last
+        ids, so masking is cutting."""
+        if channel == "text":
+            return self._ids.text_size
+        return self._ids.eosp + (self._step >= self.sampling.min_new)

@@ -1,8 +1,10 @@
 """From one row of logits to one id: penalty, temperature, top-k, top-p, draw; in this order.
 
 The order and the handling of ties are part of the model's contract. Masks belong to the caller
-and come first: a masked id arrives here as -inf.
+and come first: a masked id is cut off, or arrives here as -inf.
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -15,9 +17,9 @@ class NonFiniteLogits(MossliveError):
 
 
 def greedy(logits: Tensor) -> int:
-    """Arg-max; the lowest index on ties (`torch.argmax` promises no particular one). Ties are
-    common: bf16 logits have some on about one step in seven."""
-    return int((logits == logits.max()).nonzero()[0])
+    """Arg-max; the lowest index on ties, as `torch.argmax` documents. Ties are common: bf16 logits
+    have some on about one step in seven."""
+    return int(logits.argmax())
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
@@ -53,5 +55,5 @@ def draw(logits: Tensor, temperature: float, top_k: int, top_p: float, uniform: 
 def check_logits(logits: Tensor) -> None:
     """Raises unless the largest value is a finite number."""
     largest = float(logits.max())  # NaN anywhere makes it NaN
-    if not -float("inf") < largest < float("inf"):
-        raise NonFiniteLogits(f"the largest logit is {largest}; the weights or the dtype are wrong")
+    if not math.isfinite(largest):
+        raise NonFiniteLogits(f"the largest logit is {largest}: the weights or the dtype are wrong")

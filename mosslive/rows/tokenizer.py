@@ -25,7 +25,7 @@ class TextTokenizer:
     """Text ↔ ids. Encoding never adds special tokens by itself."""
 
     def __init__(self, text: str, origin: str = "tokenizer.json") -> None:
-        self._json = text
+        self.json = text
         self._origin = origin
         try:
             self._tokenizer = Tokenizer.from_str(text)
@@ -83,7 +83,7 @@ class TextTokenizer:
         if control or self._added.keys().isdisjoint(ids):
             return ids
         if self._plain is None:
-            raw = json.loads(self._json)
+            raw = json.loads(self.json)
             raw["added_tokens"] = []
             self._plain = Tokenizer.from_str(json.dumps(raw))
         plain: list[int] = self._plain.encode(text, add_special_tokens=False).ids

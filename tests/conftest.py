@@ -1,0 +1,39 @@
+"""Small models, built once per run, and what every test may use.
+
+`nano_folder` is read-only for tests; copy it (`nano_copy`) to damage it.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from mosslive import LanguageModel, load_lm
+from mosslive.checkpoint import synthesise
+
+
+def pytest_configure() -> None:
+    # Two threads on two cores, whatever the machine says: results and times stay comparable.
+    torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def nano_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthesise(tmp_path_factory.mktemp("nano"), "nano", seed=1)
+
+
+@pytest.fixture(scope="session")
+def small_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthesise(tmp_path_factory.mktemp("small"), "small", seed=1)
+
+
+@pytest.fixture(scope="session")
+def nano_lm(nano_folder: Path) -> LanguageModel:
+    """Shared: a test must leave all pages free, as it found them."""
+    return load_lm(nano_folder)
+
+
+@pytest.fixture
+def nano_copy(nano_folder: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(nano_folder, tmp_path / "lm")

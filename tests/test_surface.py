@@ -1,0 +1,63 @@
+"""The public surface, used exactly as the README shows it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import mosslive
+
+
+def test_the_names_users_rely_on(nano_folder: Path) -> None:
+    """Later parts and users depend on these calls and shapes."""
+    lm = mosslive.load_lm(nano_folder, device="cpu", dtype="float32")
+    assert lm.config.num_shared_layers == 3
+    assert lm.tokenizer.decode(lm.tokenizer.encode("Hello")) == "Hello"
+    turns = [mosslive.Turn("user", text="Hello"), mosslive.Turn("assistant", codes=[1, 2, 3])]
+    rows = lm.prompt(turns, reply="speech")
+    assert rows.dtype == torch.int64
+    assert rows.shape[1] == 2
+    text_logits, audio_logits = lm.forward(rows)
+    assert text_logits.dtype == audio_logits.dtype == torch.float32
+    assert text_logits.shape == (len(rows), lm.config.vocab_size)
+    assert audio_logits.shape == (len(rows), lm.config.audio_vocab_size)
+    new = list(lm.generate(rows, mosslive.Sampling(greedy=True, max_new=64)))
+    assert len(new) == 64
+    assert all(type(value) is int for row in new for value in row)
+    assert lm.read(new).codes == [row[1] for row in new]
+
+
+def test_logits_may_be_changed_by_their_owner(nano_lm: mosslive.LanguageModel) -> None:
+    """What `forward` returns is an ordinary tensor."""
+    text, _ = nano_lm.forward([(1, 2), (3, 4)])
+    text[0] = 0
+    assert not text.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "float16"}, "dtype is 'float16'; allowed: float32, bfloat16"),
+        ({"page_size": 0}, "page_size is 0; allowed: 1 or more"),
+        ({"kv_rows": -1}, "kv_rows is -1; allowed: 1 or more"),
+        ({"chunk": 0}, "chunk is 0; allowed: 1 or more"),
+        ({"device": "nowhere"}, "device is 'nowhere'; allowed: cpu, or cuda"),
+    ],
+)
+def test_bad_options(nano_folder: Path, options: dict[str, str], message: str) -> None:
+    """Law 4, before anything is read."""
+    with pytest.raises(mosslive.MossliveError, match=message):
+        mosslive.load_lm(nano_folder, **options)  # type: ignore[arg-type]
+
+
+def test_bad_tails(nano_lm: mosslive.LanguageModel) -> None:
+    """Refused at the call, not at the first row."""
+    with pytest.raises(mosslive.MossliveError, match="tails is 'one'; allowed: lazy or both"):
+        nano_lm.generate([(1, 2)], tails="one")  # type: ignore[arg-type]
+
+
+def test_no_such_name() -> None:
+    """Lazy names fail like ordinary ones."""
+    with pytest.raises(AttributeError, match="no attribute 'load_ml'"):
+        mosslive.load_ml  # noqa: B018
+    assert "load_lm" in dir(mosslive)
