@@ -9,7 +9,7 @@ from mosslive.errors import MossliveError
 def main() -> None:
     try:
         app()
-    except MossliveError as error:
+    except (MossliveError, OSError) as error:  # the user's input, or the user's disk
         print(f"mosslive: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
