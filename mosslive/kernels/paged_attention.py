@@ -68,8 +68,8 @@ def paged_attention(q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: PagedBat
         rows = q[span.first : span.last]  # [n, H, D]
         if span.mask is None:
             # One row: the heads of a group are as good as rows, so keys need no repeating.
-            grouped = rows.view(1, k.shape[1], -1, q.shape[-1])  # [1, H_kv, H / H_kv, D]
-            results.append(F.scaled_dot_product_attention(grouped, k, v).view(rows.shape))
+            grouped = rows.reshape(1, k.shape[1], -1, q.shape[-1])  # [1, H_kv, H / H_kv, D]
+            results.append(F.scaled_dot_product_attention(grouped, k, v).reshape(rows.shape))
         else:
             result = F.scaled_dot_product_attention(
                 rows.transpose(0, 1)[None], k, v, attn_mask=span.mask, enable_gqa=True
