@@ -4,23 +4,14 @@ Knows nothing of torch or of tensors. Invariant: a `ModelConfig` that exists des
 package computes exactly; everything else was refused here, by field, value and what is allowed.
 """
 
-import json
-import math
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mosslive.errors import MossliveError
+from mosslive.config.files import ConfigError, is_positive_number, read_json, refuse
 
 DTYPES = ("bfloat16", "float16", "float32")
-
-
-class ConfigError(MossliveError, ValueError):
-    """A setting that is missing, malformed, or asks for something this package does not compute."""
-
-
-def refuse(field: str, value: object, allowed: str) -> ConfigError:
-    return ConfigError(f"{field} is {value!r}; allowed: {allowed}")
 
 
 # Written by Hugging Face tooling; none of them changes what the model computes at inference.
@@ -194,14 +185,7 @@ class ModelConfig:
 
     @classmethod
     def from_file(cls, path: Path) -> "ModelConfig":
-        try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"{path}: no such file; a model folder holds config.json") from None
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{path}: not readable as JSON: {error}") from None
-        if not isinstance(raw, dict):
-            raise ConfigError(f"{path}: holds a {type(raw).__name__}; allowed: a JSON object")
+        raw = read_json(path)
         try:
             return cls.from_dict(raw)
         except ConfigError as error:
@@ -211,7 +195,7 @@ class ModelConfig:
         """The published layout, so that `from_dict(to_dict())` is the same config."""
         fields = {name: getattr(self, name) for name in (*_SIZES, *_REALS, *_IDS)}
         return {
-            **{name: only for name, (only, _) in _ONLY.items() if name != "mlp_bias"},
+            **{name: copy(only) for name, (only, _) in _ONLY.items() if name != "mlp_bias"},
             **fields,
             "audio_pad_token_id": self.audio_pad_token_id,
             "pad_token_id": self.pad_token_id,
@@ -231,6 +215,5 @@ def _check_int(name: str, value: object, least: int) -> None:
 
 
 def _check_real(name: str, value: object) -> None:
-    real = isinstance(value, int | float) and not isinstance(value, bool)
-    if not real or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type,operator]
+    if not is_positive_number(value):
         raise refuse(name, value, "a positive number")

@@ -4,11 +4,10 @@ Plain `Sampling()` changes nothing about the model's own distribution; the two s
 used are `Sampling.driver()` and `Sampling.model_card()`.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from mosslive.config.model import refuse
+from mosslive.config.files import is_positive_number, refuse
 
 IgnoredAudio = Literal["sample", "pad"]
 
@@ -33,9 +32,9 @@ class Sampling:
     def __post_init__(self) -> None:
         if not isinstance(self.greedy, bool):
             raise refuse("greedy", self.greedy, "true or false")
-        self._number("temperature", 0.0, "above 0 (for the most likely row use greedy)")
-        self._number("repetition_penalty", 0.0, "above 0 (1 is off)")
-        self._number("top_p", 0.0, "above 0 and at most 1 (1 is off)")
+        self._number("temperature", "above 0 (for the most likely row use greedy)")
+        self._number("repetition_penalty", "above 0 (1 is off)")
+        self._number("top_p", "above 0 and at most 1 (1 is off)")
         if self.top_p > 1:
             raise refuse("top_p", self.top_p, "above 0 and at most 1 (1 is off)")
         self._integer("top_k", 0, "0 or more (0 is off)")
@@ -47,11 +46,9 @@ class Sampling:
         if self.ignored_audio not in get_args(IgnoredAudio):
             raise refuse("ignored_audio", self.ignored_audio, " or ".join(get_args(IgnoredAudio)))
 
-    def _number(self, name: str, above: float, allowed: str) -> None:
+    def _number(self, name: str, allowed: str) -> None:
         value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise refuse(name, value, allowed)
-        if not math.isfinite(value) or value <= above:
+        if not is_positive_number(value):
             raise refuse(name, value, allowed)
 
     def _integer(self, name: str, least: int, allowed: str) -> None:

@@ -1,0 +1,35 @@
+"""Reading a settings file: one place for what can be wrong with the file itself."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from mosslive.errors import MossliveError
+
+
+class ConfigError(MossliveError, ValueError):
+    """A setting that is missing, malformed, or asks for something this package does not compute."""
+
+
+def refuse(field: str, value: object, allowed: str) -> ConfigError:
+    return ConfigError(f"{field} is {value!r}; allowed: {allowed}")
+
+
+def is_positive_number(value: object) -> bool:
+    """A finite real above zero. NaN fails both comparisons; an integer beyond float range too."""
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    return real and 0 < value <= sys.float_info.max  # type: ignore[operator]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; every error names the file."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; a model folder holds {path.name}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not readable as JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: holds a {type(raw).__name__}; allowed: a JSON object")
+    return raw
