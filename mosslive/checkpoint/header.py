@@ -20,6 +20,10 @@ DTYPE_BYTES |= {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 _LARGEST_HEADER_BYTES = 100_000_000  # the format's own limit
 
 
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with its names as written, repeated ones included; arrays stay lists."""
+
+
 @dataclass(frozen=True)
 class Entry:
     name: str
@@ -48,9 +52,8 @@ def read_shard(path: Path) -> Shard:
             return Shard(path, [], [MalformedShard([path.name], "not a safetensors file")])
         raw = file.read(length)
     try:
-        pairs = json.loads(raw, object_pairs_hook=list)
-        entries, end = _entries(pairs)
-    except (ValueError, TypeError, KeyError) as error:
+        entries, end = _entries(json.loads(raw, object_pairs_hook=_Pairs))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         return Shard(path, [], [MalformedShard([path.name], f"bad header: {error}")])
     expected = 8 + length + end
     if size < expected:
@@ -65,11 +68,15 @@ def read_shard(path: Path) -> Shard:
 def _entries(pairs: Any) -> tuple[list[Entry], int]:
     """Entries in order of their data, and where the data ends. Raises ValueError, TypeError or
     KeyError on anything else than the format."""
-    if not isinstance(pairs, list):
+    if not isinstance(pairs, _Pairs):
         raise ValueError("no object")
     found: list[tuple[int, int, Entry]] = []
     for name, fields in pairs:
+        if not isinstance(fields, _Pairs):
+            raise ValueError(f"{name} is no object")
         if name == "__metadata__":
+            if not all(isinstance(value, str) for _, value in fields):
+                raise ValueError("metadata may hold strings only")
             continue
         values = dict(fields)
         begin, end = values["data_offsets"]

@@ -5,6 +5,7 @@ that `inspect` shows all of them, and raised by `require_sound` before anything 
 """
 
 import json
+import os
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +59,8 @@ class Inventory:
         ranked = sorted(self.found, key=lambda fault: _ORDER.index(type(fault)))
         lines = "".join(f"\n  {fault.line()}" for fault in ranked)
         first = ranked[0]
-        error = type(first)(first.names, first.detail, first.shown)
+        names = [name for fault in ranked if type(fault) is type(first) for name in fault.names]
+        error = type(first)(names)
         error.args = (f"{self.folder}: the checkpoint cannot be used:{lines}",)
         raise error
 
@@ -72,7 +74,7 @@ def take_inventory(path: str | Path) -> Inventory:
     stored: Counter[str] = Counter()
     lost: set[str] = set()  # tensors whose absence another fault explains
     for name, tensors in listed.items():
-        if not (folder / name).is_file():
+        if not os.path.isfile(folder / name):  # False, not an error, for impossible names too
             inventory.found.append(faults.DanglingIndex([name], "no such file"))
             lost |= tensors
             continue
@@ -84,7 +86,7 @@ def take_inventory(path: str | Path) -> Inventory:
         inventory.shard_of |= dict.fromkeys(held, shard.path)
         absent = sorted(tensors - held.keys())
         lost.update(absent)
-        if absent and shard.entries:
+        if absent and (shard.entries or not shard.faults):
             detail = f"the index says they are in {name}"
             inventory.found.append(faults.DanglingIndex(absent, detail))
     if listed:
@@ -108,7 +110,9 @@ def _listed_files(inventory: Inventory) -> dict[str, set[str]]:
             if not is_plain_name(name):
                 raise ValueError(f"{tensor} is said to be in {name!r}, which is no file name")
             files[name].add(tensor)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if not files:
+            raise ValueError("it names no tensor")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         detail = f"allowed: an object with weight_map: tensor name → file name ({error})"
         found.append(faults.BadIndex([INDEX_FILE], detail))
         return {}

@@ -35,7 +35,12 @@ def new_folder(target: Path) -> Iterator[Path]:
     try:
         yield work
         work.chmod(0o755)  # mkdtemp makes it private; a model folder is not a secret
-        os.rename(work, target)
+        try:
+            os.rename(work, target)
+        except OSError:
+            if target.exists():  # somebody else was faster
+                raise FolderExists(f"{target} exists already; nothing was changed") from None
+            raise
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
@@ -94,3 +99,4 @@ def _write_shard(
             tensor = make(name).contiguous()
             assert tuple(tensor.shape) == shape, (name, tensor.shape)
             file.write(tensor.view(torch.uint8).numpy().data)
+            del tensor  # before the next one is made

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from mosslive.cli.console import advance, byte_progress, err, out, print_json
 
@@ -64,7 +65,7 @@ def _report(inventory: "Inventory", values: bool) -> dict[str, Any]:
     return {
         "folder": str(inventory.folder),
         "blocks": rows,
-        "tensors": len(inventory.entries),
+        "tensors": sum(row["tensors"] for row in rows),
         "expected_tensors": len(expected),
         "parameters": sum(row["parameters"] for row in rows),
         "bytes": sum(row["bytes"] for row in rows),
@@ -78,7 +79,7 @@ def _report(inventory: "Inventory", values: bool) -> dict[str, Any]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    table = Table(title=report["folder"], title_justify="left")
+    table = Table(title=Text(report["folder"]), title_justify="left")
     table.add_column("block")
     for name in ("tensors", "parameters", "bytes"):
         table.add_column(name, justify="right")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mosslive.cli.console import byte_progress, out
+from mosslive.cli.console import byte_progress
 
 
 class SizeOption(StrEnum):
@@ -41,4 +41,4 @@ def synth(
             vocab,
             lambda done, total: progress.update(task, completed=done, total=total),
         )
-    out.print(f"wrote {target}", markup=False)
+    print(f"wrote {target}")  # not through rich, which would fold a long path

@@ -121,6 +121,11 @@ class ModelConfig:
             self._check_id(name, vocabulary)
         if self.eosp_token_id < 1:
             raise refuse("eosp_token_id", self.eosp_token_id, "1 or more (codes are the ids below)")
+        if self.pad_token_id == self.modality_pad_token_id:
+            allowed = (
+                "another id than modality_pad_token_id, or every speech row would end the reply"
+            )
+            raise refuse("pad_token_id", self.pad_token_id, allowed)
         text_ids = (self.modality_pad_token_id, self.sosp_token_id, self.eos_token_id)
         if len(set(text_ids)) != len(text_ids):
             raise refuse(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mosslive.checkpoint.layout import expected_tensors
@@ -132,7 +132,7 @@ def configs(draw: st.DrawFn) -> ModelConfig:
         eosp_token_id=draw(st.integers(1, audio_size - 1)),
         eos_token_id=end,
         audio_pad_token_id=draw(audio_id),
-        pad_token_id=draw(st.none() | text_id),
+        pad_token_id=draw(st.none() | text_id.filter(lambda index: index != pad)),
         dtype=draw(st.sampled_from(["bfloat16", "float16", "float32"])),
     )
 
@@ -143,6 +143,12 @@ def test_published_config_is_accepted_with_every_value() -> None:
     expected = REQUIRED | {"audio_pad_token_id": 512, "pad_token_id": None, "dtype": "bfloat16"}
     assert dataclasses.asdict(config) == expected
     assert (config.layers, config.codes) == (40, 16384)
+
+
+def test_a_pad_that_is_the_speech_placeholder_is_refused() -> None:
+    """The pad ends a reply: every speech row would."""
+    with pytest.raises(ConfigError, match="pad_token_id is 151667; allowed: another id"):
+        ModelConfig.from_dict(PUBLISHED | {"pad_token_id": 151667})
 
 
 def test_published_config_is_read_from_its_file(tmp_path: Path) -> None:
@@ -281,12 +287,13 @@ def test_bad_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
 
 def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
     """A wrong path is the user's to mend, and told as such."""
-    with pytest.raises(ConfigError, match="no such file; a model folder holds config.json"):
+    with pytest.raises(ConfigError, match="no such file; a model folder holds"):
         ModelConfig.from_file(tmp_path / "config.json")
     with pytest.raises(ConfigError, match="not readable"):
         ModelConfig.from_file(tmp_path)
 
 
+@settings(derandomize=True, deadline=None)
 @given(configs())
 def test_round_trip(config: ModelConfig) -> None:
     """to_dict loses nothing, neither directly nor through JSON text."""

@@ -1,0 +1,185 @@
+"""What a folder holds against what its config promises: complete, without data, never raising."""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from mosslive.checkpoint import Checkpoint, CheckpointError, faults, scan_values, take_inventory
+from mosslive.config import ConfigError
+from mosslive.errors import MossliveError
+from tests.checkpoint.test_faults import (
+    AUDIO_HEAD,
+    HEADER_FAULTS,
+    INDEX,
+    K_PROJ,
+    Q_NORM,
+    TEXT_HEAD,
+    Damage,
+    home,
+    poison,
+    put,
+    shards,
+    stored,
+)
+
+
+def all_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """Everything the folder stores, by safetensors' own loader."""
+    return {name: tensor for path in shards(folder) for name, tensor in load_file(path).items()}
+
+
+def merge(folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Turns the shards into the single file that small checkpoints have instead."""
+    tensors = {name: tensor.to(dtype) for name, tensor in all_tensors(folder).items()}
+    for path in [*shards(folder), folder / INDEX]:
+        path.unlink()
+    save_file(tensors, folder / "model.safetensors")
+
+
+def test_sound_folder(nano_folder: Path) -> None:
+    """The inventory of a good folder is what safetensors itself finds in it."""
+    inventory = take_inventory(nano_folder)
+    tensors = all_tensors(nano_folder)
+    assert inventory.sound
+    assert {name: entry.shape for name, entry in inventory.entries.items()} == {
+        name: tuple(tensor.shape) for name, tensor in tensors.items()
+    }
+    assert {entry.dtype for entry in inventory.entries.values()} == {"BF16"}
+    assert {name: entry.data_bytes for name, entry in inventory.entries.items()} == {
+        name: tensor.nbytes for name, tensor in tensors.items()
+    }
+    assert inventory.shard_of == {name: home(nano_folder, name) for name in tensors}
+    inventory.require_sound()
+
+
+@pytest.mark.parametrize(("damage", "fault", "said"), HEADER_FAULTS)
+def test_one_damage_is_one_fault(
+    nano_copy: Path, damage: Damage, fault: type[CheckpointError], said: str
+) -> None:
+    """Nothing is raised while looking, and what follows from a fault is not a second fault."""
+    names = damage(nano_copy)
+    inventory = take_inventory(nano_copy)
+    assert [type(found) for found in inventory.found] == [fault]
+    assert sorted(inventory.found[0].names) == sorted(names)
+    assert said in inventory.found[0].line()
+    assert not inventory.sound
+
+
+def test_several_faults_are_all_listed(nano_copy: Path) -> None:
+    """The error raised is the one that explains most; its message lists every fault and name."""
+    put(nano_copy, "model.norm.weight", torch.zeros(64), shards(nano_copy)[0])
+    put(nano_copy, Q_NORM, torch.ones(17, dtype=torch.bfloat16))
+    put(nano_copy, K_PROJ, stored(nano_copy, K_PROJ).float())
+    put(nano_copy, TEXT_HEAD, None)
+    last = home(nano_copy, AUDIO_HEAD)
+    last.write_bytes(last.read_bytes()[:-1])
+    inventory = take_inventory(nano_copy)
+    with pytest.raises(faults.DanglingIndex) as caught:
+        inventory.require_sound()
+    assert caught.value.names == [TEXT_HEAD]
+    lines = str(caught.value).splitlines()[1:]
+    expected = [
+        (faults.DanglingIndex, TEXT_HEAD),
+        (faults.TruncatedShard, last.name),
+        (faults.UnexpectedTensors, "model.norm.weight"),
+        (faults.MisshapedTensors, Q_NORM),
+        (faults.WrongDtype, K_PROJ),
+    ]
+    assert len(lines) == len(expected)
+    for line, (fault, name) in zip(lines, expected, strict=True):
+        assert fault.title in line
+        assert name in line
+
+
+@pytest.mark.parametrize("fault", CheckpointError.__subclasses__())
+def test_every_fault_has_its_rank(nano_folder: Path, fault: type[CheckpointError]) -> None:
+    """Any fault there is can be raised as itself; one without a rank would crash instead."""
+    inventory = take_inventory(nano_folder)
+    inventory.found.append(fault(["some.tensor"]))
+    with pytest.raises(fault, match=r"some\.tensor"):
+        inventory.require_sound()
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
+@given(
+    st.sampled_from([INDEX, "model-00001-of-00004.safetensors", "config.json"]),
+    st.floats(0, 1, exclude_max=True),
+    st.integers(0, 3),
+    st.binary(max_size=4),
+)
+def test_no_bytes_cause_another_error(
+    nano_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    place: float,
+    cut: int,
+    paste: bytes,
+) -> None:
+    """Whatever is written over an index, a header or a config: usable, or one of our own errors."""
+    folder = shutil.copytree(nano_folder, tmp_path_factory.mktemp("fuzz") / "lm")
+    raw = (folder / name).read_bytes()
+    text = 8 + int.from_bytes(raw[:8], "little") if name.endswith(".safetensors") else len(raw)
+    position = int(place * text)
+    (folder / name).write_bytes(raw[:position] + paste + raw[position + cut :])
+    with contextlib.suppress(MossliveError):
+        Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_single_file_of_the_configs_dtype(nano_copy: Path, dtype: str) -> None:
+    """A checkpoint in one file is read as well, in the dtype that its config states."""
+    merge(nano_copy, getattr(torch, dtype))
+    path = nano_copy / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": dtype}))
+    inventory = take_inventory(nano_copy)
+    assert inventory.found == []
+    assert set(inventory.shard_of.values()) == {nano_copy / "model.safetensors"}
+
+
+def test_single_file_lacks_a_tensor(nano_copy: Path) -> None:
+    """Without an index a missing tensor is simply missing."""
+    merge(nano_copy)
+    put(nano_copy, Q_NORM, None, nano_copy / "model.safetensors")
+    (found,) = take_inventory(nano_copy).found
+    assert (type(found), found.names) == (faults.MissingTensors, [Q_NORM])
+
+
+def test_headers_only(nano_copy: Path) -> None:
+    """Taking the inventory reads no data: bad values are seen by `scan_values` alone."""
+    names = poison(float("nan"))(nano_copy)
+    inventory = take_inventory(nano_copy)
+    assert inventory.sound
+    scan_values(inventory)
+    (found,) = inventory.found
+    assert type(found) is faults.NonFiniteValues
+    assert sorted(found.names) == sorted(names)
+
+
+def test_values_of_a_folder_at_fault_are_not_read(nano_copy: Path) -> None:
+    """Bytes behind a bad header are not taken for tensors."""
+    poison(float("nan"))(nano_copy)
+    put(nano_copy, TEXT_HEAD, None)
+    inventory = take_inventory(nano_copy)
+    told: list[int] = []
+    scan_values(inventory, told.append)
+    assert [type(found) for found in inventory.found] == [faults.DanglingIndex]
+    assert told == []
+
+
+def test_parent_folder_is_accepted(nano_copy: Path) -> None:
+    """The folder that `mosslive synth` was given leads to its lm/."""
+    assert take_inventory(nano_copy.parent).folder == nano_copy
+
+
+def test_folder_without_config(nano_copy: Path) -> None:
+    """Without a config there is nothing to compare with: the one error that is raised."""
+    (nano_copy / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"config\.json: no such file"):
+        take_inventory(nano_copy)

@@ -1,0 +1,89 @@
+"""`mosslive synth`: writes where it says, refuses in one sentence, never leaves half a folder."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from mosslive.checkpoint import take_inventory
+from mosslive.checkpoint.writer import FolderExists
+from mosslive.cli.app import app
+from mosslive.config import ModelConfig
+from tests.cli.test_inspect import assert_one_sentence, console
+
+
+def synth(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["synth", *map(str, arguments)])
+
+
+def test_writes_a_usable_model(tmp_path: Path, nano_folder: Path) -> None:
+    """OUT/lm is written at the size and seed asked for: the same bytes as through the library."""
+    result = synth(tmp_path / "out", "--size", "nano", "--seed", "1")
+    assert result.exit_code == 0, result.output
+    target = tmp_path / "out" / "lm"
+    for path in nano_folder.iterdir():
+        assert (target / path.name).read_bytes() == path.read_bytes()
+    assert take_inventory(target).sound
+    assert [path.name for path in target.parent.iterdir()] == ["lm"]
+
+
+def test_defaults(tmp_path: Path) -> None:
+    """Without options it is size nano and seed 0."""
+    for name, options in (("plain", []), ("stated", ["--size", "nano", "--seed", "0"])):
+        assert synth(tmp_path / name, *options).exit_code == 0
+    stated = tmp_path / "stated" / "lm"
+    assert ModelConfig.from_file(stated / "config.json").hidden_size == 64
+    for path in (tmp_path / "plain" / "lm").iterdir():
+        assert path.read_bytes() == (stated / path.name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["short", "a" * 150, "a space [x]"], ids=["short", "long", "space and brackets"]
+)
+def test_says_where_it_wrote(tmp_path: Path, name: str) -> None:
+    """The path is printed in one piece, however long it is, so that it can be copied."""
+    result = synth(tmp_path / name)
+    assert result.stdout == f"wrote {tmp_path / name / 'lm'}\n"
+    assert result.stderr == ""
+
+
+def test_existing_output(tmp_path: Path) -> None:
+    """What exists is refused and stays as it is."""
+    (tmp_path / "lm").mkdir()
+    result = synth(tmp_path)
+    assert isinstance(result.exception, FolderExists)
+    assert list((tmp_path / "lm").iterdir()) == []
+
+
+def test_existing_output_in_one_sentence(tmp_path: Path) -> None:
+    """The command itself answers with exit code 1 and one sentence."""
+    (tmp_path / "lm").mkdir()
+    assert_one_sentence(console("synth", tmp_path), tmp_path / "lm", "exists already")
+    assert [path.name for path in tmp_path.iterdir()] == ["lm"]
+
+
+def test_output_that_is_a_file(tmp_path: Path) -> None:
+    """A file where a folder is wanted is the user's to mend: one sentence, no traceback."""
+    path = tmp_path / "file"
+    path.write_text("mine")
+    assert_one_sentence(console("synth", path), path)
+    assert path.read_text() == "mine"
+
+
+def test_vocabulary_file_that_does_not_exist(tmp_path: Path) -> None:
+    """A wrong --vocab is answered in one sentence, and nothing is written."""
+    missing = tmp_path / "ranks"
+    done = console("synth", tmp_path / "out", "--vocab", missing)
+    assert_one_sentence(done, missing, "not a tiktoken ranks file")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--size", "huge"], ["--seed", "-1"], ["--seed", "x"], ["--sise", "nano"]]
+)
+def test_bad_options(tmp_path: Path, arguments: list[str]) -> None:
+    """Options that make no sense are refused as such, before anything is written."""
+    result = synth(tmp_path / "out", *arguments)
+    assert result.exit_code == 2
+    assert arguments[0] in result.stderr
+    assert list(tmp_path.iterdir()) == []
