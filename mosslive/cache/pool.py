@@ -36,6 +36,8 @@ class PagePool:
         self.references = [0] * pages
         # Rows at the start of each page whose keys and values a tail has computed.
         self.tail_rows: dict[Channel, list[int]] = {tail: [0] * pages for tail in CHANNELS}
+        # How often marks of a tail were taken back; what tables remember of it is then void.
+        self.taken_back: dict[Channel, int] = dict.fromkeys(CHANNELS, 0)
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(pages))  # oldest first
         self._page_of: dict[tuple[Node, tuple[Row, ...]], int] = {}
         self._published: dict[int, tuple[Node, tuple[Node, tuple[Row, ...]]]] = {}
@@ -85,6 +87,10 @@ class PagePool:
         assert self.references[page], "only held pages are published"
         if (twin := self._page_of.get(key)) is not None:
             return self._published[twin][0]
+        if known := self._published.get(page):
+            # Shared by a fork that published it under a past since forgotten: one key per page,
+            # or the old one would lead here when the page holds something else.
+            del self._page_of[known[1]]
         self._last_node += 1
         self._page_of[key] = page
         self._published[page] = (self._last_node, key)

@@ -25,9 +25,10 @@ class PageTable:
         self.rows: list[Row] = []
         self.pages: list[int] = []
         self._nodes: list[Node] = []  # of the leading pages that are published
-        self._tail_done: dict[Channel, int] = dict.fromkeys(
-            CHANNELS, 0
-        )  # a lower bound, saves a search
+        # Rows a tail has surely computed (a lower bound that saves a search), and up to which
+        # number of marks taken back that holds.
+        self._tail_done: dict[Channel, int] = dict.fromkeys(CHANNELS, 0)
+        self._as_of: dict[Channel, int] = pool.taken_back.copy()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -85,7 +86,7 @@ class PageTable:
         """A second table over the same pages; nothing is copied until one of the two writes."""
         twin = PageTable(self.pool)
         twin.rows, twin.pages, twin._nodes = self.rows[:], self.pages[:], self._nodes[:]
-        twin._tail_done = self._tail_done.copy()
+        twin._tail_done, twin._as_of = self._tail_done.copy(), self._as_of.copy()
         for page in twin.pages:
             self.pool.hold(page)
         return twin
@@ -115,6 +116,8 @@ class PageTable:
         """The first `most` positions whose keys and values that tail has not computed."""
         size, filled = self.pool.page_size, self.pool.tail_rows[tail]
         found: list[int] = []
+        if self._as_of[tail] != self.pool.taken_back[tail]:
+            self._as_of[tail], self._tail_done[tail] = self.pool.taken_back[tail], 0
         position = self._tail_done[tail]
         while position < len(self.rows) and len(found) < most:
             page, offset = self.pages[position // size], position % size
@@ -135,10 +138,9 @@ class PageTable:
             filled[page] = offset + 1
 
     def unmark(self, tail: Channel, positions: list[int]) -> None:
-        """Takes back `mark` when the computation failed."""
+        """Takes back `mark` when the computation failed. Other tables may have relied on it."""
         size, filled = self.pool.page_size, self.pool.tail_rows[tail]
+        self.pool.taken_back[tail] += 1
         for position in positions:
             page = self.pages[position // size]
             filled[page] = min(filled[page], position % size)
-        if positions:
-            self._tail_done[tail] = min(self._tail_done[tail], positions[0])

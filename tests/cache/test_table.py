@@ -276,8 +276,7 @@ def test_a_failed_computation_is_missing_for_the_other_table_too() -> None:
 
 
 def test_a_page_published_again_by_a_fork_is_not_taken_for_what_it_held() -> None:
-    """One past can have two nodes, when its first page was lost; an old one must not lead to a
-    page that holds other rows by now."""
+    """A second node of one past must not lead to a page that holds other rows by now."""
     pool = PagePool(4, 1)
     first = filled(pool, "x")
     table = PageTable(pool)
