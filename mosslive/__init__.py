@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from mosslive.version import __version__
 
 if TYPE_CHECKING:
+    from mosslive.codec import Codec, Sound, Voice, load_bigvgan, load_codec
     from mosslive.config import ModelConfig, Sampling
     from mosslive.engine import Generation, LanguageModel, load_lm
     from mosslive.errors import MossliveError
     from mosslive.rows import DRIVER_SYSTEM, Output, Turn
 
 _HOMES = {
+    "Codec": "mosslive.codec",
     "DRIVER_SYSTEM": "mosslive.rows",
     "Generation": "mosslive.engine",
     "LanguageModel": "mosslive.engine",
@@ -23,20 +25,29 @@ _HOMES = {
     "MossliveError": "mosslive.errors",
     "Output": "mosslive.rows",
     "Sampling": "mosslive.config",
+    "Sound": "mosslive.codec",
     "Turn": "mosslive.rows",
+    "Voice": "mosslive.codec",
+    "load_bigvgan": "mosslive.codec",
+    "load_codec": "mosslive.codec",
     "load_lm": "mosslive.engine",
 }
 
 __all__ = [
     "DRIVER_SYSTEM",
+    "Codec",
     "Generation",
     "LanguageModel",
     "ModelConfig",
     "MossliveError",
     "Output",
     "Sampling",
+    "Sound",
     "Turn",
+    "Voice",
     "__version__",
+    "load_bigvgan",
+    "load_codec",
     "load_lm",
 ]
 

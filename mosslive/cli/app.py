@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 
 from mosslive.cli.bench import bench
+from mosslive.cli.codec import codec
 from mosslive.cli.demo import demo
 from mosslive.cli.generate import generate
 from mosslive.cli.inspect import inspect
 from mosslive.cli.synth import synth
+from mosslive.cli.voice import voice
 from mosslive.version import __version__
 
 app = typer.Typer(
@@ -39,3 +41,5 @@ app.command()(generate)
 app.command()(inspect)
 app.command()(synth)
 app.add_typer(bench, name="bench")
+app.add_typer(codec, name="codec")
+app.add_typer(voice, name="voice")

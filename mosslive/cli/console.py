@@ -2,11 +2,19 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -17,12 +25,20 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 @contextmanager
-def byte_progress(label: str, total: int) -> Iterator[Progress]:
-    """A bar that counts bytes; it is gone when done, and absent where nobody watches."""
-    columns = (TextColumn(label), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+def _bar(label: str, total: int, counter: ProgressColumn) -> Iterator[Progress]:
+    """Gone when done, and absent where nobody watches."""
+    columns = (TextColumn(label), BarColumn(), counter, TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         progress.add_task(label, total=total)
         yield progress
+
+
+def byte_progress(label: str, total: int) -> AbstractContextManager[Progress]:
+    return _bar(label, total, DownloadColumn())
+
+
+def step_progress(label: str, total: int) -> AbstractContextManager[Progress]:
+    return _bar(label, total, MofNCompleteColumn())
 
 
 def advance(progress: Progress, count: int) -> None:

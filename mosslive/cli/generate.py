@@ -1,7 +1,5 @@
 """`mosslive generate`: one reply from a model folder."""
 
-import json
-import sys
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -9,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mosslive.cli.codes_file import read_codes
 from mosslive.cli.console import err, print_json
 from mosslive.config import Sampling
-from mosslive.errors import MossliveError
 
 if TYPE_CHECKING:
     from mosslive.engine import Generation, LanguageModel
@@ -112,23 +110,7 @@ def _question(user: str | None, codes: str | None) -> "Turn":
         raise typer.BadParameter("give one of --user TEXT and --codes FILE")
     if codes is None:
         return Turn("user", text=user)
-    return Turn("user", codes=_read_codes(codes))
-
-
-def _read_codes(name: str) -> list[int]:
-    try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MossliveError(f"--codes {name}: not readable: {error}") from None
-    try:
-        found = json.loads(text) if text.lstrip().startswith("[") else [*map(int, text.split())]
-    except ValueError:
-        raise MossliveError(
-            f"--codes {name}: allowed: a JSON list of integers, or integers separated by spaces"
-        ) from None
-    if not found:
-        raise MossliveError(f"--codes {name}: holds no codes; at least one is needed")
-    return list(found)
+    return Turn("user", codes=read_codes(codes))
 
 
 def _show(lm: "LanguageModel", generation: "Generation", prompt_rows: int) -> None:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A model folder, or its parent.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A model, codec or BigVGAN folder.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     values: Annotated[
         bool, typer.Option(help="Read every value and look for NaN and infinities.")
@@ -25,23 +27,44 @@ def inspect(
 
     Exit status 1 when the folder cannot be used; the reasons are listed.
     """
+    report = _report(folder, values)
+    if as_json:
+        print_json(report)
+    else:
+        _show(report)
+    if not report["usable"]:
+        raise typer.Exit(1)
+
+
+def _report(folder: Path, values: bool) -> dict[str, Any]:
     from mosslive.checkpoint import scan_values, take_inventory
 
+    if (folder / "flow").is_dir() or (folder / "bigvgan_generator.pt").is_file():
+        return _codec_report(folder)
     inventory = take_inventory(folder)
     if values:
         total = sum(entry.data_bytes for entry in inventory.entries.values())
         with byte_progress("reading values", total) as progress:
             scan_values(inventory, lambda count: advance(progress, count))
-    report = _report(inventory, values)
-    if as_json:
-        print_json(report)
-    else:
-        _show(report)
-    if not inventory.sound:
-        raise typer.Exit(1)
+    return _lm_report(inventory, values)
 
 
-def _report(inventory: "Inventory", values: bool) -> dict[str, Any]:
+def _codec_report(folder: Path) -> dict[str, Any]:
+    from mosslive.codec.inventory import inspect_bigvgan, inspect_codec, is_codec
+
+    parts = inspect_codec(folder) if is_codec(folder) else inspect_bigvgan(folder)
+    rows = [vars(part) | {"verdict": "at fault" if part.fault else "ok"} for part in parts]
+    return {
+        "folder": str(folder),
+        "blocks": rows,
+        **{name: sum(row[name] for row in rows) for name in ("tensors", "parameters", "bytes")},
+        "values_read": True,
+        "faults": [{"message": f"{part.block}: {part.fault}"} for part in parts if part.fault],
+        "usable": not any(part.fault for part in parts),
+    }
+
+
+def _lm_report(inventory: "Inventory", values: bool) -> dict[str, Any]:
     from mosslive.checkpoint.faults import NonFiniteValues
     from mosslive.checkpoint.layout import blocks, expected_tensors
 

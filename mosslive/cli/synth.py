@@ -1,12 +1,14 @@
-"""`mosslive synth`: a random checkpoint in the published layout."""
+"""`mosslive synth`: random checkpoints in the published layouts."""
 
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
 from mosslive.cli.console import byte_progress
+from mosslive.errors import MossliveError
 
 
 class SizeOption(StrEnum):
@@ -15,30 +17,57 @@ class SizeOption(StrEnum):
     full = "full"
 
 
+class PartOption(StrEnum):
+    lm = "lm"
+    codec = "codec"
+    bigvgan = "bigvgan"
+
+
 def synth(
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Where OUT/lm is written.")],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Where the folders are written.")],
     size: Annotated[
-        SizeOption, typer.Option(help="nano: 0.4 M parameters, small: 121 M, full: 9.1 B (18 GB).")
+        SizeOption,
+        typer.Option(help="Of the language model: nano 0.4 M parameters, small 121 M, full 9.1 B."),
     ] = SizeOption.nano,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same files.")] = 0,
     vocab: Annotated[
         Path | None,
         typer.Option(help="A tiktoken ranks file (Qwen's, say) to take the vocabulary from."),
     ] = None,
+    only: Annotated[PartOption | None, typer.Option(help="One part instead of all three.")] = None,
 ) -> None:
-    """Write a random model with the files, names and shapes of the published one.
+    """Write a random model with the files, names and shapes of the published ones.
 
-    For tests, benchmarks and first steps: it runs like the real model and says nothing sensible.
+    OUT/lm is the language model, OUT/codec the codec, OUT/bigvgan a vocoder. For tests, benchmarks
+    and first steps: they run like the real ones and say nothing sensible.
     """
-    from mosslive.checkpoint import synthesise
+    if only in (None, PartOption.lm):
+        from mosslive.checkpoint import synthesise
 
-    with byte_progress("writing", 0) as progress:
-        task = progress.task_ids[0]
-        target = synthesise(
-            folder,
-            size.value,
-            seed,
-            vocab,
-            lambda done, total: progress.update(task, completed=done, total=total),
-        )
+        with byte_progress("writing", 0) as progress:
+            task = progress.task_ids[0]
+            target = synthesise(
+                folder,
+                size.value,
+                seed,
+                vocab,
+                lambda done, total: progress.update(task, completed=done, total=total),
+            )
+        _say(target)
+    if only in (None, PartOption.codec):
+        _say(_codec_synth().synthesise_codec(folder, size.value, seed))
+    if only in (None, PartOption.bigvgan):
+        _say(_codec_synth().synthesise_bigvgan(folder, size.value, seed))
+
+
+def _codec_synth() -> ModuleType:
+    try:
+        from mosslive.codec import synth as codec_synth
+    except ImportError as error:
+        hint = f"the codec's files need pip install 'mosslive[voice]' ({error}); or use --only lm"
+        raise MossliveError(hint) from None
+    return codec_synth
+
+
+def _say(target: Path) -> None:
     print(f"wrote {target}")  # not through rich, which would fold a long path

@@ -213,5 +213,5 @@ class Pages(RuleBasedStateMachine):
 
 TestPages = Pages.TestCase
 TestPages.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, derandomize=True
+    max_examples=250, stateful_step_count=40, deadline=None, derandomize=True
 )

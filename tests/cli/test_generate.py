@@ -97,7 +97,12 @@ def test_bad_arguments(nano_folder: Path, arguments: list[str], message: str) ->
 
 @pytest.mark.parametrize(
     ("codes", "message"),
-    [("[1, 2", "JSON list"), ("1 two", "integers"), ("[]", "no codes"), ("[1, 500]", "0..499")],
+    [
+        ("[1, 2", "JSON list"),
+        ("1 two", "integers"),
+        ("[]", "there are none"),
+        ("[1, 500]", "0..499"),
+    ],
 )
 def test_bad_codes(nano_folder: Path, codes: str, message: str) -> None:
     """Bad codes are refused with the reason."""

@@ -1,5 +1,6 @@
 """`mosslive synth`: writes where it says, refuses in one sentence, never leaves half a folder."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_writes_a_usable_model(tmp_path: Path, nano_folder: Path) -> None:
     for path in nano_folder.iterdir():
         assert (target / path.name).read_bytes() == path.read_bytes()
     assert take_inventory(target).sound
-    assert [path.name for path in target.parent.iterdir()] == ["lm"]
+    assert {path.name for path in target.parent.iterdir()} == {"lm", "codec", "bigvgan"}
 
 
 def test_defaults(tmp_path: Path) -> None:
@@ -42,9 +43,32 @@ def test_defaults(tmp_path: Path) -> None:
 )
 def test_says_where_it_wrote(tmp_path: Path, name: str) -> None:
     """The path is printed in one piece, however long it is, so that it can be copied."""
-    result = synth(tmp_path / name)
+    result = synth(tmp_path / name, "--only", "lm")
     assert result.stdout == f"wrote {tmp_path / name / 'lm'}\n"
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("part", ["codec", "bigvgan"])
+def test_one_part_alone_and_its_inventory(tmp_path: Path, part: str) -> None:
+    """--only writes one part; `inspect` finds every network of it usable."""
+    assert synth(tmp_path, "--only", part).exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == [part]
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path / part), "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["usable"]
+    assert len(report["blocks"]) == {"codec": 6, "bigvgan": 1}[part]
+    assert all(block["verdict"] == "ok" for block in report["blocks"])
+
+
+def test_damaged_codec_is_reported(tmp_path: Path) -> None:
+    """A cut weight file is one part at fault; the others are still judged."""
+    assert synth(tmp_path, "--only", "codec").exit_code == 0
+    path = tmp_path / "codec" / "flow" / "hift.pt"
+    path.write_bytes(path.read_bytes()[:1000])
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path / "codec")])
+    assert result.exit_code == 1
+    assert "HiFT vocoder: truncated shards" in " ".join(result.output.split())
 
 
 def test_existing_output(tmp_path: Path) -> None:

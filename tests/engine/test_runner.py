@@ -236,6 +236,23 @@ def test_a_tail_nobody_computed_is_computed_once_for_all_who_share(
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("chunk", [512, 7])
+def test_a_last_row_computed_before_the_rows_under_it(wandering: LanguageModel, chunk: int) -> None:
+    """Logits are the last row's, not the last missing row's, where a tail's rows have a hole."""
+    lm = fresh(wandering, page_size=4, chunk=chunk)
+    rows = prompt_rows(lm, OTHER)
+    twins = [PageTable(lm.pool) for _ in range(2)]
+    for twin in twins:  # the same rows side by side: the pages of the first are the known ones
+        lm.runner.reserve(twin, rows[:40])
+    lm.runner.trunk([(twin, 0) for twin in twins])
+    extend(lm, twins[1], rows[40:48])
+    lm.runner.tail("text", twins[1:])
+    table = PageTable(lm.pool)
+    assert table.adopt(rows) == 48
+    assert table.missing("text", 99) == list(range(40))
+    assert_logits(lm, "text", [table])
+
+
 @pytest.mark.parametrize("chunk", [512, 30])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_tail_that_failed_is_computed_again_for_all_who_share(

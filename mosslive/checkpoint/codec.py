@@ -1,0 +1,87 @@
+"""The published codec folder: which file holds what, read strictly, one network at a time.
+
+Knows file names and prefixes, not the networks: these check shapes themselves, since they take
+their sizes from the tensors. Nothing large is read before all settings were found in order.
+"""
+
+import re
+from pathlib import Path
+from typing import Literal, get_args
+
+from safetensors import safe_open
+from torch import Tensor
+
+from mosslive.checkpoint import faults
+from mosslive.checkpoint.header import read_shard
+from mosslive.checkpoint.pickles import check_values, read_pickle
+from mosslive.config import refuse
+from mosslive.config.codec import DecoderConfig, EncoderConfig
+
+ENCODER_FILE = "model.safetensors"
+FLOW_FOLDER = "flow"
+FLOW_CONFIG = "config.yaml"
+VOCODER_FILE = "hift.pt"
+SPEAKER_FILE = "campplus.onnx"
+ENCODER_PREFIX = "encoder."
+
+# Which flow weights: trained for whole replies, or for chunks of that many codes.
+FlowProfile = Literal["offline", "chunk-5", "chunk-25"]
+FLOW_FILES: dict[FlowProfile, str] = {
+    "offline": "flow.pt",
+    "chunk-5": "flow-chunk-5.pt",
+    "chunk-25": "flow-chunk-25.pt",
+}
+_TRAINING_NOTES = ("epoch", "step")  # beside the tensors of the chunk files
+
+
+class CodecFiles:
+    """A codec folder whose settings were read and found in order."""
+
+    def __init__(self, path: str | Path) -> None:
+        folder = Path(path)
+        nested = folder / "codec"
+        if not (folder / FLOW_FOLDER).exists() and nested.is_dir():
+            folder = nested  # as `mosslive synth` lays it out
+        self.folder = folder
+        self.encoder = EncoderConfig.from_folder(folder)
+        self.decoder = DecoderConfig.from_file(folder / FLOW_FOLDER / FLOW_CONFIG)
+
+    @property
+    def speaker_path(self) -> Path:
+        return self.folder / FLOW_FOLDER / SPEAKER_FILE
+
+    def encoder_tensors(self) -> dict[str, Tensor]:
+        """Tensors of the encoder, with their prefix. The published file holds much more: what has
+        no prefix, layers after the quantiser and running averages of training are left alone."""
+        path = self.folder / ENCODER_FILE
+        if not path.is_file():
+            raise faults.NoWeights([ENCODER_FILE], f"no such file in {self.folder}")
+        shard = read_shard(path)
+        if shard.faults:
+            raise shard.faults[0]
+        wanted = [entry.name for entry in shard.entries if self._is_used(entry.name)]
+        if twice := sorted({name for name in wanted if wanted.count(name) > 1}):
+            raise faults.DuplicateTensors(twice, f"in {ENCODER_FILE}")
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name).clone() for name in wanted}
+        check_values(tensors)
+        return tensors
+
+    def _is_used(self, name: str) -> bool:
+        layer = re.match(r"encoder\.layers\.(\d+)\.", name)
+        if layer:
+            return int(layer[1]) < self.encoder.layers
+        return name.startswith(ENCODER_PREFIX) and not name.startswith(f"{ENCODER_PREFIX}ema_")
+
+    def flow_tensors(self, profile: FlowProfile) -> dict[str, Tensor]:
+        if profile not in FLOW_FILES:
+            raise refuse("profile", profile, ", ".join(get_args(FlowProfile)))
+        return self._pickle(FLOW_FILES[profile])
+
+    def vocoder_tensors(self) -> dict[str, Tensor]:
+        return self._pickle(VOCODER_FILE)
+
+    def _pickle(self, name: str) -> dict[str, Tensor]:
+        tensors = read_pickle(self.folder / FLOW_FOLDER / name, ignored=_TRAINING_NOTES)
+        check_values(tensors)
+        return tensors

@@ -1,0 +1,90 @@
+"""State dicts in PyTorch's own file format, read without ever executing what is in them.
+
+Invariant: what `read_pickle` returns are plain named tensors on the CPU; anything else in the file
+was refused, or is one of the entries the caller named as harmless.
+"""
+
+import re
+import zipfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mosslive.checkpoint import faults
+from mosslive.checkpoint.layout import Shape
+
+_ZIP_MAGIC = b"PK\x03\x04"
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def read_pickle(
+    path: Path, under: str | None = None, ignored: Collection[str] = ()
+) -> dict[str, Tensor]:
+    """The state dict of a file, or the one under the key `under`. `ignored`: entries beside the
+    tensors that training leaves there."""
+    if not path.is_file():
+        raise faults.NoWeights([path.name], f"no such file in {path.parent}")
+    try:
+        held: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # what an unpickler raises on rubbish is no closed list
+        raise _unreadable(path, error) from None
+    if under is not None:
+        held = held.get(under) if isinstance(held, dict) else None
+    if not isinstance(held, dict):
+        where = f"under the key {under!r}" if under else "at the top"
+        raise faults.MalformedShard([path.name], f"no state dict {where}")
+    kept = {name: value for name, value in held.items() if name not in ignored}
+    if odd := [str(name) for name, value in kept.items() if not _is_plain(name, value)]:
+        raise faults.MalformedShard(odd, f"not plain named tensors, in {path.name}")
+    return {name: tensor.detach() for name, tensor in kept.items()}
+
+
+def check_tensors(expected: Mapping[str, Shape], tensors: Mapping[str, Tensor]) -> None:
+    """Raises the first fault there is, with every name concerned. Shapes come before values: a
+    small file can promise a tensor of any size."""
+    if wrong := sorted(expected.keys() - tensors.keys()):
+        raise faults.MissingTensors(wrong)
+    if wrong := sorted(tensors.keys() - expected.keys()):
+        raise faults.UnexpectedTensors(wrong)
+    if wrong := [name for name, shape in expected.items() if tensors[name].shape != shape]:
+        shown = [f"{n} {list(tensors[n].shape)}, not {list(expected[n])}" for n in wrong]
+        raise faults.MisshapedTensors(wrong, shown=shown)
+    check_values(tensors)
+
+
+def check_values(tensors: Mapping[str, Tensor]) -> None:
+    if wrong := [name for name, tensor in tensors.items() if tensor.dtype not in _FLOATS]:
+        shown = [f"{name} {tensors[name].dtype}" for name in wrong]
+        raise faults.WrongDtype(wrong, f"allowed: {', '.join(map(str, _FLOATS))}", shown)
+    if wrong := [name for name, tensor in tensors.items() if not is_finite(tensor)]:
+        raise faults.NonFiniteValues(wrong)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """One reduction: the extremes are finite if and only if every value is."""
+    return not tensor.numel() or bool(torch.stack(tensor.aminmax()).isfinite().all())
+
+
+def _is_plain(name: object, value: object) -> bool:
+    """Neither a subclass, nor sparse, nor without data: what the checks rely on."""
+    if not isinstance(name, str) or type(value) not in (Tensor, nn.Parameter):
+        return False
+    assert isinstance(value, Tensor)
+    return value.layout is torch.strided and value.device.type == "cpu"
+
+
+def _unreadable(path: Path, error: Exception) -> faults.CheckpointError:
+    """Our own words: the library's advice for such files is to let them execute code."""
+    with path.open("rb") as file:
+        start = file.read(len(_ZIP_MAGIC))
+    cut_zip = start == _ZIP_MAGIC and not zipfile.is_zipfile(path)
+    if not start or cut_zip or isinstance(error, EOFError):
+        return faults.TruncatedShard([path.name], f"{path.stat().st_size} bytes, no end of archive")
+    if wanted := re.search(r"GLOBAL (\S+)", str(error)):
+        detail = f"it asks for {wanted[1]}, which a file of tensors may not; nothing was executed"
+    else:
+        detail = f"not a PyTorch file of tensors ({type(error).__name__}); nothing was executed"
+    return faults.MalformedShard([path.name], detail)

@@ -1,0 +1,24 @@
+"""Codes from a file or standard input, as several sub-commands take them."""
+
+import json
+import sys
+from pathlib import Path
+
+from mosslive.errors import MossliveError
+
+
+def read_codes(name: str) -> list[int]:
+    """A JSON list, or numbers separated by white space; `-` is standard input."""
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MossliveError(f"codes from {name}: not readable: {error}") from None
+    try:
+        found = json.loads(text) if text.lstrip().startswith("[") else [*map(int, text.split())]
+    except ValueError:
+        raise MossliveError(
+            f"codes from {name}: allowed: a JSON list of integers, or integers and spaces"
+        ) from None
+    if not found:
+        raise MossliveError(f"codes from {name}: there are none; at least one is needed")
+    return list(found)

@@ -1,0 +1,40 @@
+"""`mosslive voice`: prepare a speaker prompt once, use it for every reply."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mosslive.cli.console import print_json
+
+voice = typer.Typer(help="Prepare and show voices.", no_args_is_help=True)
+
+CodecOption = Annotated[
+    Path, typer.Option("--codec", metavar="DIR", help="A codec folder, or its parent.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@voice.callback()
+def _group() -> None:
+    pass
+
+
+@voice.command()
+def make(
+    recording: Annotated[Path, typer.Argument(help="Clean speech of one person: WAV, FLAC, OGG.")],
+    codec: CodecOption,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The .voice file to write.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Turn a recording into a voice: codes, mel and speaker vector, cut to whole codes."""
+    from mosslive.codec import load_codec
+
+    made = load_codec(codec).voice(recording)
+    made.save(output)
+    seconds = made.codes * 0.08
+    if as_json:
+        document = {"voice": str(output), "codes": made.codes, "codec": made.codec}
+        print_json(document | {"seconds": round(seconds, 2)})
+    else:
+        print(f"wrote {output}: {made.codes} codes, {seconds:.2f} s")

@@ -1,0 +1,203 @@
+"""The published codec as a library: load it, hear, prepare voices, speak.
+
+One object per codec folder and device. Networks are loaded when first needed: hearing alone never
+reads the flow. Not safe for use from several threads at once.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mosslive.checkpoint.codec import CodecFiles, FlowProfile
+from mosslive.codec.conformer import FRAMES_PER_TOKEN
+from mosslive.codec.decoder_stream import CachedMel, DecoderStream, MelSource, Method, PrefixMel
+from mosslive.codec.encoder import Encoder
+from mosslive.codec.encoder_stream import EncoderStream, HeardTurn
+from mosslive.codec.flow import Flow, FlowVoice
+from mosslive.codec.flow_solver import FlowSettings
+from mosslive.codec.flow_stream import FlowState, FlowStream, StreamSettings, TailRule
+from mosslive.codec.hift import Hift, HiftSettings
+from mosslive.codec.hift_source import SourceSettings
+from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.mel import FLOW_MEL, HEARING_HZ, log_mel
+from mosslive.codec.resample import ResampleStream, resample
+from mosslive.codec.sound import BadSound, Pcm, Sound, check_rate, mono, read_sound
+from mosslive.codec.speaker import SpeakerEncoder
+from mosslive.codec.voice import Voice, aligned
+from mosslive.config import refuse
+
+_PROFILES: dict[int, FlowProfile] = {5: "chunk-5", 25: "chunk-25"}
+_COMPUTE = {"float32": torch.float32}
+
+
+def load_codec(path: str | Path, device: str = "cpu", dtype: str = "float32") -> "Codec":
+    """Reads a codec folder in the published layout; networks follow when they are needed."""
+    if dtype not in _COMPUTE:
+        raise refuse("dtype", dtype, ", ".join(_COMPUTE))
+    return Codec(CodecFiles(path), torch.device(device))
+
+
+class HearingStream:
+    """Microphone sound at any rate → codes. See `EncoderStream` for what `finish` tells."""
+
+    def __init__(self, encoder: Encoder, rate_hz: int) -> None:
+        self._resampler = ResampleStream(rate_hz, HEARING_HZ)
+        self._stream = EncoderStream(encoder)
+
+    def push(self, pcm: Pcm) -> list[int]:
+        return self._stream.push(self._resampler.push(mono(pcm)))
+
+    def finish(self) -> HeardTurn:
+        last = self._stream.push(self._resampler.finish())
+        turn = self._stream.finish()
+        return HeardTurn(last + turn.rest, turn.codes, turn.first_revised)
+
+
+class Codec:
+    def __init__(self, files: CodecFiles, device: torch.device) -> None:
+        self.files = files
+        self.device = device
+        self.sample_rate = files.decoder.sample_rate
+        self._flows: dict[FlowProfile, Flow] = {}
+        self._opened: dict[tuple[int, StreamSettings], tuple[Voice, FlowState]] = {}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells codecs apart for voices: the encoder and speaker network, by content."""
+        digest = hashlib.sha256(self.files.speaker_path.read_bytes())
+        digest.update(self._encoder.codebook.weight.cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    # Hearing
+
+    def encode(self, pcm: Pcm, sample_rate: int) -> list[int]:
+        """One code per 80 ms. Of several channels ([n, channels]) the first is heard."""
+        wave = resample(mono(pcm), check_rate(sample_rate), HEARING_HZ)
+        if not len(wave):
+            raise BadSound("the sound is empty; at least one sample is needed")
+        codes: list[int] = self._encoder.encode(wave.to(self.device)).tolist()
+        return codes
+
+    def encoder_stream(self, sample_rate: int) -> HearingStream:
+        return HearingStream(self._encoder, check_rate(sample_rate))
+
+    # Voices
+
+    def voice(self, source: str | Path | Sound) -> Voice:
+        """From a recording (file or samples with their rate), or a `.voice` file of this codec."""
+        if not isinstance(source, Sound):
+            if Path(source).suffix == ".voice":
+                return Voice.load(source, self.fingerprint)
+            return self._prepared(read_sound(source), Path(source).stem)
+        return self._prepared(Sound(mono(source.wave), check_rate(source.rate_hz)), "")
+
+    def _prepared(self, sound: Sound, name: str) -> Voice:
+        # Codes come from the original rate: going through 24 kHz changes some of them.
+        codes = self._encoder.encode(resample(*sound, HEARING_HZ).to(self.device)).cpu()
+        wave = resample(*sound, FLOW_MEL.sample_rate_hz)
+        mel = log_mel(wave, FLOW_MEL).T  # [frames, bands]
+        speaker = self._speaker.vector(resample(wave, FLOW_MEL.sample_rate_hz, HEARING_HZ))
+        count = min(len(codes), len(mel) // FRAMES_PER_TOKEN)
+        prompt = FlowVoice(codes[:count], mel[: FRAMES_PER_TOKEN * count], speaker)
+        return Voice(prompt, self.fingerprint, name)
+
+    # Speaking
+
+    def decode(self, codes: Sequence[int], voice: Voice, seed: int = 0) -> NDArray[np.float32]:
+        """A whole reply at once → float32 [1920 · n] at `sample_rate`."""
+        mel = self._flow("offline").mel_offline(codes, voice.prompt)
+        wave = self._hift(mel[None], self._generator(seed)).wave
+        samples: NDArray[np.float32] = wave[0].cpu().numpy()
+        return samples
+
+    def decoder_stream(
+        self,
+        voice: Voice,
+        chunk: int = 5,
+        *,
+        method: Method = "cached",
+        tail: TailRule = "reference",
+        window_frames: int | None = None,
+        align: bool = True,
+        seed: int = 0,
+    ) -> DecoderStream:
+        """A reply rendered while its codes come, `chunk` codes at a time.
+
+        `method`: see `decoder_stream`. `tail`: how the last piece of a cached stream is rendered.
+        `window_frames` bounds the memory of long replies and changes the sound. `align` cuts the
+        prompt to whole chunks, so that the first sound comes after chunk + 3 codes.
+        """
+        if chunk not in _PROFILES:
+            raise refuse("chunk", chunk, ", ".join(map(str, _PROFILES)))
+        flow = self._flow(_PROFILES[chunk])
+        prompt = aligned(voice.prompt, chunk) if align else voice.prompt
+        source: MelSource
+        if method == "prefix":
+            source = PrefixMel(flow, prompt, chunk)
+        elif method == "cached":
+            stream = FlowStream(flow, StreamSettings(chunk, window_frames))
+            opened = self._open_voice(stream, voice, prompt)
+            source = CachedMel(stream, opened, tail)
+        else:
+            raise refuse("method", method, "cached, prefix")
+        vocoder = HiftStream(self._hift)
+        count = len(prompt.prompt_codes)
+        return DecoderStream(source, vocoder, count, chunk, self._generator(seed))
+
+    def _open_voice(self, stream: FlowStream, voice: Voice, prompt: FlowVoice) -> FlowState:
+        """The prompt's caches, computed once per voice and shared by all its replies."""
+        key = (len(prompt.prompt_codes), stream.settings)
+        kept = self._opened.get(key)
+        if kept is None or kept[0] is not voice:
+            self._opened[key] = kept = (voice, stream.open(prompt))
+        return kept[1]
+
+    def _generator(self, seed: int) -> torch.Generator:
+        return torch.Generator(self.device).manual_seed(seed)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        config = self.files.encoder
+        tensors = self.files.encoder_tensors()
+        return Encoder.from_tensors(tensors, config.heads, config.layers).to(self.device)
+
+    @cached_property
+    def _speaker(self) -> SpeakerEncoder:
+        return SpeakerEncoder(self.files.speaker_path)
+
+    @cached_property
+    def _hift(self) -> Hift:
+        c = self.files.decoder
+        settings = HiftSettings(
+            upsample_rates=c.upsample_rates,
+            upsample_kernels=c.upsample_kernels,
+            resblock_kernels=c.resblock_kernels,
+            source_kernels=c.source_kernels,
+            dilations=c.dilations,
+            n_fft=c.n_fft,
+            hop_samples=c.hop_samples,
+            slope=c.slope,
+            audio_limit=c.audio_limit,
+            source=SourceSettings(
+                sample_rate_hz=c.sample_rate,
+                voiced_above_hz=c.voiced_threshold_hz,
+                sine_amplitude=c.sine_amplitude,
+                voiced_noise=c.noise_amplitude,
+                unvoiced_noise=c.sine_amplitude / 3,
+            ),
+        )
+        return Hift.from_tensors(self.files.vocoder_tensors(), settings).to(self.device)
+
+    def _flow(self, profile: FlowProfile) -> Flow:
+        if profile not in self._flows:
+            config = self.files.decoder
+            settings = FlowSettings(guidance=config.guidance, code_limit=self.files.encoder.codes)
+            tensors = self.files.flow_tensors(profile)
+            flow = Flow.from_tensors(tensors, settings, config.head_dim)
+            self._flows[profile] = flow.to(self.device)
+        return self._flows[profile]

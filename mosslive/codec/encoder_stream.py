@@ -1,0 +1,177 @@
+"""One speaker's turn, encoded while it is spoken, and exact when it ends.
+
+A code leaves as soon as the samples it depends on are there, 7.5 ms before its 80 ms are over. One
+thing alone looks ahead: the floor of the features hangs on the loudest moment of the segment. Live
+codes go by the loudest so far; when a segment ends, everything from the first block that the later
+loudness changes is computed again. Knows nothing of transport, sample rates or who is speaking.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mosslive.codec.encoder import BLOCK_FRAMES, POOL, Encoder
+from mosslive.codec.mel import (
+    BLOCK_SAMPLES,
+    HEARING_HOP_SAMPLES,
+    HEARING_N_FFT,
+    check_pcm,
+    floor_and_scale,
+    floor_rises,
+    log10_mel,
+)
+from mosslive.errors import MossliveError
+
+# Of its own block a code needs this much: its last frame is the seventh, centred on sample 960.
+_EDGE_SAMPLES = HEARING_N_FFT // 2
+_NEEDED_SAMPLES = 6 * HEARING_HOP_SAMPLES + _EDGE_SAMPLES
+# A block's eight frames reach this far beyond a block, from the start of the first one on.
+_OVERLAP_SAMPLES = HEARING_N_FFT - HEARING_HOP_SAMPLES
+_REACH_STEP = 64  # the positions attention looks at grow by this: few shapes, little waste
+
+
+@dataclass(frozen=True)
+class HeardTurn:
+    """What `finish` returns. To mend a list of live codes: append `rest`, or, where `first_revised`
+    is not None, cut the list there and append `codes[first_revised:]`."""
+
+    rest: list[int]  # the codes push had not returned yet
+    codes: list[int]  # of the whole turn, as `Encoder.encode` gives them
+    first_revised: int | None  # index of the first code from push that `codes` has otherwise
+
+
+@dataclass
+class _Segment:
+    """The at most 30 s in progress. Frames are kept in the order in which `Encoder.step` takes
+    them: column 8c+i is frame 8c-1+i; column 0, which is no frame, repeats column 1."""
+
+    log10: Tensor  # [mel_bands, 8 · codes + 1], without the floor
+    lowest: Tensor  # [codes], the lowest value in the frames of each code
+    loudest: Tensor  # [codes], the loudest value up to and with the frames of each code
+    waiting: Tensor  # [m] on the CPU: samples from the first frame of the next code on
+    samples: int = 0
+    live: list[int] = field(default_factory=list)
+
+
+class EncoderStream:
+    """Turns are independent: after `finish`, `reset` begins another in the same memory."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._state = encoder.open(1)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets everything: the next sample is the first of a turn."""
+        self._live: list[int] = []  # of finished segments, as push returned them
+        self._codes: list[int] = []  # of finished segments, exact
+        self._finished = False
+        self._begin_segment()
+
+    def push(self, pcm: Tensor) -> list[int]:
+        """pcm [n], any n, at 16 kHz, float in [-1, 1] or int16 → the codes it completes."""
+        if self._finished:
+            raise MossliveError("sound pushed into a turn that was finished; reset begins another")
+        pcm = check_pcm(pcm).cpu()
+        codes = []
+        while pcm.shape[0]:
+            room = self._encoder.dims.segment_samples - self._segment.samples
+            codes += self._feed(pcm[:room])
+            if pcm.shape[0] >= room:
+                self._end_segment()
+            pcm = pcm[room:]
+        return codes
+
+    def finish(self) -> HeardTurn:
+        """Ends the turn; the last block is filled up with silence."""
+        if self._finished:
+            raise MossliveError("a turn finished twice; reset begins another")
+        self._finished = True
+        self._end_segment()
+        pairs = enumerate(zip(self._live, self._codes, strict=False))
+        revised = next((index for index, (live, code) in pairs if live != code), None)
+        return HeardTurn(self._codes[len(self._live) :], self._codes, revised)
+
+    def _begin_segment(self) -> None:
+        dims, device = self._encoder.dims, self._encoder.half_norms.device
+        self._encoder.truncate(self._state, 0)
+        self._segment = _Segment(
+            log10=torch.empty(dims.mel_bands, BLOCK_FRAMES * dims.segment_codes + 1, device=device),
+            lowest=torch.empty(dims.segment_codes, device=device),
+            loudest=torch.empty(dims.segment_codes, device=device),
+            waiting=torch.zeros(0),
+        )
+
+    def _feed(self, pcm: Tensor) -> list[int]:
+        """pcm within the segment → the codes that are now determined."""
+        segment, done = self._segment, len(self._segment.live)
+        segment.samples += pcm.shape[0]
+        segment.waiting = torch.cat((segment.waiting, pcm))
+        end = (segment.samples - _NEEDED_SAMPLES) // BLOCK_SAMPLES + 1
+        if end <= done:
+            return []
+        if not done:
+            segment.waiting = _with_front(segment.waiting)
+        whole = (end - done) * BLOCK_SAMPLES
+        log10 = self._analyse(segment.waiting[: whole + _OVERLAP_SAMPLES])
+        segment.waiting = segment.waiting[whole:].clone()
+        blocks = log10.view(log10.shape[0], -1, BLOCK_FRAMES)  # [mel_bands, codes, 8]
+        segment.lowest[done:end] = blocks.amin((0, 2))
+        segment.loudest[done:end] = blocks.amax((0, 2))
+        so_far = segment.loudest[max(0, done - 1) : end].cummax(0).values
+        segment.loudest[done:end] = so_far[-(end - done) :]
+        loudest = segment.loudest[done:end].repeat_interleave(BLOCK_FRAMES)
+        codes = self._step(floor_and_scale(log10, loudest), done)
+        segment.live += codes
+        return codes
+
+    def _end_segment(self) -> None:
+        """Makes the segment's codes exact, and begins the next one."""
+        segment, done = self._segment, len(self._segment.live)
+        end = -(-segment.samples // BLOCK_SAMPLES)
+        if not end:
+            return
+        waiting = F.pad(segment.waiting, (0, -segment.samples % BLOCK_SAMPLES))
+        if not done:
+            waiting = _with_front(waiting)
+        # One frame is left that no code uses but that may be the loudest; it sees the end mirrored.
+        beyond = _OVERLAP_SAMPLES - _EDGE_SAMPLES
+        mirrored = waiting[-beyond - 1 : -1].flip(0)
+        loudest = self._analyse(torch.cat((waiting, mirrored))).amax()
+        loudest = torch.maximum(loudest, segment.loudest[:done].amax()) if done else loudest
+        changed = floor_rises(segment.lowest[:done], segment.loudest[:done], loudest)
+        # The one read-back: the first block that changed, or else the first not computed yet.
+        first = int(F.pad(changed, (0, 1), value=True).int().argmax())
+        codes = segment.live[:first]
+        if first < end:
+            self._encoder.truncate(self._state, first)
+            log10 = segment.log10[:, first * BLOCK_FRAMES : end * BLOCK_FRAMES]
+            codes += self._step(floor_and_scale(log10, loudest), first)
+        self._live += segment.live
+        self._codes += codes
+        self._begin_segment()
+
+    def _analyse(self, framed: Tensor) -> Tensor:
+        """Samples from the next code's first frame on → all their frames, kept and returned."""
+        segment, first = self._segment, BLOCK_FRAMES * len(self._segment.live)
+        log10 = log10_mel(framed.to(segment.log10.device), self._encoder.dims.mel_bands)
+        if not first:
+            log10[:, 0] = log10[:, 1]  # neither the loudest nor the lowest because of it
+        segment.log10[:, first : first + log10.shape[1]] = log10
+        return log10
+
+    def _step(self, features: Tensor, first: int) -> list[int]:
+        """features [mel_bands, 8n] of the codes from `first` on → n codes, on the host."""
+        positions = POOL * first + features.shape[1] * POOL // BLOCK_FRAMES
+        reach = min(-(-positions // _REACH_STEP) * _REACH_STEP, self._encoder.dims.positions)
+        _, codes = self._encoder.step(self._state, features[None], reach)
+        result: list[int] = codes[0].tolist()
+        return result
+
+
+def _with_front(samples: Tensor) -> Tensor:
+    """A segment's beginning as its first frames see it: mirrored, and one frame that is none."""
+    mirrored = samples[1 : _EDGE_SAMPLES + 1].flip(0)
+    return torch.cat((samples.new_zeros(HEARING_HOP_SAMPLES), mirrored, samples))

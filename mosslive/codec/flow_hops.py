@@ -1,0 +1,23 @@
+"""When a live reply can be rendered, and how far: the hop rule, in codes.
+
+Arithmetic only, no tensors. Invariant: prompt and rendered codes together end on a chunk border
+after every hop, because the frames of a chunk that is still filling would change later.
+"""
+
+from mosslive.codec.conformer import LOOK_AHEAD
+
+
+def next_hop(available: int, cursor: int, prompt: int, chunk: int) -> int | None:
+    """How many codes to render now, or None: wait for more, or for the end of the reply.
+
+    Of `available` reply codes `cursor` are rendered already; the voice prompt has `prompt` codes.
+    The first hop is longer by what aligns the prompt. Three codes beyond the hop must be there.
+    """
+    hop = chunk + (-prompt % chunk if cursor == 0 else 0)
+    return hop if available - cursor >= hop + LOOK_AHEAD else None
+
+
+def settled_prompt(prompt: int, chunk: int) -> int:
+    """How many prompt codes belong to chunks that no reply can change: the part of a voice that is
+    computed once. The chunks after it see reply codes, by look-ahead or in their own chunk."""
+    return chunk * max(0, (prompt - LOOK_AHEAD) // chunk)

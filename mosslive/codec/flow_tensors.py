@@ -1,0 +1,55 @@
+"""From published tensors to a network of the flow: sizes read from shapes, then a strict load.
+
+Knows names and shapes, not the maths. Invariant: whatever is wrong with the tensors is said in one
+`MossliveError` that names them, before any network runs.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from mosslive.errors import MossliveError, name_list
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def shape_of(tensors: Mapping[str, Tensor], name: str, axes: int) -> tuple[int, ...]:
+    """The shape of a tensor that sizes are read from."""
+    if name not in tensors:
+        raise MossliveError(f"flow: tensor {name} is absent")
+    shape = tuple(tensors[name].shape)
+    if len(shape) != axes:
+        raise MossliveError(f"flow: tensor {name} has shape {list(shape)}; {axes} axes are needed")
+    return shape
+
+
+def count_of(tensors: Mapping[str, Tensor], prefix: str) -> int:
+    """How many numbered parts `prefix.0.`, `prefix.1.`, ... there are; a gap shows at the load."""
+    pattern = re.compile(re.escape(prefix) + r"\.(\d+)\.")
+    numbers = [int(found[1]) for name in tensors if (found := pattern.match(name))]
+    if not numbers:
+        raise MossliveError(f"flow: no tensor is named {prefix}.0.*")
+    return max(numbers) + 1
+
+
+def load_strictly(network: Network, tensors: Mapping[str, Tensor]) -> Network:
+    """Takes the tensors as the network's weights, without a copy, if names and shapes agree."""
+    wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    faults = []
+    if absent := sorted(wanted.keys() - tensors.keys()):
+        faults.append(f"absent: {name_list(absent)}")
+    if unknown := sorted(tensors.keys() - wanted.keys()):
+        faults.append(f"unknown: {name_list(unknown)}")
+    misshaped = [
+        f"{name} {list(tensors[name].shape)}, needed {list(shape)}"
+        for name, shape in wanted.items()
+        if name in tensors and tuple(tensors[name].shape) != shape
+    ]
+    if misshaped:
+        faults.append(f"wrong shape: {name_list(misshaped, shown=4)}")
+    if faults:
+        raise MossliveError("flow: the tensors do not fit together; " + "; ".join(faults))
+    network.load_state_dict(dict(tensors), strict=True, assign=True)
+    return network.requires_grad_(False).eval()

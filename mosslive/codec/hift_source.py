@@ -1,0 +1,104 @@
+"""Pitch of a mel and the excitation made from it: what HiFT hums before it speaks.
+
+Knows mel frames, Hz and samples; not the network that shapes the hum into speech, and no stream.
+Invariant: nothing here is computed below float32, whatever the caller's precision, because an
+error of the pitch grows with every frame of the phase sum.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mosslive.errors import MossliveError
+
+_F0_LAYERS = 5  # fixed by the published network, as is their kernel of 3
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """How a pitch becomes a hum. Amplitudes are of the waveform, full scale 1."""
+
+    sample_rate_hz: int = 24000
+    voiced_above_hz: float = 10.0
+    sine_amplitude: float = 0.1
+    voiced_noise: float = 0.003  # standard deviation beside the sines
+    unvoiced_noise: float = 0.1 / 3  # standard deviation where there are no sines
+
+
+class F0Predictor(nn.Module):
+    """mel [B, M, T] → pitch in Hz [B, T], never negative."""
+
+    def __init__(self, mel_bins: int, channels: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for index in range(_F0_LAYERS):
+            width = channels if index else mel_bins
+            layers += [nn.Conv1d(width, channels, 3, padding=1), nn.ELU()]
+        self.condnet = nn.Sequential(*layers)
+        self.classifier = nn.Linear(channels, 1)
+
+    def forward(self, mel: Tensor) -> Tensor:
+        dtype = self.classifier.weight.dtype
+        if dtype not in (torch.float32, torch.float64):
+            raise MossliveError(
+                f"the pitch of HiFT must stay in float32, its weights are {dtype}: keep the module "
+                "in float32 and use autocast for the rest"
+            )
+        with torch.autocast(mel.device.type, enabled=False):
+            hidden = self.condnet(mel.to(dtype)).transpose(1, 2)  # [B, T, C]
+            f0: Tensor = self.classifier(hidden).squeeze(-1).abs()
+        return f0
+
+
+class HarmonicSource(nn.Module):
+    """Pitch → sines at its multiples and noise, mixed to one channel."""
+
+    def __init__(self, settings: SourceSettings, harmonics: int, samples_per_frame: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.samples_per_frame = samples_per_frame
+        self.l_linear = nn.Linear(harmonics + 1, 1)  # the pitch itself and its harmonics
+
+    @property
+    def sines(self) -> int:
+        return self.l_linear.in_features
+
+    def forward(self, f0: Tensor, noise: Tensor | None) -> Tensor:
+        """f0 [B, T] in Hz, noise [B, S · T, H] standard normal or None for none → [B, S · T]."""
+        settings, dtype = self.settings, self.l_linear.weight.dtype
+        with torch.autocast(f0.device.type, enabled=False):
+            f0 = f0.to(dtype)
+            voiced = (f0 > settings.voiced_above_hz).to(dtype)
+            voiced = voiced.repeat_interleave(self.samples_per_frame, 1)[..., None]  # [B, S · T, 1]
+            sines = settings.sine_amplitude * self._phase(f0).sin() * voiced
+            if noise is not None:
+                level = voiced * settings.voiced_noise + (1 - voiced) * settings.unvoiced_noise
+                sines = sines + level * noise.to(dtype)
+            mixed: Tensor = self.l_linear(sines).squeeze(-1).tanh()
+        return mixed
+
+    def _phase(self, f0: Tensor) -> Tensor:
+        """Radians of each sine at each sample, [B, S · T, H]. The sum runs over frames, whole turns
+        dropped from each step; the factors are applied in the published order, since the rounding
+        of large phases is audible in a comparison. Between the middles of frames it is linear."""
+        multiples = torch.arange(1, self.sines + 1, device=f0.device, dtype=f0.dtype)
+        turns = (f0[:, None] * multiples[:, None] / self.settings.sample_rate_hz) % 1  # [B, H, T]
+        phase = turns.cumsum(-1) * 2 * math.pi * self.samples_per_frame
+        scale = float(self.samples_per_frame)
+        return F.interpolate(phase, scale_factor=scale, mode="linear").transpose(1, 2)
+
+    def draw_noise(self, frames: int, generator: torch.Generator) -> Tensor:
+        """[S · frames, H] standard normal, drawn on the generator's device and moved to ours.
+
+        The published code also draws initial phases before and a second noise after, without
+        effect; drawing them too gives the same noise for the same seed, in later calls as well.
+        """
+        samples = frames * self.samples_per_frame
+        place = generator.device
+        torch.rand(self.sines, generator=generator, device=place)
+        noise = torch.randn(samples, self.sines, generator=generator, device=place)
+        torch.randn(samples, generator=generator, device=place)
+        return noise.to(self.l_linear.weight.device)

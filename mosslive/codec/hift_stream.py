@@ -1,0 +1,169 @@
+"""HiFT on a mel that arrives in pieces: overlapping windows, joined by a cross-fade.
+
+The published window rule, for several streams at once. Each window begins with the last frames of
+the one before, reuses their source and fades from its waveform; the end of a window is held back
+until the next one has faded it. This is not the offline waveform: the phase restarts in each
+window. Knows nothing of codes or of the flow. Invariants: a finished stream has given exactly 480
+samples per frame; no sample is faded twice; what a stream gives does not depend on its company.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mosslive.codec.hift import Hift, HiftResult
+from mosslive.errors import MossliveError
+
+OVERLAP_FRAMES = 8
+
+
+@dataclass(eq=False)  # a stream is itself; tensors do not compare to one truth value
+class HiftState:
+    """One stream, S = 480. The first three are empty until a window was rendered."""
+
+    mel: Tensor  # [1, M, 8], the end of the last window
+    source: Tensor  # [1, 8 · S], as really used
+    wave: Tensor  # [1, 8 · S], faded in but not out, and not given out yet
+    waiting: Tensor  # [1, M, 0 to 7], frames that no window has held
+    generator: torch.Generator | None  # of this stream's noise; None: no noise
+
+
+class HiftStream:
+    def __init__(self, hift: Hift) -> None:
+        self.hift = hift
+        self._held_samples = OVERLAP_FRAMES * hift.settings.samples_per_frame
+        # Symmetric and in float64, as published. The halves add up to 1.08, not 1: a fade is
+        # slightly louder, and a sample may reach 1.0692 although the network's limit is 0.99.
+        window = torch.hamming_window(
+            2 * self._held_samples,
+            periodic=False,
+            dtype=torch.float64,
+            device=hift.conv_pre.weight.device,
+        )
+        self._rising, self._falling = torch.chunk(window, 2)
+
+    def open(self, generator: torch.Generator | None = None) -> HiftState:
+        """A stream that has seen nothing."""
+        return HiftState(*self._nothing(), generator)
+
+    def push(
+        self,
+        states: Sequence[HiftState],
+        mels: Sequence[Tensor],
+        noises: Sequence[Tensor] | None = None,
+    ) -> list[Tensor]:
+        """New frames [M, n] of each stream → the samples [k] that these settle.
+
+        Fewer than 8 new frames wait for the next call: they would leave samples to be faded a
+        second time. noises: [S · W, H] for the whole window of each stream, cached and waiting
+        frames included, in place of its generator's; not looked at where frames only wait.
+        """
+        windows = self._windows(states, mels)
+        caches = [state.mel.shape[-1] for state in states]
+        ready = [k for k, w in enumerate(windows) if w.shape[-1] >= caches[k] + OVERLAP_FRAMES]
+        rendered = self._render(states, windows, ready, noises)
+        pieces, held = [], self._held_samples
+        for k, state in enumerate(states):
+            if k not in rendered:
+                state.waiting = windows[k][..., caches[k] :]
+                pieces.append(state.wave[0, :0])
+                continue
+            wave, source = rendered[k]
+            # Copies: a view would keep the whole batch of windows alive.
+            state.mel = windows[k][..., -OVERLAP_FRAMES:].clone()
+            state.source, state.wave = source[:, -held:].clone(), wave[:, -held:].clone()
+            state.waiting = state.mel[..., :0]
+            pieces.append(wave[0, :-held])
+        return pieces
+
+    def finish(
+        self,
+        states: Sequence[HiftState],
+        mels: Sequence[Tensor],
+        noises: Sequence[Tensor] | None = None,
+    ) -> list[Tensor]:
+        """The last frames [M, n] of each stream, n may be 0 → all samples still owed. The streams
+        are then as newly opened, except that their generators have moved on."""
+        windows = self._windows(states, mels)
+        ready = [k for k, window in enumerate(windows) if window.shape[-1]]
+        rendered = self._render(states, windows, ready, noises)
+        pieces = []
+        for k, state in enumerate(states):
+            pieces.append(rendered[k].wave[0] if k in rendered else state.wave[0])
+            state.mel, state.source, state.wave, state.waiting = self._nothing()
+        return pieces
+
+    def _nothing(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        weight = self.hift.conv_pre.weight
+        mel, samples = weight.new_empty(1, self.hift.settings.mel_bins, 0), weight.new_empty(1, 0)
+        return mel, samples, samples, mel
+
+    def _windows(self, states: Sequence[HiftState], mels: Sequence[Tensor]) -> list[Tensor]:
+        """Cached, waiting and new frames of each stream, [1, M, W]."""
+        if len(states) != len(mels):
+            raise MossliveError(f"HiFT: {len(mels)} mels for {len(states)} streams")
+        if len(set(states)) != len(states):
+            raise MossliveError("HiFT: a stream may be given only once per call")
+        bins = self.hift.settings.mel_bins
+        for mel in mels:
+            if mel.dim() != 2 or mel.shape[0] != bins:
+                raise MossliveError(
+                    f"HiFT: mel {list(mel.shape)} of a stream; allowed: [{bins}, n]"
+                )
+        return [
+            torch.cat((state.mel, state.waiting, mel[None].to(state.mel.dtype)), -1)
+            for state, mel in zip(states, mels, strict=True)
+        ]
+
+    def _render(
+        self,
+        states: Sequence[HiftState],
+        windows: list[Tensor],
+        ready: list[int],
+        noises: Sequence[Tensor] | None,
+    ) -> dict[int, HiftResult]:
+        """The windows of the ready streams, faded in; those of one length, first ones apart, share
+        a call. Changes no state but the generators."""
+        noise = {
+            k: self._draw(states[k], windows[k].shape[-1])
+            if noises is None
+            else self._given(noises, k, windows[k].shape[-1])
+            for k in ready
+        }
+        groups: dict[tuple[int, int], list[int]] = {}
+        for k in ready:
+            groups.setdefault((states[k].mel.shape[-1], windows[k].shape[-1]), []).append(k)
+        rendered = {}
+        for members in groups.values():
+            mel = torch.cat([windows[k] for k in members])  # [G, M, W]
+            source = torch.cat([states[k].source for k in members])  # [G, 0 or 8 · S]
+            held = torch.cat([states[k].wave for k in members])
+            result = self.hift(mel, torch.stack([noise[k] for k in members]), source)
+            wave = self._fade(held, result.wave)
+            for row, k in enumerate(members):
+                one = slice(row, row + 1)
+                rendered[k] = HiftResult(wave[one], result.source[one])
+        return rendered
+
+    def _draw(self, state: HiftState, frames: int) -> Tensor:
+        """[S · frames, H]"""
+        if state.generator is not None:
+            return self.hift.m_source.draw_noise(frames, state.generator)
+        return state.wave.new_zeros(self.hift.noise_shape(frames))
+
+    def _given(self, noises: Sequence[Tensor], k: int, frames: int) -> Tensor:
+        allowed = self.hift.noise_shape(frames)
+        if len(noises) <= k or tuple(noises[k].shape) != allowed:
+            found = list(noises[k].shape) if k < len(noises) else "absent"
+            raise MossliveError(f"HiFT: noise of stream {k} {found}; allowed: {list(allowed)}")
+        return noises[k]
+
+    def _fade(self, old: Tensor, new: Tensor) -> Tensor:
+        """From old [G, n] to new [G, m], over the first n samples; n is 0 for first windows."""
+        length = old.shape[1]
+        if not length:
+            return new
+        faded = new[:, :length] * self._rising + old * self._falling  # in float64
+        return torch.cat((faded.to(new.dtype), new[:, length:]), 1)

@@ -1,0 +1,62 @@
+"""Sound from outside as the networks want it: one channel, float32 in [-1, 1].
+
+Files are read by soundfile, which is imported only for that. Knows nothing of networks.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mosslive.codec.mel import check_pcm
+from mosslive.errors import MossliveError
+
+Pcm = NDArray[Any] | Tensor
+
+
+class BadSound(MossliveError, ValueError):
+    """Sound that cannot be used: unreadable, empty, not finite, or of an impossible form."""
+
+
+class Sound(NamedTuple):
+    wave: Tensor  # [n] float32
+    rate_hz: int
+
+
+def mono(pcm: Pcm) -> Tensor:
+    """[n], or [n, channels] as files have it, float or int16 → [n] float32. Of several channels the
+    first is taken, as the published driver does; a mean would change codes."""
+    tensor = torch.as_tensor(np.ascontiguousarray(pcm) if isinstance(pcm, np.ndarray) else pcm)
+    if tensor.dim() == 2:
+        tensor = tensor[:, 0]
+    return check_pcm(tensor).cpu()
+
+
+def check_rate(rate_hz: object) -> int:
+    """8 to 192 kHz: below, speech is not intelligible; above, nobody records."""
+    if isinstance(rate_hz, bool) or not isinstance(rate_hz, int) or not 8000 <= rate_hz <= 192_000:
+        raise BadSound(f"sample_rate is {rate_hz!r}; allowed: 8000..192000 Hz, a whole number")
+    return rate_hz
+
+
+def read_sound(path: str | Path) -> Sound:
+    """First channel of a WAV, FLAC, OGG or any other file soundfile reads."""
+    import soundfile
+
+    try:
+        samples, rate = soundfile.read(str(path), dtype="float32", always_2d=True)
+    except (soundfile.LibsndfileError, OSError, RuntimeError) as error:
+        raise BadSound(f"{path}: not readable as sound: {error}") from None
+    if not len(samples):
+        raise BadSound(f"{path}: holds no samples")
+    return Sound(mono(samples), check_rate(int(rate)))
+
+
+def write_sound(path: str | Path, wave: NDArray[np.float32], rate_hz: int) -> None:
+    """16-bit WAV. Samples are clipped first: a cross-fade may exceed full scale by 7 %."""
+    import soundfile
+
+    soundfile.write(str(path), np.clip(wave, -1, 1), rate_hz, subtype="PCM_16", format="WAV")

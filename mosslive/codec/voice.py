@@ -1,0 +1,96 @@
+"""A voice: what a few seconds of somebody's speech are to the decoder, prepared once.
+
+The codes, the mel and the speaker vector of the prompt, cut to whole codes; stored as safetensors
+with a manifest that says which codec they belong to. Knows nothing of how replies are rendered.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mosslive.codec.flow import FlowVoice
+from mosslive.errors import MossliveError
+
+_FORMAT = "mosslive-voice"
+_VERSION = 1
+_TENSORS = ("prompt_codes", "prompt_feat", "embedding")
+
+
+class BadVoice(MossliveError):
+    """A voice file that is not one, is damaged, or belongs to another codec."""
+
+
+@dataclass(frozen=True, eq=False)
+class Voice:
+    prompt: FlowVoice
+    codec: str  # fingerprint of the codec that prepared it
+    name: str = ""
+
+    @property
+    def codes(self) -> int:
+        """P, the length of the prompt in codes."""
+        return len(self.prompt.prompt_codes)
+
+    def save(self, path: str | Path) -> None:
+        """Written under another name and renamed when whole."""
+        manifest = {
+            "format": _FORMAT,
+            "version": str(_VERSION),
+            "codec": self.codec,
+            "name": self.name,
+        }
+        tensors = {name: getattr(self.prompt, name).contiguous().cpu() for name in _TENSORS}
+        target = Path(path)
+        part = target.with_name(f".{target.name}.part")
+        try:
+            save_file(tensors, part, metadata={"manifest": json.dumps(manifest)})
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path, codec: str) -> "Voice":
+        """Refuses a voice another codec prepared: its codes and vector mean something else here."""
+        manifest, tensors = _read(Path(path))
+        if manifest.get("format") != _FORMAT or manifest.get("version") != str(_VERSION):
+            raise BadVoice(f"{path}: not a voice of version {_VERSION}; make it again")
+        if manifest.get("codec") != codec:
+            raise BadVoice(
+                f"{path}: prepared by another codec ({manifest.get('codec')}; this one is "
+                f"{codec}); make it again from its recording"
+            )
+        missing = [name for name in _TENSORS if name not in tensors]
+        if missing:
+            raise BadVoice(f"{path}: {', '.join(missing)} missing; make the voice again")
+        if not all(bool(torch.isfinite(t.float()).all()) for t in tensors.values()):
+            raise BadVoice(f"{path}: holds NaN or infinite values; make the voice again")
+        prompt = FlowVoice(*(tensors[name] for name in _TENSORS))
+        return cls(prompt, codec, str(manifest.get("name", "")))
+
+
+def aligned(prompt: FlowVoice, chunk: int) -> FlowVoice:
+    """The prompt cut at its beginning to a multiple of `chunk` codes, so that the first sound comes
+    after the fewest codes; a prompt shorter than a chunk stays."""
+    cut = len(prompt.prompt_codes) % chunk
+    if cut == len(prompt.prompt_codes):
+        return prompt
+    return FlowVoice(prompt.prompt_codes[cut:], prompt.prompt_feat[4 * cut :], prompt.embedding)
+
+
+def _read(path: Path) -> tuple[dict[str, object], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            manifest = json.loads((file.metadata() or {}).get("manifest", "{}"))
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise BadVoice(f"{path}: no such file") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BadVoice(f"{path}: not a voice file: {error}") from None
+    if not isinstance(manifest, dict):
+        raise BadVoice(f"{path}: its manifest is not an object")
+    return manifest, tensors

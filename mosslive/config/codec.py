@@ -1,0 +1,179 @@
+"""Settings of the published codec folder: what no tensor's shape can tell.
+
+Three files say more than a runtime needs; here is read what changes the result, and refused what
+this package does not compute. Knows nothing of torch.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mosslive.config.files import ConfigError, read_json, refuse
+
+# Fields of the encoder's config.json whose other values would be another network. The block size
+# of the quantiser is not among them: a strictly causal encoder never reads it.
+_ENCODER_ONLY: dict[str, Any] = {
+    "activation_function": "gelu",
+    "scale_embedding": False,
+    "encoder_causal_convolution": True,
+    "encoder_causal_attention": True,
+    "quantize_encoder_only": True,
+    "pooling_type": "avg",
+    "pooling_kernel_size": 4,
+}
+# The feature extractor; the mel code computes exactly this one.
+_EXTRACTOR_ONLY: dict[str, Any] = {
+    "sampling_rate": 16000,
+    "n_fft": 400,
+    "hop_length": 160,
+    "n_samples": 480000,
+    "feature_size": 128,
+}
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """`config.json` and `preprocessor_config.json` of the codec folder."""
+
+    heads: int
+    layers: int  # that are run: the quantiser sits after them
+    width: int
+    codes: int
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> "EncoderConfig":
+        path = folder / "config.json"
+        raw = read_json(path)
+        extractor = read_json(folder / "preprocessor_config.json")
+        _require_only(path, raw, _ENCODER_ONLY)
+        _require_only(folder / "preprocessor_config.json", extractor, _EXTRACTOR_ONLY)
+        fields = {
+            "heads": "encoder_attention_heads",
+            "layers": "quantize_position",
+            "width": "d_model",
+            "codes": "quantize_vocab_size",
+        }
+        values = {ours: _positive(path, raw, name) for ours, name in fields.items()}
+        pooled = raw.get("pooling_position", values["layers"])
+        if pooled != values["layers"]:
+            raise refuse(f"{path}: pooling_position", pooled, f"{values['layers']} (quantiser)")
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """`flow/config.yaml`: the flow's and the vocoder's construction."""
+
+    head_dim: int  # of the estimator's attention
+    guidance: float
+    code_rows: int
+    sample_rate: int
+    upsample_rates: tuple[int, ...]
+    upsample_kernels: tuple[int, ...]
+    resblock_kernels: tuple[int, ...]
+    source_kernels: tuple[int, ...]
+    dilations: tuple[int, ...]
+    n_fft: int
+    hop_samples: int
+    slope: float
+    audio_limit: float
+    sine_amplitude: float
+    noise_amplitude: float
+    voiced_threshold_hz: float
+
+    @classmethod
+    def from_file(cls, path: Path) -> "DecoderConfig":
+        raw = _read_tagged_yaml(path)
+
+        def at(*keys: str) -> Any:
+            value: Any = raw
+            for key in keys:
+                if not isinstance(value, dict) or key not in value:
+                    raise ConfigError(f"{path}: {'.'.join(keys)} is missing; it must be stated")
+                value = value[key]
+            return value
+
+        estimator = ("flow", "decoder", "estimator")
+        cfm = at("flow", "decoder", "cfm_params")
+        cfm = cfm.get("content", cfm) if isinstance(cfm, dict) else {}
+        for name, only in (("solver", "euler"), ("t_scheduler", "cosine")):
+            if cfm.get(name, only) != only:
+                raise refuse(f"{path}: cfm_params.{name}", cfm[name], only)
+        if at("flow", "pre_lookahead_len") != 3:
+            raise refuse(f"{path}: pre_lookahead_len", at("flow", "pre_lookahead_len"), "3")
+        dilations = at("hift", "resblock_dilation_sizes")
+        if any(some != dilations[0] for some in dilations):
+            raise refuse(f"{path}: resblock_dilation_sizes", dilations, "the same for every kernel")
+        try:
+            return cls(
+                head_dim=int(at(*estimator, "attention_head_dim")),
+                guidance=float(cfm["inference_cfg_rate"]),
+                code_rows=int(at("flow", "vocab_size")),
+                sample_rate=int(at("hift", "sampling_rate")),
+                upsample_rates=tuple(at("hift", "upsample_rates")),
+                upsample_kernels=tuple(at("hift", "upsample_kernel_sizes")),
+                resblock_kernels=tuple(at("hift", "resblock_kernel_sizes")),
+                source_kernels=tuple(at("hift", "source_resblock_kernel_sizes")),
+                dilations=tuple(dilations[0]),
+                n_fft=int(at("hift", "istft_params", "n_fft")),
+                hop_samples=int(at("hift", "istft_params", "hop_len")),
+                slope=float(at("hift", "lrelu_slope")),
+                audio_limit=float(at("hift", "audio_limit")),
+                sine_amplitude=float(at("hift", "nsf_alpha")),
+                noise_amplitude=float(at("hift", "nsf_sigma")),
+                voiced_threshold_hz=float(at("hift", "nsf_voiced_threshold")),
+            )
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise ConfigError(f"{path}: a value is not of its kind: {error}") from None
+
+
+def _positive(path: Path, raw: dict[str, Any], name: str) -> int:
+    value = raw.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise refuse(f"{path}: {name}", value, "an integer of at least 1")
+    return value
+
+
+def _require_only(path: Path, raw: dict[str, Any], allowed: dict[str, Any]) -> None:
+    for name, only in allowed.items():
+        if raw.get(name, only) != only:
+            raise refuse(f"{path}: {name}", raw[name], repr(only))
+
+
+def _read_tagged_yaml(path: Path) -> dict[str, Any]:
+    """The file is written for a loader that builds Python objects named by its tags (`!new:…`).
+    Here a tag means nothing: what stands behind it is plain data, and `!ref <name>` is looked up.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    def plain(loader: yaml.SafeLoader, _tag: str, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return loader.construct_mapping(node, deep=True)
+        if isinstance(node, yaml.SequenceNode):
+            return loader.construct_sequence(node, deep=True)
+        return loader.construct_scalar(node)  # type: ignore[arg-type]
+
+    Loader.add_multi_constructor("!", plain)
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: not readable as YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: holds a {type(raw).__name__}; allowed: a mapping")
+    return {key: _resolved(value, raw) for key, value in raw.items()}
+
+
+def _resolved(value: Any, names: dict[str, Any]) -> Any:
+    if isinstance(value, dict):
+        return {key: _resolved(inner, names) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_resolved(inner, names) for inner in value]
+    if isinstance(value, str) and (found := re.fullmatch(r"<(\w+)>", value)):
+        return names.get(found[1], value)
+    return value

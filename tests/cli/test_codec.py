@@ -1,0 +1,76 @@
+"""`mosslive codec` and `mosslive voice`, as a user meets them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import soundfile
+from typer.testing import CliRunner, Result
+
+from mosslive.cli.app import app
+from mosslive.codec import load_codec
+from mosslive.codec.synth import synthesise_codec
+from tests.codec.conftest import speech
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A codec and a recording."""
+    out = tmp_path_factory.mktemp("cli-codec")
+    synthesise_codec(out, "nano")
+    soundfile.write(out / "anna.wav", speech(1.6, 22050), 22050)
+    return out
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_encode_prints_the_codes(folder: Path) -> None:
+    """Plain numbers, or JSON; the library's codes."""
+    sound, rate = soundfile.read(folder / "anna.wav", dtype="float32")
+    codes = load_codec(folder).encode(sound, rate)
+    arguments = ("codec", "encode", folder / "anna.wav", "--codec", folder)
+    assert run(*arguments).stdout.split() == [str(code) for code in codes]
+    assert json.loads(run(*arguments, "--json").stdout) == {"codes": codes, "seconds": 1.6}
+
+
+@pytest.mark.parametrize("chunk", ["0", "5"])
+def test_voice_then_decode(folder: Path, tmp_path: Path, chunk: str) -> None:
+    """A voice made once speaks codes into a WAV of exactly 1920 samples per code."""
+    voice = tmp_path / "anna.voice"
+    made = run("voice", "make", folder / "anna.wav", "--codec", folder, "-o", voice, "--json")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["codes"] == 20
+    (tmp_path / "codes.json").write_text(json.dumps(list(range(30))))
+    out = tmp_path / "out.wav"
+    done = run(
+        *("codec", "decode", tmp_path / "codes.json", "--codec", folder),
+        *("--voice", voice, "-o", out, "--chunk", chunk, "--json"),
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["samples"] == 30 * 1920
+    samples, rate = soundfile.read(out)
+    assert (len(samples), rate) == (30 * 1920, 24000)
+
+
+def test_resynth(folder: Path, tmp_path: Path) -> None:
+    """A recording through the codec and back, in its own voice."""
+    out = tmp_path / "again.wav"
+    done = run("codec", "resynth", folder / "anna.wav", "--codec", folder, "-o", out)
+    assert done.exit_code == 0, done.output
+    assert soundfile.info(out).frames == 20 * 1920
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("encode", "nowhere.wav"), "nowhere.wav: not readable as sound"),
+        (("resynth", "nowhere.wav", "-o", "x.wav"), "nowhere.wav: not readable as sound"),
+    ],
+)
+def test_bad_input(folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    """Law 4."""
+    result = run("codec", *arguments, "--codec", folder)
+    assert result.exit_code == 1
+    assert message in str(result.exception)

@@ -1,0 +1,33 @@
+"""A random codec in the published layout, and speech-like sound, built once."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mosslive.codec import Codec, load_codec
+from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
+
+
+def speech(seconds: float, rate_hz: int, seed: int = 0) -> NDArray[np.float32]:
+    """Harmonics that glide and swell like syllables, and a little noise."""
+    time = np.arange(round(seconds * rate_hz)) / rate_hz
+    pitch = 2 * np.pi * np.cumsum(130 + 40 * np.sin(2 * np.pi * 0.7 * time)) / rate_hz
+    tone = sum(np.sin(n * pitch) / n for n in range(1, 9))
+    loud = 0.05 + np.clip(np.sin(2 * np.pi * 2.5 * time + seed), 0, 1)
+    noise = np.random.default_rng(seed).normal(0, 0.01, len(time))
+    wave: NDArray[np.float32] = (0.1 * loud * tone + noise).astype(np.float32)
+    return wave
+
+
+@pytest.fixture(scope="session")
+def codec_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("codec")
+    synthesise_bigvgan(out, "nano", seed=1)
+    return synthesise_codec(out, "nano", seed=1)
+
+
+@pytest.fixture(scope="session")
+def codec(codec_folder: Path) -> Codec:
+    return load_codec(codec_folder)

@@ -1,0 +1,338 @@
+"""The codec as users meet it: files, hearing, voices, speaking, live and whole."""
+
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mosslive
+from mosslive.checkpoint import faults
+from mosslive.codec import Codec, Sound, Voice, load_codec
+from mosslive.codec.voice import BadVoice
+from mosslive.config import ConfigError
+from mosslive.errors import MossliveError
+from tests.codec.conftest import speech
+
+
+@pytest.fixture(scope="module")
+def voice(codec: Codec) -> Voice:
+    return codec.voice(Sound(torch.from_numpy(speech(2.1, 44100)), 44100))
+
+
+def test_the_names_users_rely_on(codec_folder: Path, tmp_path: Path) -> None:
+    """The public surface, from a recording to a spoken reply."""
+    codec = mosslive.load_codec(codec_folder.parent, device="cpu", dtype="float32")
+    pcm = speech(1.0, 16000)
+    codes = codec.encode(pcm, 16000)
+    assert len(codes) == 13
+    soundfile.write(tmp_path / "prompt.wav", speech(1.5, 24000), 24000)
+    voice = codec.voice(tmp_path / "prompt.wav")
+    wave = codec.decode(codes, voice)
+    assert wave.dtype == np.float32
+    assert wave.shape == (1920 * 13,)
+    assert codec.sample_rate == 24000
+    assert np.isfinite(wave).all()
+    assert wave.std() > 1e-3
+    vocoder = mosslive.load_bigvgan(codec_folder.parent / "bigvgan")
+    assert vocoder(torch.zeros(100, 7)).shape == (7 * 256,)
+
+
+@pytest.mark.parametrize("form", ["float32", "int16", "stereo", "float64"])
+def test_any_form_of_pcm_is_heard_alike(codec: Codec, form: str) -> None:
+    """int16 or float, mono or stereo, of which the first channel counts."""
+    pcm = (speech(1.0, 16000) * 32767).round() / 32768
+    forms: dict[str, Any] = {
+        "float32": pcm.astype(np.float32),
+        "float64": pcm.astype(np.float64),
+        "int16": (pcm * 32768).astype(np.int16),
+        "stereo": np.stack((pcm, np.zeros_like(pcm)), 1).astype(np.float32),
+    }
+    assert codec.encode(forms[form], 16000) == codec.encode(forms["float32"], 16000)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    st.sampled_from([16000, 24000, 44100, 48000]),
+    st.lists(st.integers(1, 9000), min_size=1, max_size=9),
+)
+def test_hearing_live_equals_hearing_whole(codec: Codec, rate: int, sizes: list[int]) -> None:
+    """Law 2: after finish the codes are the offline ones, at any rate and packet size, and the
+    revision is stated: mended as the result says, the live list becomes exact."""
+    pcm = speech(1.3, rate, seed=len(sizes))
+    stream = codec.encoder_stream(rate)
+    live: list[int] = []
+    position = turn = 0
+    while position < len(pcm):
+        step = sizes[turn % len(sizes)]
+        live += stream.push(pcm[position : position + step])
+        position, turn = position + step, turn + 1
+    heard = stream.finish()
+    assert heard.codes == codec.encode(pcm, rate)
+    mended = live + heard.rest
+    if heard.first_revised is not None:
+        mended = mended[: heard.first_revised] + heard.codes[heard.first_revised :]
+    assert mended == heard.codes
+
+
+@pytest.mark.parametrize(
+    ("pcm", "rate", "message"),
+    [
+        (np.zeros(0, np.float32), 16000, "empty"),
+        (np.full(100, np.nan, np.float32), 16000, "not finite"),
+        (np.zeros(100, np.float32), 100, "sample_rate is 100"),
+        (np.zeros(100, np.float32), 44100.5, "sample_rate is 44100.5"),
+        (np.zeros(100, np.uint8), 16000, "type"),
+        (np.zeros((2, 2, 2), np.float32), 16000, "shape"),
+        (np.full(100, 20000, np.float32), 16000, "exceeds"),
+    ],
+)
+def test_bad_sound_is_refused(codec: Codec, pcm: Any, rate: Any, message: str) -> None:
+    """Law 4."""
+    with pytest.raises(MossliveError, match=message):
+        codec.encode(pcm, rate)
+
+
+def test_a_hundredth_of_a_second_and_ten_minutes(codec: Codec) -> None:
+    """The shortest and a long recording: 0.01 s is one code, 10 minutes are 20 segments."""
+    assert len(codec.encode(speech(0.01, 16000), 16000)) == 1
+    minute = np.tile(speech(10.0, 16000), 60)
+    assert len(codec.encode(minute, 16000)) == 7500
+
+
+# Voices
+
+
+def test_a_voice_is_cut_to_whole_codes(voice: Voice) -> None:
+    """Spec 3: P = min(frames // 4, codes), and four frames for each."""
+    assert voice.codes == 26  # 2.1 s: 105 frames, 27 codes
+    assert voice.prompt.prompt_feat.shape == (4 * 26, 80)
+    assert voice.prompt.embedding.shape == (192,)
+
+
+def test_voice_files_round_trip(codec: Codec, voice: Voice, tmp_path: Path) -> None:
+    """A stored voice speaks exactly as the prepared one, and nothing else is left in the folder."""
+    voice.save(tmp_path / "anna.voice")
+    again = codec.voice(tmp_path / "anna.voice")
+    assert [path.name for path in tmp_path.iterdir()] == ["anna.voice"]
+    assert np.array_equal(codec.decode([1, 2, 3], again), codec.decode([1, 2, 3], voice))
+
+
+def test_a_voice_of_another_codec_is_refused(
+    codec: Codec, voice: Voice, tmp_path: Path, codec_folder: Path
+) -> None:
+    """Its codes and vector mean something else there."""
+    from mosslive.codec.synth import synthesise_codec
+
+    voice.save(tmp_path / "anna.voice")
+    other = load_codec(synthesise_codec(tmp_path, "nano", seed=2))
+    with pytest.raises(BadVoice, match="another codec"):
+        other.voice(tmp_path / "anna.voice")
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_cut, "not a voice file"),
+        (lambda path: path.write_bytes(b"hello"), "not a voice file"),
+        (lambda path: path.unlink(), "no such file"),
+    ],
+)
+def test_bad_voice_files(
+    codec: Codec, voice: Voice, tmp_path: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    """Law 4."""
+    path = tmp_path / "a.voice"
+    voice.save(path)
+    damage(path)
+    with pytest.raises(BadVoice, match=message):
+        codec.voice(path)
+
+
+def test_bad_recordings(codec: Codec, tmp_path: Path) -> None:
+    """A file that is no sound, and one too short to tell who speaks."""
+    (tmp_path / "x.wav").write_bytes(b"RIFFnothing")
+    with pytest.raises(MossliveError, match="not readable as sound"):
+        codec.voice(tmp_path / "x.wav")
+    soundfile.write(tmp_path / "y.wav", speech(0.2, 16000), 16000)
+    with pytest.raises(MossliveError, match="too short"):
+        codec.voice(tmp_path / "y.wav")
+
+
+# Speaking
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 34),
+    st.sampled_from([5, 25]),
+    st.booleans(),
+    st.lists(st.integers(1, 12), min_size=1, max_size=6),
+)
+def test_cached_equals_prefix_recomputation(
+    codec: Codec, voice: Voice, count: int, chunk: int, align: bool, sizes: list[int]
+) -> None:
+    """Law 2: both streams give the same samples, 1920 per code, however the codes arrive."""
+    codes = [(7 * n + count) % 500 for n in range(count)]
+    waves = []
+    for method in ("prefix", "cached"):
+        stream = codec.decoder_stream(voice, chunk, method=method, align=align)
+        pieces, position, turn = [], 0, 0
+        while position < count:
+            step = sizes[turn % len(sizes)]
+            pieces.append(stream.push(codes[position : position + step]))
+            position, turn = position + step, turn + 1
+        waves.append(np.concatenate([*pieces, stream.finish()]))
+    assert len(waves[0]) == len(waves[1]) == 1920 * count
+    np.testing.assert_allclose(waves[1], waves[0], atol=1e-4)
+
+
+def test_the_first_sound_comes_after_eight_codes(codec: Codec, voice: Voice) -> None:
+    """An aligned prompt: 5 codes and 3 of look-ahead, then 5760 samples at once."""
+    stream = codec.decoder_stream(voice, 5)
+    assert [len(stream.push([n])) for n in range(8)] == [0] * 7 + [5760]
+    stream.close()
+
+
+def test_later_codes_do_not_change_earlier_sound(codec: Codec, voice: Voice) -> None:
+    """Causality: what was handed out stays what it was."""
+    first = codec.decoder_stream(voice).push(list(range(13)))
+    second = codec.decoder_stream(voice).push([*range(13), 400, 3, 9])
+    assert np.array_equal(first, second[: len(first)])
+
+
+def test_closing_frees_and_ends(codec: Codec, voice: Voice) -> None:
+    """A cancelled stream lets go of its memory, answers clearly, and hurts no other."""
+    stream, other = codec.decoder_stream(voice), codec.decoder_stream(voice)
+    stream.push(list(range(8)))
+    state = stream._mel._state  # type: ignore[attr-defined]
+    assert state.own_bytes > 0
+    stream.close()
+    assert state.closed
+    assert state.own_bytes == 0
+    with pytest.raises(MossliveError, match="finished or closed"):
+        stream.push([1])
+    assert len(other.push(list(range(8)))) == 5760
+
+
+@pytest.mark.parametrize("codes", [[500], [-1], [3, 16384]])
+def test_ids_that_are_no_codes(codec: Codec, voice: Voice, codes: list[int]) -> None:
+    """The table may have more rows than there are codes: they would decode to garbage."""
+    with pytest.raises(MossliveError, match=r"allowed: 0\.\.499"):
+        codec.decode(codes, voice)
+    with pytest.raises(MossliveError, match=r"allowed: 0\.\.499"):
+        codec.decoder_stream(voice).push(codes * 8)
+
+
+def test_bad_options(codec: Codec, voice: Voice, codec_folder: Path) -> None:
+    """Law 4: field, value, allowed."""
+    with pytest.raises(ConfigError, match="chunk is 7; allowed: 5, 25"):
+        codec.decoder_stream(voice, 7)
+    with pytest.raises(ConfigError, match="method is 'x'; allowed: cached, prefix"):
+        codec.decoder_stream(voice, method="x")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="dtype is 'int8'; allowed: float32"):
+        load_codec(codec_folder, dtype="int8")
+
+
+# Files
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path("evil-was-here").touch, ())
+
+
+def _evil(path: Path) -> None:
+    path.write_bytes(pickle.dumps({"x": _Evil()}))
+
+
+def _drop(path: Path) -> None:
+    tensors = torch.load(path)
+    tensors.pop(next(iter(tensors)))
+    torch.save(tensors, path)
+
+
+def _poison(path: Path) -> None:
+    tensors = torch.load(path)
+    next(iter(tensors.values())).view(-1)[0] = float("nan")
+    torch.save(tensors, path)
+
+
+@pytest.mark.parametrize("name", ["flow.pt", "hift.pt"])
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        (_cut, faults.TruncatedShard),
+        (_evil, faults.MalformedShard),
+        (lambda path: path.unlink(), faults.NoWeights),
+        (_poison, faults.NonFiniteValues),
+        (_drop, MossliveError),
+    ],
+)
+def test_damaged_weights(
+    codec_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    voice: Voice,
+    name: str,
+    damage: Callable[[Path], None],
+    error: type[Exception],
+) -> None:
+    """Each fault of a pickle is told apart, and nothing in it is executed."""
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(codec_folder, tmp_path / "codec")
+    damage(folder / "flow" / name)
+    with pytest.raises(error):
+        load_codec(folder).decode([1, 2, 3], voice)
+    assert not (tmp_path / "evil-was-here").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("config.json", '"gelu"', '"relu"', "activation_function"),
+        (
+            "config.json",
+            '"encoder_causal_attention": true',
+            '"encoder_causal_attention": false',
+            "encoder_causal_attention",
+        ),
+        ("config.json", '"d_model": 32', '"d_model": "x"', "d_model"),
+        ("preprocessor_config.json", "16000", "8000", "sampling_rate"),
+        ("flow/config.yaml", "euler", "midpoint", "solver"),
+        ("flow/config.yaml", "attention_head_dim", "head_dimension", "attention_head_dim"),
+        ("flow/config.yaml", "sample_rate:", "sample_rate: [", "YAML"),
+    ],
+)
+def test_bad_settings(
+    codec_folder: Path, tmp_path: Path, file: str, old: str, new: str, message: str
+) -> None:
+    """Settings this package does not compute are refused by name, before any weight is read."""
+    folder = shutil.copytree(codec_folder, tmp_path / "codec")
+    text = (folder / file).read_text()
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=message):
+        load_codec(folder)
+
+
+def test_the_published_yaml_dialect_is_read(codec_folder: Path, tmp_path: Path) -> None:
+    """The published file has object tags and references; they are data here, never objects."""
+    folder = shutil.copytree(codec_folder, tmp_path / "codec")
+    path = folder / "flow" / "config.yaml"
+    text = path.read_text()
+    text = text.replace("flow:", "flow: !new:cosyvoice.flow.flow.CausalMaskedDiffWithXvec", 1)
+    text = text.replace("sampling_rate: 24000", "sampling_rate: !ref <sample_rate>")
+    path.write_text(text)
+    assert load_codec(folder).files.decoder == load_codec(codec_folder).files.decoder

@@ -1,0 +1,454 @@
+"""The flow live: cached chunks equal prefix recomputation, for any mix of streams, and memory."""
+
+import copy
+import weakref
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mosslive.codec.flow import Flow, FlowVoice
+from mosslive.codec.flow_hops import next_hop, settled_prompt
+from mosslive.codec.flow_memory import Memory, MemoryForm
+from mosslive.codec.flow_past import Whole
+from mosslive.codec.flow_solver import Condition, solve
+from mosslive.codec.flow_stream import FlowState, FlowStream, StreamSettings
+from mosslive.errors import MossliveError
+from tests.codec.flow_models import (
+    GOLDEN_CHUNK,
+    error,
+    golden,
+    hidden,
+    small_codes,
+    small_flow,
+    small_voice,
+)
+
+LIMIT = 5e-5  # golden README; the contract for cached chunks is 1e-4
+
+
+@dataclass
+class Talk:
+    """A stream under test, with all codes it will get."""
+
+    voice: FlowVoice
+    codes: list[int]
+    state: FlowState
+    pieces: list[Tensor] = field(default_factory=list)
+
+    @property
+    def cursor(self) -> int:
+        return len(self.state.codes)
+
+    def hop(self, chunk: int) -> int | None:
+        return next_hop(len(self.codes), self.cursor, len(self.voice.prompt_codes), chunk)
+
+    def next_codes(self, hop: int) -> list[int]:
+        return self.codes[self.cursor : self.cursor + hop + 3]
+
+    def mel(self) -> Tensor:
+        return torch.cat(self.pieces, 1)
+
+
+def begin(stream: FlowStream, prompt: int, count: int, seed: int) -> Talk:
+    voice = small_voice(prompt, seed)
+    return Talk(voice, small_codes(count, seed), stream.open(voice).fork())
+
+
+def run(stream: FlowStream, talk: Talk) -> Talk:
+    """Every hop the rule allows, alone."""
+    while (hop := talk.hop(stream.settings.chunk)) is not None:
+        talk.pieces += stream.step([talk.state], [talk.next_codes(hop)])
+    return talk
+
+
+def recomputed(flow: Flow, talk: Talk, chunk: int) -> Tensor:
+    """By prefix recomputation: the frames of all codes the talk has rendered."""
+    return flow.mel_prefix(talk.codes[: talk.cursor + 3], talk.voice, chunk, finalize=False)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "hop", "needed", "samples"),
+    [
+        (244, 6, 9, 7680),
+        (245, 5, 8, 5760),
+        (342, 8, 11, 11520),
+        (452, 8, 11, 11520),
+        (0, 5, 8, 5760),
+    ],
+)
+def test_first_hop_table(prompt: int, hop: int, needed: int, samples: int) -> None:
+    """Spec 7: the first hop aligns the prompt, and three more codes must be there for it."""
+    assert next_hop(needed, 0, prompt, 5) == hop
+    assert next_hop(needed - 1, 0, prompt, 5) is None
+    assert 1920 * hop - 3840 == samples
+
+
+def test_later_hops() -> None:
+    """Spec 2.7: after the first hop always one chunk, also when the codes are complete and fewer
+    than another first hop are left (S8, not the older loop)."""
+    first = next_hop(12, 0, 11, 5)
+    assert first == 9
+    assert next_hop(9 + 7, 9, 11, 5) is None
+    assert next_hop(9 + 8, 9, 11, 5) == 5
+    assert next_hop(9 + 100, 9, 11, 5) == 5
+
+
+@pytest.mark.parametrize(
+    ("prompt", "chunk", "settled"),
+    [(0, 5, 0), (2, 5, 0), (7, 5, 0), (8, 5, 5), (12, 5, 5), (13, 5, 10), (342, 25, 325)],
+)
+def test_settled_prompt(prompt: int, chunk: int, settled: int) -> None:
+    """Spec 2.8: only chunks whose look-ahead lies in the prompt can be computed with the voice."""
+    assert settled_prompt(prompt, chunk) == settled
+
+
+@pytest.mark.parametrize("block", [2, 25])
+def test_golden_chunks(block: int) -> None:
+    """Spec 2.8: cached chunks equal the reference's prefix calls, the prompt cached beforehand."""
+    model = golden()
+    stream = FlowStream(model.flow, StreamSettings(GOLDEN_CHUNK, block=block))
+    opened = stream.open(model.voice)
+    assert opened.position == 5
+    codes: list[int] = model.io["codes"].tolist()
+    state, cursor = opened.fork(), 0
+    for call in range(3):
+        hop = next_hop(len(codes), cursor, 12, GOLDEN_CHUNK)
+        assert hop is not None
+        (mel,) = stream.step([state], [codes[cursor : cursor + hop + 3]])
+        assert error(mel, model.io[f"mel_chunk{call}"]) < LIMIT
+        cursor += hop
+    assert next_hop(len(codes), cursor, 12, GOLDEN_CHUNK) is None
+    twin = state.fork()
+    mel = stream.finish(state, codes[cursor:], "reference")
+    assert error(mel, model.io["mel_offline"][:, 4 * cursor :]) < LIMIT
+    mel = stream.finish(twin, codes[cursor:], "cached")
+    assert error(mel, model.io["mel_chunk_final"][:, 4 * cursor :]) < LIMIT
+
+
+@settings(derandomize=True, deadline=None, max_examples=15)
+@given(data=st.data(), chunk=st.integers(1, 6), block=st.integers(1, 9))
+def test_any_mix_of_streams_equals_recomputation(
+    data: st.DataObject, chunk: int, block: int
+) -> None:
+    """The law of 2.8: whichever streams move together, from whichever points and by however many
+    chunks, each gets the frames it would get alone from a recomputation of its prefix."""
+    flow = small_flow()
+    stream = FlowStream(flow, StreamSettings(chunk, block=block))
+    talks = [
+        begin(stream, data.draw(st.integers(0, 14)), data.draw(st.integers(8, 30)), seed)
+        for seed in range(3)
+    ]
+    for _ in range(5):
+        moving, given_codes = [], []
+        for talk in talks:
+            hop = talk.hop(chunk)
+            if hop is not None and data.draw(st.booleans()):
+                spare = (len(talk.codes) - talk.cursor - hop - 3) // chunk
+                hop += chunk * data.draw(st.integers(0, min(spare, 2)))
+                moving.append(talk)
+                given_codes.append(talk.next_codes(hop))
+        mels = stream.step([talk.state for talk in moving], given_codes)
+        for talk, mel in zip(moving, mels, strict=True):
+            talk.pieces.append(mel)
+    for talk in talks:
+        if talk.pieces:
+            assert error(talk.mel(), recomputed(flow, talk, chunk)) < 1e-4
+
+
+@settings(derandomize=True, deadline=None, max_examples=10)
+@given(prompt=st.integers(0, 11), count=st.integers(1, 14), chunk=st.integers(2, 5))
+def test_both_ends(prompt: int, count: int, chunk: int) -> None:
+    """Spec 2.7 step 6 and its cached variant, also for replies too short for any hop: pieces add up
+    to 4 frames per code, and the last one follows its rule."""
+    flow = small_flow()
+    stream = FlowStream(flow, StreamSettings(chunk))
+    talk = run(stream, begin(stream, prompt, count, seed=prompt))
+    cursor, twin = talk.cursor, talk.state.fork()
+    rest = talk.codes[cursor:]
+    offline = flow.mel_offline(talk.codes, talk.voice)
+    final = flow.mel_prefix(talk.codes, talk.voice, chunk, finalize=True)
+    by_reference = stream.finish(talk.state, rest, "reference")
+    assert by_reference.shape == (3, 4 * (count - cursor))
+    assert error(by_reference, offline[:, 4 * cursor :]) < 1e-4
+    cached = stream.finish(twin, rest, "cached")
+    assert error(torch.cat([*talk.pieces, cached], 1), final) < 1e-4
+    assert talk.state.closed
+    assert twin.closed
+
+
+def test_the_two_ends_differ() -> None:
+    """Spec 2.8: the cached end is not the reference's; the test above must be able to tell."""
+    flow = small_flow()
+    stream = FlowStream(flow, StreamSettings(3))
+    talk = run(stream, begin(stream, 4, 16, seed=3))
+    twin, rest = talk.state.fork(), talk.codes[talk.cursor :]
+    cached = stream.finish(twin, rest, "cached")
+    assert error(cached, stream.finish(talk.state, rest, "reference")) > 1e-3
+
+
+def test_nothing_left_to_finish() -> None:
+    """A reply that ends without a code gives no frames, by either rule, and closes."""
+    stream = FlowStream(small_flow(), StreamSettings(5))
+    opened = stream.open(small_voice(9, 0))
+    state = opened.fork()
+    assert stream.finish(state, [], "reference").shape == (3, 0)
+    assert state.closed
+    assert stream.finish(opened.fork(), [], "cached").shape == (3, 0)
+    assert stream.step([], []) == []
+    with pytest.raises(ValueError, match="rule is 'exact'; allowed: reference, cached"):
+        stream.finish(opened, [1], "exact")  # type: ignore[arg-type]
+
+
+def test_forks_share_the_voice_and_nothing_else() -> None:
+    """Two replies on one opened voice: the prompt's keys exist once, are not written, and neither
+    reply changes the other; a fork in mid-reply goes its own way."""
+    flow = small_flow()
+    stream = FlowStream(flow, StreamSettings(4, block=50))
+    voice = small_voice(14, 1)
+    opened = stream.open(voice)
+    shared = opened.estimator.shared
+    assert shared is not None
+    assert shared.length == 4 * 8
+    before = [layer.clone() for layer in shared.layers]
+    talks = [Talk(voice, small_codes(30, seed), opened.fork()) for seed in (1, 2)]
+    for talk in talks:
+        assert talk.state.estimator.shared is shared
+        assert not talk.state.estimator.own.layers, "an unused fork holds no keys of its own"
+        talk.pieces += stream.step([talk.state], [talk.next_codes(6)])
+    common = talks[0].codes[: talks[0].cursor + 3]
+    codes = common + small_codes(30 - len(common), 9)
+    other = Talk(voice, codes, talks[0].state.fork(), list(talks[0].pieces))
+    talks.append(other)
+    while (hop := other.hop(4)) is not None:  # in turn, so that one could spoil the other
+        for talk in talks:
+            talk.pieces += stream.step([talk.state], [talk.next_codes(hop)])
+    for talk in talks:
+        assert error(talk.mel(), recomputed(flow, talk, 4)) < 1e-4
+    assert error(other.mel(), talks[0].mel()) > 1e-2
+    assert all(torch.equal(*pair) for pair in zip(before, shared.layers, strict=True))
+
+
+def test_close_frees() -> None:
+    """Barge-in: a closed stream holds no tensor, though someone holds the stream; the voice and its
+    other replies go on; a closed stream refuses to move."""
+    flow = small_flow()
+    stream = FlowStream(flow, StreamSettings(4))
+    opened = stream.open(small_voice(9, 2))
+    talk = run(stream, Talk(opened.voice, small_codes(20, 2), opened.fork()))
+    other = Talk(opened.voice, talk.codes, opened.fork())
+    memories = (talk.state.tokens, talk.state.frames, talk.state.estimator)
+    held = [
+        weakref.ref(tensor) for memory in memories for tensor in (*memory.own.layers, memory.tails)
+    ]
+    assert len(held) == 1 + 2 + 2 * 4 + 3
+    assert talk.state.own_bytes > 0
+    talk.state.close()
+    assert not [ref for ref in held if ref() is not None]
+    assert talk.state.own_bytes == 0
+    for move in (lambda: stream.step([talk.state], [[1] * 7]), talk.state.fork):
+        with pytest.raises(MossliveError, match="closed"):
+            move()
+    opened.close()  # the voice is dropped while a reply still speaks with it
+    assert error(run(stream, other).mel(), talk.mel()) < 1e-6
+
+
+def test_failed_pass_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that breaks half-way (out of memory) leaves its streams where they were."""
+    flow = small_flow()
+    stream = FlowStream(flow, StreamSettings(3, block=2))
+    talk = begin(stream, 5, 30, seed=4)
+    calls = 0
+    final = flow.estimator.final_block.forward
+
+    def breaks(*args: object) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls % 3 == 0:  # some in the second Euler step, after keys were written
+            raise MemoryError
+        return final(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(flow.estimator.final_block, "forward", breaks)
+    failures = 0
+    while (hop := talk.hop(3)) is not None:
+        try:
+            talk.pieces += stream.step([talk.state], [talk.next_codes(hop)])
+        except MemoryError:
+            failures += 1
+    assert failures >= 3
+    monkeypatch.undo()
+    assert error(talk.mel(), recomputed(flow, talk, 3)) < 1e-4
+
+
+def test_buffers_grow_in_blocks() -> None:
+    """Growth is in whole blocks and rare: columns copied stay in proportion to columns made."""
+    stream = FlowStream(small_flow(steps=1), StreamSettings(1, block=2))
+    talk = begin(stream, 0, 83, seed=5)
+    capacities = []
+    while (hop := talk.hop(1)) is not None:
+        stream.step([talk.state], [talk.next_codes(hop)])
+        capacities.append(talk.state.estimator.own.layers[0].shape[3])
+    assert all(capacity % 8 == 0 for capacity in capacities)
+    lengths = [4 * (step + 1) for step in range(len(capacities))]
+    assert all(
+        n <= capacity <= 1.25 * n + 12 for n, capacity in zip(lengths, capacities, strict=True)
+    )
+    grown = [n for n, (old, new) in zip(lengths, pairwise(capacities), strict=False) if new > old]
+    assert len(grown) < 20
+    assert sum(grown) < 6 * lengths[-1]
+
+
+@pytest.mark.parametrize("keep_from", [0, 6])
+def test_growth_that_fails_half_way(keep_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of memory while a buffer grows, or slides on: what the layers hold stays together, and
+    the same growth succeeds once there is memory."""
+    memory = Memory.empty(MemoryForm(3, 2, 1, 1, 0), torch.zeros(1))
+    memory.reserve(8, 0, block=4)
+    for layer in memory.own.layers:
+        layer[:] = torch.arange(8.0)[:, None]
+    memory.own.length = 8
+    real, left = torch.Tensor.new_zeros, 1
+
+    def scarce(self: Tensor, *shape: int) -> Tensor:
+        nonlocal left
+        if not left:
+            raise MemoryError
+        left -= 1
+        return real(self, *shape)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "new_zeros", scarce)
+        with pytest.raises(MemoryError):
+            memory.reserve(4, keep_from, block=4)
+    for _ in range(2):  # as it was left, and then grown
+        own = memory.own
+        wanted = torch.arange(float(own.first), 8.0).expand(2, 2, 1, -1)
+        for layer in own.layers:
+            assert torch.equal(layer[:, :, :, : own.length, 0], wanted)
+        memory.reserve(4, keep_from, block=4)
+    assert memory.own.first == keep_from
+    assert {layer.shape[3] for layer in memory.own.layers} == {16 if keep_from == 0 else 8}
+
+
+def windowed(flow: Flow, talk: Talk, chunk: int, window: int) -> Tensor:
+    """Independent of any cache: one pass over all tokens, with the window in the mask."""
+    tokens = torch.cat((talk.voice.prompt_codes, torch.tensor(talk.codes[: talk.cursor + 3])))
+    mu = flow.encoder_proj(hidden(flow, tokens, chunk, finalize=False)).T
+    frames = mu.shape[1]
+    past, columns = Whole(frames, None, flow.noise), torch.arange(frames)
+    from_chunk = columns[None] - columns[:, None] // (4 * chunk) * (4 * chunk)
+    seen = (-window <= from_chunk) & (from_chunk < 4 * chunk)
+    past._mask = torch.where(seen, 0.0, -torch.inf)
+    known = torch.zeros_like(mu)
+    known[:, : len(talk.voice.prompt_feat)] = talk.voice.prompt_feat.T
+    condition = Condition(mu[None], flow.speaker(talk.voice)[None], known[None])
+    noise = flow.noise[None, :, :frames]
+    mel = solve(flow.estimator, noise, condition, past, flow.settings)[0]
+    return mel[:, len(talk.voice.prompt_feat) :]
+
+
+@settings(derandomize=True, deadline=None, max_examples=10)
+@given(
+    prompt=st.integers(0, 16),
+    chunk=st.integers(2, 4),
+    block=st.integers(1, 4),
+    window=st.integers(0, 50),
+)
+def test_window_is_what_its_mask_says(prompt: int, chunk: int, block: int, window: int) -> None:
+    """The sliding window: frames see their chunk and `window` frames before it, no matter where the
+    border between prompt, own buffer and dropped columns falls."""
+    flow = small_flow()
+    stream = FlowStream(flow, StreamSettings(chunk, window, block))
+    talk = run(stream, begin(stream, prompt, 26, seed=prompt))
+    assert error(talk.mel(), windowed(flow, talk, chunk, window)) < 1e-4
+
+
+def test_window_bounds_memory_and_changes_results() -> None:
+    """What the window buys and costs: a bounded estimator memory, frames that differ the more the
+    smaller it is, and nothing at all once it covers the stream."""
+    flow, chunk, block = small_flow(), 4, 4
+    stream = FlowStream(flow, StreamSettings(chunk, None, block))
+    exact = run(stream, begin(stream, 8, 90, seed=6))
+    differences, held = [], []
+    for window in (8, 80, 1000):
+        stream = FlowStream(flow, StreamSettings(chunk, window, block))
+        talk = run(stream, begin(stream, 8, 90, seed=6))
+        differences.append(error(talk.mel(), exact.mel()))
+        held.append(talk.state.estimator.own.layers[0].shape[3])
+        shared = talk.state.estimator.shared
+        assert shared is not None
+        assert shared.layers[0].shape[3] == min(window, 16), "the voice keeps what can be seen"
+    print(f"window 8, 80, 1000 frames: differs by {differences}, holds {held} columns")
+    assert differences[0] > differences[1] > 1e-3
+    assert differences[2] < 1e-5
+    # the window, a quarter more, the chunk, and up to a whole block
+    assert held[0] <= 8 + 2 + 16 + 16
+    assert held[1] <= 80 + 20 + 16 + 16
+    assert held[2] >= 4 * exact.cursor
+
+
+@pytest.mark.parametrize("given_codes", [[], [1, 2, 3], [1] * 8, [1] * 10])
+def test_codes_that_do_not_end_on_a_chunk(given_codes: list[int]) -> None:
+    """A chunk that is still filling would change later: such a step is refused, and named."""
+    stream = FlowStream(small_flow(), StreamSettings(5))
+    state = stream.open(small_voice(4, 0)).fork()
+    with pytest.raises(MossliveError, match="with 4 prompt codes and 0 rendered; allowed: 3 more"):
+        stream.step([state], [given_codes])
+    assert stream.step([state], [[1] * 9])[0].shape == (3, 24)
+
+
+def test_streams_are_checked_before_any_moves() -> None:
+    """A bad code in one stream of a batch is refused, and the other streams have not moved."""
+    stream = FlowStream(small_flow(), StreamSettings(5))
+    talks = [begin(stream, 5, 20, seed) for seed in (0, 1)]
+    with pytest.raises(MossliveError, match="code 50 at index 2"):
+        stream.step([t.state for t in talks], [talks[0].codes[:8], [1, 2, 50, 4, 5, 6, 7, 8]])
+    assert [talk.cursor for talk in talks] == [0, 0]
+    for talk in talks:
+        assert error(run(stream, talk).mel(), recomputed(small_flow(), talk, 5)) < 1e-4
+
+
+def test_end_of_the_noise() -> None:
+    """A stream that would pass the end of the fixed noise is refused; up to it all is well, also
+    where the padding of a batch reaches over it."""
+    flow = copy.deepcopy(small_flow())
+    flow.noise, flow.encoder.table = flow.noise[:, : 4 * 20], flow.encoder.table[: 4 * 20]
+    stream = FlowStream(flow, StreamSettings(5))
+    late, early = begin(stream, 4, 16, seed=0), begin(stream, 0, 18, seed=1)
+    for hop in (6, 5):
+        with pytest.raises(MossliveError, match="21 codes, prompt included; allowed: 20"):
+            stream.finish(late.state, [1] * (17 - late.cursor), "cached")
+        moving, codes = [late], [late.next_codes(hop)]
+        if hop == 5:  # the late stream has 5 tokens to go, its padding 15
+            moving, codes = [early, late], [early.next_codes(15), late.next_codes(hop)]
+        for talk, mel in zip(moving, stream.step([t.state for t in moving], codes), strict=True):
+            talk.pieces.append(mel)
+    for talk in (late, early):
+        assert error(talk.mel(), recomputed(flow, talk, 5)) < 1e-4
+    assert stream.finish(late.state, late.codes[11:], "cached").shape == (3, 20)
+
+
+@pytest.mark.parametrize(("field", "value"), [("chunk", 0), ("block", 0), ("window_frames", -1)])
+def test_settings_are_checked(field: str, value: int) -> None:
+    """A setting that makes no sense is named with its value."""
+    with pytest.raises(ValueError, match=f"{field} is {value}"):
+        StreamSettings(**{field: value})
+
+
+def test_device_is_the_modules_own() -> None:
+    """Every tensor is made where the flow is, and no value is read back to the host: a pass runs on
+    the meta device, which has no values at all."""
+    flow = copy.deepcopy(small_flow()).to("meta")
+    stream = FlowStream(flow, StreamSettings(5, window_frames=20, block=3))
+    opened = stream.open(small_voice(12, 0))
+    first, second = opened.fork(), opened.fork()
+    stream.step([first], [small_codes(11, 0)])
+    mels = stream.step([second, first], [small_codes(11, 1), small_codes(8, 2)])
+    mels += [stream.finish(first, [1], "cached"), stream.finish(second, [1], "reference")]
+    assert [(mel.device.type, mel.shape[1]) for mel in mels] == [
+        ("meta", frames) for frames in (32, 20, 4, 4)
+    ]
