@@ -30,7 +30,7 @@ bench: .venv/dev
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
-# torch comes first and pinned: a range would fetch the newest build with all its GPU libraries.
+# torch comes first and pinned, so that a clean clone is reproducible.
 .venv/core: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "mosslive needs Python 3.11 or newer; none was found (set PYTHON=)"; exit 1; }
 	$(PYTHON) -m venv .venv

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mosslive.version import __version__
 
 if TYPE_CHECKING:
+    from mosslive.cache import OutOfPages
     from mosslive.codec import Codec, Sound, Voice, load_bigvgan, load_codec
     from mosslive.config import ModelConfig, Sampling
     from mosslive.engine import Generation, LanguageModel, load_lm
@@ -23,6 +24,7 @@ _HOMES = {
     "LanguageModel": "mosslive.engine",
     "ModelConfig": "mosslive.config",
     "MossliveError": "mosslive.errors",
+    "OutOfPages": "mosslive.cache",
     "Output": "mosslive.rows",
     "Sampling": "mosslive.config",
     "Sound": "mosslive.codec",
@@ -40,6 +42,7 @@ __all__ = [
     "LanguageModel",
     "ModelConfig",
     "MossliveError",
+    "OutOfPages",
     "Output",
     "Sampling",
     "Sound",

@@ -14,8 +14,9 @@ from mosslive.checkpoint import synthesise
 
 
 def pytest_configure() -> None:
-    # Two threads on two cores, whatever the machine says: results and times stay comparable.
-    torch.set_num_threads(2)
+    # The models are tiny: one thread computes them in a fraction of the time that several need to
+    # wake each other, most of all on a busy machine.
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

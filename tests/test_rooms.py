@@ -71,10 +71,11 @@ def test_imports_go_one_way() -> None:
         if room == "__init__":
             continue
         for name in imports_of(path):
-            parts = name.split(".")
-            if parts[0] != "mosslive" or len(parts) == 1 or parts[1] not in ROOMS:
+            first, *inner = name.split(".")
+            if first != "mosslive":
                 continue
-            if ROOMS.index(parts[1]) > ROOMS.index(room):
+            # The package itself gathers names from everywhere: rooms name the room they need.
+            if not inner or inner[0] not in ROOMS or ROOMS.index(inner[0]) > ROOMS.index(room):
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert not wrong
 
@@ -101,6 +102,6 @@ def test_light_things_stay_light() -> None:
 
 
 def test_files_stay_small() -> None:
-    """House rule: split before 500 lines."""
+    """House rule: think at 300 lines, split before 400."""
     long = {p.name: n for p in sources() if (n := len(p.read_text("utf-8").splitlines())) > 400}
     assert not long

@@ -38,9 +38,14 @@ def test_logits_may_be_changed_by_their_owner(nano_lm: mosslive.LanguageModel) -
     ("options", "message"),
     [
         ({"dtype": "float16"}, "dtype is 'float16'; allowed: float32, bfloat16"),
-        ({"page_size": 0}, "page_size is 0; allowed: 1 or more"),
-        ({"kv_rows": -1}, "kv_rows is -1; allowed: 1 or more"),
-        ({"chunk": 0}, "chunk is 0; allowed: 1 or more"),
+        ({"page_size": 0}, "page_size is 0; allowed: an integer, 1 or more"),
+        ({"kv_rows": -1}, "kv_rows is -1; allowed: an integer, 1 or more"),
+        ({"chunk": 0}, "chunk is 0; allowed: an integer, 1 or more"),
+        ({"kv_rows": True}, "kv_rows is True; allowed: an integer"),
+        ({"page_size": 2.5}, "page_size is 2.5; allowed: an integer"),
+        ({"kv_rows": 10**13}, "GB of pages cannot be had"),
+        ({"device": "meta"}, "device is 'meta'; allowed: cpu, or cuda"),
+        ({"device": None}, "device is None; allowed: cpu, or cuda"),
         ({"device": "nowhere"}, "device is 'nowhere'; allowed: cpu, or cuda"),
     ],
 )
@@ -48,6 +53,33 @@ def test_bad_options(nano_folder: Path, options: dict[str, str], message: str) -
     """Law 4, before anything is read."""
     with pytest.raises(mosslive.MossliveError, match=message):
         mosslive.load_lm(nano_folder, **options)  # type: ignore[arg-type]
+
+
+def test_bad_arguments_are_answered(nano_lm: mosslive.LanguageModel) -> None:
+    """Law 4: what a hurried caller passes gets our own error, not a library's."""
+    turn = mosslive.Turn("user", text="x")
+    for wrong in (
+        lambda: nano_lm.forward(None),
+        lambda: nano_lm.forward(torch.tensor(5)),
+        lambda: nano_lm.generate([(1, 2)], "greedy"),  # type: ignore[arg-type]
+        lambda: nano_lm.prompt(turn),  # type: ignore[arg-type]
+        lambda: nano_lm.prompt(["hi"]),  # type: ignore[list-item]
+        lambda: mosslive.Turn("user", codes=5),  # type: ignore[arg-type]
+        lambda: mosslive.Turn("user", text="\ud800"),
+        lambda: nano_lm.prompt([mosslive.Turn("user", codes=torch.tensor([1.7]))]),  # type: ignore[arg-type]
+        lambda: nano_lm.prompt([mosslive.Turn("user", codes=torch.tensor([True]))]),  # type: ignore[arg-type]
+        lambda: nano_lm.prompt([mosslive.Turn("user", codes=torch.zeros(2, 2).long())]),  # type: ignore[arg-type]
+        lambda: nano_lm.forward([(torch.tensor(1.7), 2)]),
+    ):
+        with pytest.raises(mosslive.MossliveError):
+            wrong()
+
+
+def test_rows_of_any_kind_read_alike(nano_lm: mosslive.LanguageModel) -> None:
+    """A tensor of rows gives the text and codes its list gives."""
+    rows = nano_lm.prompt([mosslive.Turn("user", codes=[1, 2])], reply="text")
+    assert nano_lm.read(rows) == nano_lm.read([tuple(row) for row in rows.tolist()])
+    assert "<|im_start|>" not in nano_lm.read(rows).text
 
 
 def test_bad_tails(nano_lm: mosslive.LanguageModel) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from mosslive.cache.table import PageCopy
 from mosslive.config import ModelConfig
-from mosslive.model import LayerPages
+from mosslive.kernels import LayerPages
 from mosslive.rows import CHANNELS, Channel
 
 
@@ -23,7 +23,6 @@ class PageStorage:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        self.page_size = page_size
         self.scratch_slot = pages * page_size
         # Not initialised: on a CPU, memory of untouched pages is never committed.
         shape = (pages + 1, page_size, config.num_key_value_heads, config.head_dim)

@@ -52,7 +52,7 @@ def read_shard(path: Path) -> Shard:
             return Shard(path, [], [MalformedShard([path.name], "not a safetensors file")])
         raw = file.read(length)
     try:
-        entries, end = _entries(json.loads(raw, object_pairs_hook=_Pairs))
+        entries, end = _entries(json.loads(raw.decode("utf-8"), object_pairs_hook=_Pairs))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         return Shard(path, [], [MalformedShard([path.name], f"bad header: {error}")])
     expected = 8 + length + end
@@ -71,9 +71,12 @@ def _entries(pairs: Any) -> tuple[list[Entry], int]:
     if not isinstance(pairs, _Pairs):
         raise ValueError("no object")
     found: list[tuple[int, int, Entry]] = []
+    if sum(name == "__metadata__" for name, _ in pairs) > 1:
+        raise ValueError("metadata stands twice")
     for name, fields in pairs:
-        if not isinstance(fields, _Pairs):
-            raise ValueError(f"{name} is no object")
+        name.encode()  # a lone surrogate is no name
+        if not isinstance(fields, _Pairs) or len(dict(fields)) != len(fields):
+            raise ValueError(f"{name} is no object with each of its fields once")
         if name == "__metadata__":
             if not all(isinstance(value, str) for _, value in fields):
                 raise ValueError("metadata may hold strings only")

@@ -21,6 +21,7 @@ from mosslive.checkpoint.layout import (
     model_folder,
 )
 from mosslive.config import ModelConfig
+from mosslive.config.files import each_once
 
 STORED_DTYPE = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 
@@ -105,7 +106,8 @@ def _listed_files(inventory: Inventory) -> dict[str, set[str]]:
         return {}
     files: dict[str, set[str]] = defaultdict(set)
     try:
-        weight_map = json.loads((folder / INDEX_FILE).read_text(encoding="utf-8"))["weight_map"]
+        text = (folder / INDEX_FILE).read_text(encoding="utf-8")
+        weight_map = json.loads(text, object_pairs_hook=each_once)["weight_map"]
         for tensor, name in weight_map.items():
             if not is_plain_name(name):
                 raise ValueError(f"{tensor} is said to be in {name!r}, which is no file name")

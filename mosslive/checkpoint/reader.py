@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from mosslive.checkpoint.faults import NonFiniteValues
+from mosslive.checkpoint.faults import MalformedShard, NonFiniteValues
 from mosslive.checkpoint.header import Entry
 from mosslive.checkpoint.inventory import Inventory, take_inventory
 from mosslive.config import ModelConfig
@@ -72,5 +72,9 @@ def _row_blocks(path: Path, entry: Entry) -> Iterator[tuple[int, Tensor]]:
     rows = entry.shape[0]
     step = max(1, _BLOCK_BYTES * rows // max(1, entry.data_bytes))
     for first in range(0, rows, step):
-        with safe_open(path, framework="pt") as file:
-            yield first, file.get_slice(entry.name)[first : first + step]
+        try:
+            with safe_open(path, framework="pt") as file:
+                block = file.get_slice(entry.name)[first : first + step]
+        except SafetensorError as error:
+            raise MalformedShard([path.name], f"the library refuses it: {error}") from None
+        yield first, block

@@ -1,12 +1,17 @@
 """The `mosslive` command: one file per sub-command, each only parses and calls."""
 
 import sys
+from io import TextIOWrapper
 
 from mosslive.cli.app import app
 from mosslive.errors import MossliveError
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows a mark instead of ending the command.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except (MossliveError, OSError) as error:  # the user's input, or the user's disk

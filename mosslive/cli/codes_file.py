@@ -10,12 +10,12 @@ from mosslive.errors import MossliveError
 def read_codes(name: str) -> list[int]:
     """A JSON list, or numbers separated by white space; `-` is standard input."""
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise MossliveError(f"codes from {name}: not readable: {error}") from None
     try:
         found = json.loads(text) if text.lstrip().startswith("[") else [*map(int, text.split())]
-    except ValueError:
+    except (ValueError, RecursionError):
         raise MossliveError(
             f"codes from {name}: allowed: a JSON list of integers, or integers and spaces"
         ) from None

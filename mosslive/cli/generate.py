@@ -9,7 +9,7 @@ import typer
 
 from mosslive.cli.codes_file import read_codes
 from mosslive.cli.console import err, print_json
-from mosslive.config import Sampling
+from mosslive.config import SECONDS_PER_CODE, Sampling
 
 if TYPE_CHECKING:
     from mosslive.engine import Generation, LanguageModel
@@ -52,7 +52,9 @@ def generate(
     preset: Annotated[
         PresetOption, typer.Option(help="Sampling settings to start from.")
     ] = PresetOption.driver,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always the most likely id.")] = False,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="The most likely id, after the penalty.")
+    ] = False,
     temperature: Annotated[float | None, typer.Option()] = None,
     top_k: Annotated[int | None, typer.Option(help="0 is off.")] = None,
     top_p: Annotated[float | None, typer.Option(help="1 is off.")] = None,
@@ -117,11 +119,12 @@ def _show(lm: "LanguageModel", generation: "Generation", prompt_rows: int) -> No
     stream = lm.text_stream()
     for row in generation:
         print(stream.push(row), end="", flush=True)
-    print(stream.finish())
+    print()  # a torn last character is withheld, as everywhere
     codes = lm.read(generation.rows).codes
     if codes:
         print(*codes)
-    seconds = f", {len(codes)} codes = {len(codes) * 0.08:.2f} s of speech" if codes else ""
+    length = len(codes) * SECONDS_PER_CODE
+    seconds = f", {len(codes)} codes = {length:.2f} s of speech" if codes else ""
     err.print(
         f"{prompt_rows} rows in, {len(generation.rows)} out{seconds}; ended by {generation.stop}"
     )

@@ -38,6 +38,8 @@ def inspect(
 
 def _report(folder: Path, values: bool) -> dict[str, Any]:
     from mosslive.checkpoint import scan_values, take_inventory
+    from mosslive.checkpoint.layout import TOKENIZER_FILE
+    from mosslive.rows import TextTokenizer, TokenizerError
 
     if (folder / "flow").is_dir() or (folder / "bigvgan_generator.pt").is_file():
         return _codec_report(folder)
@@ -46,7 +48,14 @@ def _report(folder: Path, values: bool) -> dict[str, Any]:
         total = sum(entry.data_bytes for entry in inventory.entries.values())
         with byte_progress("reading values", total) as progress:
             scan_values(inventory, lambda count: advance(progress, count))
-    return _lm_report(inventory, values)
+    report = _lm_report(inventory, values)
+    try:
+        TextTokenizer.from_file(inventory.folder / TOKENIZER_FILE).check(inventory.config)
+    except TokenizerError as error:
+        fault = {"kind": "TokenizerError", "names": [TOKENIZER_FILE], "message": str(error)}
+        report["faults"].append(fault)
+        report["usable"] = False
+    return report
 
 
 def _codec_report(folder: Path) -> dict[str, Any]:

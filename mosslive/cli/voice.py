@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from mosslive.cli.console import print_json
+from mosslive.config import SECONDS_PER_CODE
 
 voice = typer.Typer(help="Prepare and show voices.", no_args_is_help=True)
 
@@ -32,7 +33,7 @@ def make(
 
     made = load_codec(codec).voice(recording)
     made.save(output)
-    seconds = made.codes * 0.08
+    seconds = made.codes * SECONDS_PER_CODE
     if as_json:
         document = {"voice": str(output), "codes": made.codes, "codec": made.codec}
         print_json(document | {"seconds": round(seconds, 2)})

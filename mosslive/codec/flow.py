@@ -29,6 +29,7 @@ from mosslive.codec.flow_solver import (
     solve,
 )
 from mosslive.codec.flow_tensors import load_strictly, shape_of
+from mosslive.config import SECONDS_PER_CODE
 from mosslive.errors import MossliveError
 
 Codes = Sequence[int] | Tensor  # on the host: a device tensor would be waited for
@@ -156,7 +157,8 @@ class Flow(nn.Module):
         most = self.noise.shape[1] // FRAMES_PER_TOKEN
         if tokens > most:
             raise MossliveError(
-                f"{tokens} codes, prompt included; allowed: {most}, which is {most * 0.08:g} s"
+                f"{tokens} codes, prompt included; allowed: {most}, which is "
+                f"{most * SECONDS_PER_CODE:g} s"
             )
 
     def speaker(self, voice: FlowVoice) -> Tensor:

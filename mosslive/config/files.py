@@ -22,10 +22,19 @@ def is_positive_number(value: object) -> bool:
     return real and 0 < value <= sys.float_info.max  # type: ignore[operator]
 
 
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For JSON: a name that stands twice is an error, not whichever came last."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(n for n in names if names.count(n) > 1)} stands twice")
+    return found
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object; every error names the file."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=each_once)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; a model folder holds {path.name}") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -60,6 +60,8 @@ _IDS = ("modality_pad_token_id", "sosp_token_id", "eosp_token_id", "eos_token_id
 _REALS = ("rms_norm_eps", "rope_theta")
 _OPTIONAL = ("audio_pad_token_id", "pad_token_id", "layer_types", "dtype", "torch_dtype")
 
+_MOST_POSITIONS = 1 << 20  # a table of rotary angles is kept for all of them
+
 # The published processor hard-codes this id; whether config.json repeats it is not known, so an
 # absent field means this value. It is a legal code as well: only the text id of a row tells.
 _PROCESSOR_AUDIO_PAD = 512
@@ -121,6 +123,12 @@ class ModelConfig:
             self._check_id(name, vocabulary)
         if self.eosp_token_id < 1:
             raise refuse("eosp_token_id", self.eosp_token_id, "1 or more (codes are the ids below)")
+        if self.audio_pad_token_id == self.eosp_token_id:
+            allowed = "another id than eosp_token_id, or speech would end as it begins"
+            raise refuse("audio_pad_token_id", self.audio_pad_token_id, allowed)
+        if self.max_position_embeddings > _MOST_POSITIONS:
+            allowed = f"at most {_MOST_POSITIONS}"
+            raise refuse("max_position_embeddings", self.max_position_embeddings, allowed)
         if self.pad_token_id == self.modality_pad_token_id:
             allowed = (
                 "another id than modality_pad_token_id, or every speech row would end the reply"

@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args
 
 from mosslive.config.files import is_positive_number, refuse
 
+SECONDS_PER_CODE = 0.08  # and per row: 12.5 of them are one second
+
 IgnoredAudio = Literal["sample", "pad"]
 
 
@@ -24,18 +26,18 @@ class Sampling:
     max_new: int = 500  # rows; 12.5 rows are one second of speech
     min_new: int = 0  # the end of speech is masked while fewer rows than this would exist
     seed: int = 0
-    # The published loop samples an audio id for text rows as well. It is never heard or embedded,
-    # but it stands in the grid and in the penalty's history. "pad" writes the audio pad instead,
-    # which lets the audio tail rest while the model writes.
+    # The published loop samples an audio id for text rows as well. Nobody hears it, but it stands
+    # in the grid and in the penalty's history (and counts, should the model write the speech
+    # placeholder as text, or open speech on a row whose ignored id is the end of speech). "pad"
+    # writes the audio pad instead, which lets the audio tail rest while the model writes.
     ignored_audio: IgnoredAudio = "sample"
 
     def __post_init__(self) -> None:
         if not isinstance(self.greedy, bool):
             raise refuse("greedy", self.greedy, "true or false")
-        self._number("temperature", "above 0 (for the most likely row use greedy)")
-        self._number("repetition_penalty", "above 0 (1 is off)")
-        self._number("top_p", "above 0 and at most 1 (1 is off)")
-        if self.top_p > 1:
+        self._number("temperature", "0.01 to 100 (for the most likely row use greedy)")
+        self._number("repetition_penalty", "0.01 to 100 (1 is off)")
+        if not is_positive_number(self.top_p) or self.top_p > 1:
             raise refuse("top_p", self.top_p, "above 0 and at most 1 (1 is off)")
         self._integer("top_k", 0, "0 or more (0 is off)")
         self._integer("max_new", 1, "1 or more rows")
@@ -47,8 +49,9 @@ class Sampling:
             raise refuse("ignored_audio", self.ignored_audio, " or ".join(get_args(IgnoredAudio)))
 
     def _number(self, name: str, allowed: str) -> None:
+        # Beyond these bounds float32 logits overflow, and a draw would mean nothing.
         value = getattr(self, name)
-        if not is_positive_number(value):
+        if not is_positive_number(value) or not 0.01 <= value <= 100:
             raise refuse(name, value, allowed)
 
     def _integer(self, name: str, least: int, allowed: str) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mosslive.cache import PagePool, PageStorage
+from mosslive.cache import PagePool, PageStorage, row_bytes
 from mosslive.checkpoint import Checkpoint
-from mosslive.checkpoint.layout import TOKENIZER_FILE, model_folder
+from mosslive.checkpoint.layout import CONFIG_FILE, TOKENIZER_FILE, model_folder
 from mosslive.config import ModelConfig, Sampling, refuse
 from mosslive.engine.loop import Tails, check_tails, generate_rows
 from mosslive.engine.request import Request, Stop
@@ -57,30 +57,36 @@ def load_lm(
     generations together may hold (default: the context, at most 8192). `page_size`: rows per page.
     `chunk`: rows per pass of a prefill. `progress` is told bytes as they are checked.
     """
-    if dtype not in _COMPUTE:
+    if not isinstance(dtype, str) or dtype not in _COMPUTE:
         raise refuse("dtype", dtype, ", ".join(_COMPUTE))
     for name, value in (("page_size", page_size), ("kv_rows", kv_rows), ("chunk", chunk)):
-        if value is not None and value < 1:
-            raise refuse(name, value, "1 or more")
+        if value is not None and (type(value) is not int or value < 1):
+            raise refuse(name, value, "an integer, 1 or more")
     where = _device(device)
     folder = model_folder(path)
-    config = ModelConfig.from_file(folder / "config.json")
+    config = ModelConfig.from_file(folder / CONFIG_FILE)
     tokenizer = TextTokenizer.from_file(folder / TOKENIZER_FILE)
     tokenizer.check(config)
     checkpoint = Checkpoint.open(folder, progress)
     decoder = Decoder(config, load_weights(checkpoint, where, _COMPUTE[dtype]))
     rows = kv_rows or min(config.max_position_embeddings, _DEFAULT_KV_ROWS)
-    runner = Runner(decoder, PagePool(-(-rows // page_size), page_size), chunk)
+    try:
+        runner = Runner(decoder, PagePool(-(-rows // page_size), page_size), chunk)
+    except (RuntimeError, MemoryError):  # what PyTorch and Python raise when memory ends
+        size = rows * row_bytes(config, decoder.dtype) / 1e9
+        raise refuse("kv_rows", rows, f"fewer; {size:.1f} GB of pages cannot be had") from None
     return LanguageModel(runner, tokenizer)
 
 
 def _device(name: str) -> torch.device:
+    allowed = "cpu, or cuda where PyTorch finds a GPU"
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise refuse("device", name, f"cpu, or cuda where PyTorch finds a GPU ({reason})") from None
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise refuse("device", name, f"{allowed} ({str(error).splitlines()[0]})") from None
+    if device.type not in ("cpu", "cuda"):
+        raise refuse("device", name, allowed)
     return device
 
 
@@ -134,8 +140,8 @@ class LanguageModel:
         whole sequence at once, both tails on every row, nothing cached."""
         checked = checked_rows(rows, self.ids, self.config.max_position_embeddings)
         decoder, count = self.runner.decoder, len(checked)
-        # A store of its own with one page as long as the sequence.
-        storage = PageStorage(self.config, 1, count, decoder.device, decoder.dtype)
+        # A store of its own without a pool: its one page, as long as the sequence, is enough.
+        storage = PageStorage(self.config, 0, count, decoder.device, decoder.dtype)
         positions = list(range(count))
         order = torch.tensor(positions, device=decoder.device)
         span = make_span(0, [0], positions, count, decoder.device)
@@ -171,24 +177,28 @@ class LanguageModel:
         self, requests: Sequence[tuple[Any, Sampling | None]], *, tails: Tails = "lazy"
     ) -> tuple[list[Request], Generator[tuple[int, Row], None, None]]:
         """Several requests in one batch: the requests, whose `stop` tells how each ended, and an
-        iterator over (request number, row). Each gets the rows it would get alone."""
+        iterator over (request number, row). Each gets the rows it would get alone. Logits that are
+        not finite mean broken weights and end the whole batch."""
         check_tails(tails)
         made = [self._request(rows, sampling) for rows, sampling in requests]
         return made, generate_rows(self.runner, made, tails)
 
-    def read(self, rows: Sequence[Row], rule: str = "robust") -> Output:
+    def read(self, rows: Any, rule: str = "robust") -> Output:
         """Text and codes of generated rows. Rule "processor" is the published processor's, for
         comparisons: it drops the last row, whatever it is."""
         rules = {"robust": read_rows, "processor": read_rows_as_processor}
         if rule not in rules:
             raise refuse("rule", rule, ", ".join(rules))
-        return rules[rule](rows, self.tokenizer, self.ids)
+        checked = checked_rows(rows, self.ids, len(rows)) if len(rows) else []
+        return rules[rule](checked, self.tokenizer, self.ids)
 
     def text_stream(self) -> TextStream:
         """For showing text while rows arrive; never half a character."""
         return TextStream(self.tokenizer, self.ids)
 
     def _request(self, rows: Any, sampling: Sampling | None) -> Request:
+        if sampling is not None and not isinstance(sampling, Sampling):
+            raise refuse("sampling", sampling, "a mosslive.Sampling, or None")
         longest = self.config.max_position_embeddings - 1  # at least one row must fit after it
         checked = checked_rows(rows, self.ids, longest)
         decoder = self.runner.decoder

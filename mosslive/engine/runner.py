@@ -28,7 +28,7 @@ class Work:
 class Runner:
     """`chunk`: the most rows one pass takes; longer work is cut, with the same result."""
 
-    def __init__(self, decoder: Decoder, pool: PagePool, chunk: int = 512) -> None:
+    def __init__(self, decoder: Decoder, pool: PagePool, chunk: int) -> None:
         if chunk < 1:
             raise ValueError(f"chunk is {chunk}; allowed: 1 or more rows")
         self.decoder = decoder

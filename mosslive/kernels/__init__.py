@@ -1,6 +1,7 @@
 """Each hot operation once, in plain PyTorch: the definition every faster form must equal."""
 
 from mosslive.kernels.paged_attention import (
+    LayerPages,
     PagedBatch,
     Span,
     make_span,
@@ -15,6 +16,7 @@ from mosslive.kernels.sample import NonFiniteLogits, check_logits, draw, greedy,
 from mosslive.kernels.silu_mul import silu_mul
 
 __all__ = [
+    "LayerPages",
     "NonFiniteLogits",
     "PagedBatch",
     "RotaryTable",

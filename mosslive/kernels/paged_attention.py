@@ -5,10 +5,18 @@ page list. One definition serves prefill, catch-up and decode. Knows nothing of 
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+
+class LayerPages(NamedTuple):
+    """Keys and values of one layer, [pages, page_size, kv_heads, D] each."""
+
+    k: Tensor
+    v: Tensor
 
 
 @dataclass(frozen=True)

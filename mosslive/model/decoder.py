@@ -4,14 +4,13 @@ Three functions of flattened rows. It keeps no state: keys and values go where t
 say, and the caller decides which tail runs, on which rows, and when.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from mosslive.config import ModelConfig
 from mosslive.kernels import (
+    LayerPages,
     PagedBatch,
     RotaryTable,
     paged_attention,
@@ -22,13 +21,6 @@ from mosslive.kernels import (
 )
 from mosslive.model.weights import DecoderWeights, LayerWeights
 from mosslive.rows import Channel
-
-
-class LayerPages(NamedTuple):
-    """Keys and values of one layer, [pages, page_size, kv_heads, D] each."""
-
-    k: Tensor
-    v: Tensor
 
 
 class Decoder:

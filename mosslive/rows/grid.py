@@ -4,6 +4,7 @@ A row is (text id, audio id), one position. Which of the two counts is told by t
 the modality pad means "this row is speech". Knows the ids, not the tokenizer and not the model.
 """
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -33,9 +34,10 @@ class RowIds:
     audio_size: int
 
     @classmethod
-    def from_config(cls, config: ModelConfig, second_stop: int | None = None) -> "RowIds":
-        """`second_stop`: the tokenizer's end-of-text id, used where the config names no pad id."""
-        second = config.pad_token_id if config.pad_token_id is not None else second_stop
+    def from_config(cls, config: ModelConfig, end_of_text: int | None = None) -> "RowIds":
+        """`end_of_text`: the tokenizer's id of that token, the second one that ends a reply. Where
+        a tokenizer has none, the config's pad id is it, as in the published model."""
+        second = end_of_text if end_of_text is not None else config.pad_token_id
         return cls(
             modality_pad=config.modality_pad_token_id,
             sosp=config.sosp_token_id,
@@ -53,7 +55,7 @@ class RowIds:
 
 def checked_rows(rows: Any, ids: RowIds, longest: int) -> list[Row]:
     """Rows given as a tensor, array or list of pairs [n, 2], as tuples; refuses what cannot be."""
-    listed = rows.tolist() if hasattr(rows, "tolist") else list(rows)
+    listed = _listed(rows, "rows", "a tensor, array or list of pairs")
     if not listed:
         raise RowsError("rows is empty; at least one row is needed")
     if len(listed) > longest:
@@ -63,19 +65,30 @@ def checked_rows(rows: Any, ids: RowIds, longest: int) -> list[Row]:
         if not isinstance(row, list | tuple) or len(row) != 2:
             raise RowsError(f"row {index} is {row!r}; allowed: a pair (text id, audio id)")
         for channel, value, size in zip(CHANNELS, row, sizes, strict=True):
-            if not _is_int(value) or not 0 <= value < size:
+            if not 0 <= _as_int(value) < size:
                 raise RowsError(f"row {index}: {channel} id is {value!r}; allowed: 0..{size - 1}")
-    return [(int(text), int(audio)) for text, audio in listed]
+    return [(_as_int(text), _as_int(audio)) for text, audio in listed]
 
 
 def checked_codes(codes: Iterable[int], ids: RowIds, where: str) -> list[int]:
-    listed = list(codes)
+    listed = _listed(codes, where, "a tensor, array or list of integers")
     for index, code in enumerate(listed):
-        if not _is_int(code) or not 0 <= code < ids.eosp:
+        if not 0 <= _as_int(code) < ids.eosp:
             raise RowsError(f"{where}: code {index} is {code!r}; allowed: 0..{ids.eosp - 1}")
-    return [int(code) for code in listed]
+    return [_as_int(code) for code in listed]
 
 
-def _is_int(value: object) -> bool:
-    # numpy integers pass through __index__; bool is an int only by accident of the language.
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+def _listed(values: Any, where: str, allowed: str) -> list[Any]:
+    try:
+        return list(values.tolist() if hasattr(values, "tolist") else values)
+    except TypeError:
+        raise RowsError(f"{where} is a {type(values).__name__}; allowed: {allowed}") from None
+
+
+def _as_int(value: Any) -> int:
+    """The integer a value is, or -1, which is no id. A bool is an int only by accident, and a
+    float must not be cut to one."""
+    try:
+        return -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return -1

@@ -44,6 +44,11 @@ class Turn:
             raise RowsError(f"a {self.role} turn has {given} of text and codes; allowed: one")
         if self.text is not None and not isinstance(self.text, str):
             raise RowsError(f"text is a {type(self.text).__name__}; allowed: a string")
+        if self.text is not None and any("\ud800" <= c <= "\udfff" for c in self.text):
+            raise RowsError("text holds half a surrogate pair; allowed: whole characters")
+        if self.codes is not None and not hasattr(self.codes, "__iter__"):
+            kind = type(self.codes).__name__
+            raise RowsError(f"codes is a {kind}; allowed: a list of integers")
 
 
 def check_reply(reply: str) -> None:
@@ -100,6 +105,8 @@ class PromptFormat:
         if fallback not in get_args(Fallback):
             raise RowsError(f"fallback is {fallback!r}; allowed: {', '.join(get_args(Fallback))}")
         rows: list[Row] = []
+        if not isinstance(turns, Sequence) or not all(isinstance(turn, Turn) for turn in turns):
+            raise RowsError("turns must be a list of Turn(role, text=... or codes=...)")
         for number, turn in enumerate(turns):
             rows += self.turn(turn, control, where=f"turn {number} ({turn.role})")
         if fallback == "processor" and (not turns or turns[0].role != "system"):

@@ -278,6 +278,23 @@ HEADER_FAULTS = [
     pytest.param(_header(b"7"), faults.MalformedShard, "no object", id="header a number"),
     pytest.param(_header(b"[]", b""), faults.MalformedShard, "bad header", id="header a list"),
     pytest.param(_header(b"\xff\xff"), faults.MalformedShard, "bad header", id="no UTF-8"),
+    pytest.param(_header(b"\xef\xbb\xbf{}"), faults.MalformedShard, "bad header", id="byte mark"),
+    pytest.param(
+        _header("{}".encode("utf-16")), faults.MalformedShard, "bad header", id="UTF-16 header"
+    ),
+    pytest.param(
+        _header(b'{"a": {"dtype": "F32", "dtype": "F32"}}'),
+        *(faults.MalformedShard, "fields once"),
+        id="field twice",
+    ),
+    pytest.param(
+        _header(b'{"__metadata__": {}, "__metadata__": {}}'),
+        *(faults.MalformedShard, "metadata stands twice"),
+        id="two metadata",
+    ),
+    pytest.param(
+        _header(b'{"\\ud800": {}}'), faults.MalformedShard, "bad header", id="half a surrogate"
+    ),
     pytest.param(_header(b'{"a":' * 99_999), faults.MalformedShard, "bad header", id="too deep"),
     pytest.param(_header(b'{"a": 1}'), faults.MalformedShard, "bad header", id="entry a number"),
     pytest.param(_header(b'{"a": {}}'), faults.MalformedShard, "bad header", id="empty entry"),

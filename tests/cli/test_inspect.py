@@ -187,3 +187,15 @@ def test_exit_code_of_a_damaged_folder(nano_copy: Path) -> None:
     done = console("inspect", nano_copy, "--json")
     assert (done.returncode, done.stderr) == (1, "")
     assert [fault["kind"] for fault in json.loads(done.stdout)["faults"]] == ["DanglingIndex"]
+
+
+@pytest.mark.parametrize("content", [None, "{}"], ids=["missing", "empty"])
+def test_a_folder_without_its_tokenizer_is_not_usable(nano_copy: Path, content: str | None) -> None:
+    """What `load_lm` would refuse, `inspect` must not call usable."""
+    path = nano_copy / "tokenizer.json"
+    path.unlink() if content is None else path.write_text(content)
+    result = CliRunner().invoke(app, ["inspect", str(nano_copy), "--json"])
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert not report["usable"]
+    assert "tokenizer.json" in report["faults"][0]["message"]

@@ -112,6 +112,7 @@ def configs(draw: st.DrawFn) -> ModelConfig:
     text_size, audio_size = draw(st.integers(8, 200_000)), draw(st.integers(2, 20_000))
     text_id, audio_id = st.integers(0, text_size - 1), st.integers(0, audio_size - 1)
     pad, start, end = draw(st.lists(text_id, min_size=3, max_size=3, unique=True))
+    eosp = draw(st.integers(1, audio_size - 1))
     positive = st.floats(1e-9, 1e9)
     return ModelConfig(
         vocab_size=text_size,
@@ -129,9 +130,9 @@ def configs(draw: st.DrawFn) -> ModelConfig:
         rope_theta=draw(positive),
         modality_pad_token_id=pad,
         sosp_token_id=start,
-        eosp_token_id=draw(st.integers(1, audio_size - 1)),
+        eosp_token_id=eosp,
         eos_token_id=end,
-        audio_pad_token_id=draw(audio_id),
+        audio_pad_token_id=draw(audio_id.filter(lambda index: index != eosp)),
         pad_token_id=draw(st.none() | text_id.filter(lambda index: index != pad)),
         dtype=draw(st.sampled_from(["bfloat16", "float16", "float32"])),
     )
@@ -143,6 +144,27 @@ def test_published_config_is_accepted_with_every_value() -> None:
     expected = REQUIRED | {"audio_pad_token_id": 512, "pad_token_id": None, "dtype": "bfloat16"}
     assert dataclasses.asdict(config) == expected
     assert (config.layers, config.codes) == (40, 16384)
+
+
+def test_a_field_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    """JSON readers take the last one in silence; two rope_theta are a mistake, not a choice."""
+    text = json.dumps(PUBLISHED)[:-1] + ', "rope_theta": 10000.0}'
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match="rope_theta stands twice"):
+        ModelConfig.from_file(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("audio_pad_token_id", 16384, "another id than eosp_token_id"),
+        ("max_position_embeddings", 10**9, "at most 1048576"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(field: str, value: int, allowed: str) -> None:
+    """Legal one by one, impossible together or on any machine."""
+    with pytest.raises(ConfigError, match=f"{field} is {value}; allowed: {allowed}"):
+        ModelConfig.from_dict(PUBLISHED | {field: value})
 
 
 def test_a_pad_that_is_the_speech_placeholder_is_refused() -> None:

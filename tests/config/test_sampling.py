@@ -13,8 +13,8 @@ HUGE = 10**400  # an integer beyond every float
 # field → (values that are refused, what the message must say is allowed)
 BAD: dict[str, tuple[list[Any], str]] = {
     "greedy": ([1, 0, "yes", None], "true or false"),
-    "temperature": ([0, 0.0, -1, math.nan, math.inf, True, "1", None, HUGE], "above 0"),
-    "repetition_penalty": ([0, -0.5, math.nan, math.inf, True, "1.1", None, HUGE], "above 0"),
+    "temperature": ([0, 0.009, -1, math.nan, math.inf, True, "1", None, HUGE], "0.01 to 100"),
+    "repetition_penalty": ([0, -0.5, 101, math.nan, True, "1.1", None, HUGE], "0.01 to 100"),
     "top_p": ([0, -0.1, 1.5, math.nan, math.inf, True, "0.9", None, HUGE], "above 0 and at most 1"),
     "top_k": ([-1, 1.5, 20.0, math.nan, True, "20", None], "0 or more"),
     "max_new": ([0, -1, 1.5, math.nan, True, "500", None], "1 or more rows"),
@@ -78,7 +78,7 @@ def test_bad_value_is_refused_by_field(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"temperature": 1e-9, "top_p": 1e-9, "repetition_penalty": 1e-9},
+        {"temperature": 0.01, "top_p": 1e-9, "repetition_penalty": 0.01},
         {"temperature": 5, "top_p": 1, "repetition_penalty": 2},
         {"top_k": 10**6, "max_new": 1, "min_new": 100},
         {"seed": 2**64 - 1, "ignored_audio": "pad", "greedy": True},

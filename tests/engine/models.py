@@ -24,7 +24,7 @@ from mosslive.checkpoint.layout import AUDIO_HEAD, TEXT_HEAD
 from mosslive.engine.request import Stop
 from mosslive.engine.runner import Runner
 from mosslive.kernels import PagedBatch, uniform
-from mosslive.model import Decoder, LayerPages
+from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel, Reply, Row, first_mode, next_mode
 from tests.reference.straight_loop import Ids, Settings, Trace, straight_loop
 
@@ -178,7 +178,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, decoder: Decoder) -> list[tuple[str, 
     passes: list[tuple[str, list[int]]] = []
     trunk, tail = decoder.trunk, decoder.tail
 
-    def seen_trunk(rows: Tensor, pages: list[LayerPages], batch: PagedBatch) -> Tensor:
+    def seen_trunk(rows: Tensor, pages: Any, batch: PagedBatch) -> Tensor:
         passes.append(("trunk", batch.slots.tolist()))
         return trunk(rows, pages, batch)
 

@@ -25,6 +25,7 @@ from tests.engine.models import (
     fresh,
     one_thread,
     prompt_rows,
+    recomputed,
     rows_run,
     wandering_lm,
     watch,
@@ -73,6 +74,19 @@ def test_a_turn_that_ends_on_the_last_row_allowed_is_not_cut(
     rows, _ = alone(name, sampling)
     cut = replace(sampling, max_new=len(rows))
     assert answer(fresh(wandering), prompt_rows(wandering, name), cut) == (rows, "stop")
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_min_new_holds_back_the_end_of_speech_no_longer_than_it_says(
+    wandering: LanguageModel, alone: Alone, later: int
+) -> None:
+    """The end of speech may come with row number min_new, and not with an earlier one."""
+    prompt, eosp = prompt_rows(wandering, SPEECH), wandering.ids.eosp
+    end = 1 + [row[1] for row in alone(SPEECH, GREEDY).rows].index(eosp)
+    sampling = replace(GREEDY, min_new=end + later)
+    rows, _ = answer(fresh(wandering), prompt, sampling)
+    assert rows == recomputed(wandering, prompt, sampling).rows
+    assert (rows[end - 1][1] == eosp) == (later == 0)
 
 
 @pytest.mark.parametrize("room", [1, 9])

@@ -84,3 +84,11 @@ def test_bad_logits_are_an_error(bad: float) -> None:
         check_logits(torch.tensor([0.0, bad, 1.0]))
     with pytest.raises(NonFiniteLogits):
         check_logits(torch.full((4,), -INF))
+
+
+def test_the_extremes_sampling_allows_still_draw_honestly() -> None:
+    """Spec scale: logits reach 114. The smallest temperature and penalty must not overflow."""
+    logits = torch.tensor([1.0, 114.0, 3.0, -114.0])
+    assert draw(logits, 0.01, 0, 1.0, 0.3) == 1
+    strong = penalise(logits, torch.ones(4, dtype=torch.bool), 0.01)
+    assert draw(strong, 0.01, 0, 1.0, 0.3) == 1

@@ -1,5 +1,7 @@
 """The mode machine of spec 5: every transition, then a property test of the whole loop."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -215,3 +217,15 @@ def test_padded_ignored_audio_leaves_the_text_channel_alone() -> None:
     for mode, sampled, padded in zip(grids[0].modes, grids[0].rows, grids[1].rows, strict=True):
         assert sampled[0] == padded[0]
         assert padded[1] == (sampled[1] if mode == "audio" else AUDIO_PAD)
+
+
+def test_the_second_stop_is_the_end_of_text() -> None:
+    """Spec 5 step 8: im_end and endoftext. A pad id that is something else ends nothing."""
+    from mosslive.checkpoint.synth import synth_config
+    from mosslive.checkpoint.vocabulary import learned_vocabulary
+
+    vocabulary = learned_vocabulary()
+    config = replace(synth_config("nano", vocabulary), pad_token_id=0)
+    ids = RowIds.from_config(config, vocabulary.end_of_text)
+    assert ids.stops == {vocabulary.turn_end, vocabulary.end_of_text}
+    assert RowIds.from_config(config).stops == {vocabulary.turn_end, 0}
