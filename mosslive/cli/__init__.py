@@ -17,5 +17,9 @@ def main() -> None:
     except (MossliveError, OSError) as error:  # the user's input, or the user's disk
         print(f"mosslive: {error}", file=sys.stderr)
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        hint = "sound needs pip install 'mosslive[voice]', benchmarks 'mosslive[bench]'"
+        print(f"mosslive: {error.name} is not installed; {hint}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
