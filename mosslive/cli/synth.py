@@ -1,8 +1,8 @@
 """`mosslive synth`: random checkpoints in the published layouts."""
 
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -41,6 +41,8 @@ def synth(
     OUT/lm is the language model, OUT/codec the codec, OUT/bigvgan a vocoder. For tests, benchmarks
     and first steps: they run like the real ones and say nothing sensible.
     """
+    if only is not PartOption.lm:
+        _require_voice_extra()  # before anything is written
     if only in (None, PartOption.lm):
         from mosslive.checkpoint import synthesise
 
@@ -55,18 +57,22 @@ def synth(
             )
         _say(target)
     if only in (None, PartOption.codec):
-        _say(_codec_synth().synthesise_codec(folder, size.value, seed))
+        from mosslive.codec.synth import synthesise_codec
+
+        _say(synthesise_codec(folder, size.value, seed))
     if only in (None, PartOption.bigvgan):
-        _say(_codec_synth().synthesise_bigvgan(folder, size.value, seed))
+        from mosslive.codec.synth import synthesise_bigvgan
+
+        _say(synthesise_bigvgan(folder, size.value, seed))
 
 
-def _codec_synth() -> ModuleType:
-    try:
-        from mosslive.codec import synth as codec_synth
-    except ImportError as error:
-        hint = f"the codec's files need pip install 'mosslive[voice]' ({error}); or use --only lm"
-        raise MossliveError(hint) from None
-    return codec_synth
+def _require_voice_extra() -> None:
+    lacking = [name for name in ("yaml", "onnx", "onnxruntime") if find_spec(name) is None]
+    if lacking:
+        raise MossliveError(
+            f"the codec's files need {', '.join(lacking)}: pip install 'mosslive[voice]', or use "
+            f"--only lm"
+        )
 
 
 def _say(target: Path) -> None:

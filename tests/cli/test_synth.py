@@ -61,6 +61,17 @@ def test_one_part_alone_and_its_inventory(tmp_path: Path, part: str) -> None:
     assert all(block["verdict"] == "ok" for block in report["blocks"])
 
 
+def test_a_missing_extra_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the voice packages the whole set is refused, and the language model alone is not."""
+    monkeypatch.setattr("mosslive.cli.synth.find_spec", lambda name: None)
+    result = synth(tmp_path / "out")
+    assert "pip install 'mosslive[voice]'" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+    assert synth(tmp_path / "out", "--only", "lm").exit_code == 0
+
+
 def test_damaged_codec_is_reported(tmp_path: Path) -> None:
     """A cut weight file is one part at fault; the others are still judged."""
     assert synth(tmp_path, "--only", "codec").exit_code == 0
