@@ -25,6 +25,16 @@ class Work:
     write: bool = True  # False: keys and values are there already, only the result is wanted
 
 
+@dataclass(frozen=True)
+class Fresh:
+    """The trunk's latest pass. A tail that wants exactly these rows, as in every step of a reply,
+    need not build the batch again or read the trunk's output back from the pages."""
+
+    group: list[Work]
+    batch: PagedBatch
+    hidden: Tensor  # [T, H]
+
+
 class Runner:
     """`chunk`: the most rows one pass takes; longer work is cut, with the same result."""
 
@@ -43,27 +53,32 @@ class Runner:
         is none. The rows must go through `trunk` next."""
         self.storage.apply(table.append(rows))
 
-    def trunk(self, jobs: list[tuple[PageTable, int]]) -> None:
+    def trunk(self, jobs: list[tuple[PageTable, int]]) -> Fresh | None:
         """(table, first new position) → all rows from there on through the trunk."""
+        fresh = None
         works = [Work(table, list(range(first, len(table)))) for table, first in jobs]
         for group in self._passes(works):
             rows = [work.table.rows[p] for work in group for p in work.positions]
             batch = self._batch(group)
             hidden = self.decoder.trunk(self._tensor(rows), self.storage.trunk, batch)
             write_pages(self.storage.hidden, hidden, batch.slots)
+            fresh = Fresh(group, batch, hidden)
         for table, _ in jobs:
             table.publish()
+        return fresh
 
     def tail(self, tail: Channel, tables: list[PageTable]) -> None:
         """Brings a tail up to date with every row of the tables."""
         while group := self._claim(tail, tables):
             self._run_tail(tail, group)
 
-    def tail_logits(self, tail: Channel, tables: list[PageTable]) -> Tensor:
+    def tail_logits(
+        self, tail: Channel, tables: list[PageTable], fresh: Fresh | None = None
+    ) -> Tensor:
         """Brings a tail up to date and returns the logits of each table's last row, [n, V]."""
         last: dict[int, Tensor] = {}  # id of table → its last row after the tail, [H]
         while group := self._claim(tail, tables):
-            self._keep_last(group, self._run_tail(tail, group), last)
+            self._keep_last(group, self._run_tail(tail, group, fresh), last)
         # A last row that was computed earlier (after a fork or a truncation) runs once more for
         # its output; its keys and values stay as they are.
         again = [Work(t, [len(t) - 1], write=False) for t in tables if id(t) not in last]
@@ -87,20 +102,22 @@ class Runner:
                 break
         return group
 
-    def _run_tail(self, tail: Channel, group: list[Work]) -> Tensor:
+    def _run_tail(self, tail: Channel, group: list[Work], fresh: Fresh | None = None) -> Tensor:
         try:
-            batch = self._batch(group)
-            sources = torch.tensor(
-                [work.table.slot(p) for work in group for p in work.positions],
-                device=self.decoder.device,
-            )
-            hidden = self.storage.hidden.flatten(0, 1).index_select(0, sources)
-            return self.decoder.tail(tail, hidden, self.storage.tails[tail], batch)
+            if fresh is None or fresh.group != group:
+                fresh = Fresh(group, self._batch(group), self._stored(group))
+            return self.decoder.tail(tail, fresh.hidden, self.storage.tails[tail], fresh.batch)
         except BaseException:
             for work in group:
                 if work.write:
                     work.table.unmark(tail, work.positions)
             raise
+
+    def _stored(self, group: list[Work]) -> Tensor:
+        """The trunk's output for the rows of a group, from the pages, [T, H]."""
+        slots = [work.table.slot(p) for work in group for p in work.positions]
+        sources = torch.tensor(slots, device=self.decoder.device)
+        return self.storage.hidden.flatten(0, 1).index_select(0, sources)
 
     def _keep_last(self, group: list[Work], hidden: Tensor, last: dict[int, Tensor]) -> None:
         end = 0

@@ -1,5 +1,8 @@
 """Root-mean-square norm: y = x / sqrt(mean(x²) + eps) · weight."""
 
+from functools import lru_cache
+
+import torch
 from torch import Tensor
 
 
@@ -11,5 +14,12 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     other bf16 values.
     """
     wide = x.float()
-    mean_square = (wide * wide).sum(-1, keepdim=True).mul_(1 / x.shape[-1])
-    return (wide * mean_square.add_(eps).rsqrt_()).to(x.dtype) * weight
+    length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    # mean(x²) + eps in one operation: between two large products every small one counts.
+    mean_square = torch.addcmul(_constant(eps, x.device), length, length, value=1 / x.shape[-1])
+    return (wide * mean_square.rsqrt_()).to(x.dtype) * weight
+
+
+@lru_cache(maxsize=8)
+def _constant(value: float, device: torch.device) -> Tensor:
+    return torch.tensor(value, device=device)
