@@ -34,3 +34,20 @@ def step(
     result = measure_step(model, context, steps, dtype)
     out.print(step_table(result))
     print_json(vars(result))
+
+
+@bench.command()
+def codec(
+    size: Annotated[str, typer.Option(help="full, small or nano.")] = "small",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    repeats: Annotated[int, typer.Option(min=3, help="Timed calls per row, at most.")] = 30,
+) -> None:
+    """Encoder, flow with HiFT, and BigVGAN at random weights, each verified against the CPU.
+
+    The last line is the same as JSON.
+    """
+    from mosslive.bench.codec import codec_table, measure_codec
+
+    result = measure_codec(size, device, repeats)
+    out.print(codec_table(result))
+    print_json(result.document())

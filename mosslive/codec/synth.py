@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import yaml
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -73,6 +72,8 @@ CODEC_SIZES: dict[SizeName, CodecSize] = {
 
 def synthesise_codec(out: Path, size: SizeName, seed: int = 0) -> Path:
     """Writes `out/codec` and returns it. Its codes are those of the language model of that size."""
+    import yaml  # of the voice extra; a benchmark that only draws weights does without
+
     s, codes = CODEC_SIZES[size], SIZES[size].codes
     with new_folder(out / "codec") as work:
         flow_folder = work / FLOW_FOLDER

@@ -1,0 +1,104 @@
+"""The codec's networks at random weights: each output verified against the CPU, then timed.
+
+Gathers the rows of the parts and says under which conditions they hold. Knows no network. Times of
+different machines or runs must not be compared without their conditions.
+"""
+
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any, get_args
+
+import torch
+from rich.table import Table
+
+from mosslive.bench.codec_check import LARGEST_ERROR, LEAST_COSINE, Row
+from mosslive.bench.codec_hearing import hearing_rows
+from mosslive.bench.codec_networks import Pair
+from mosslive.bench.codec_speaking import PROMPT_CODES, REPLY_CODES, STREAMS, speaking_rows
+from mosslive.bench.codec_vocoder import vocoder_rows
+from mosslive.checkpoint.synth import SizeName
+from mosslive.config import refuse
+
+
+@dataclass(frozen=True)
+class CodecResult:
+    size: SizeName
+    device: str
+    device_name: str
+    torch_version: str
+    cuda_version: str | None
+    threads: int
+    conditions: dict[str, str]
+    rows: tuple[Row, ...]
+
+    def document(self) -> dict[str, Any]:
+        rows = [asdict(row) | {"real_time": row.real_time} for row in self.rows]
+        return asdict(self) | {"rows": rows}
+
+
+_CONDITIONS = {
+    "weights": "random, of the published shapes",
+    "verified": f"against the same network in float32 on the CPU: fp32 rows within "
+    f"{LARGEST_ERROR:g} of the largest value, others by cosine >= {LEAST_COSINE:g}",
+    "times": "device events around single calls, device idle before; host's work included",
+    "fp32": "TF32 off in matrix products and convolutions",
+    "tf32": "TF32 on, except pitch and source of HiFT",
+    "bf16, fp16": "weights, memory and state of the flow, or all of BigVGAN; HiFT as in tf32",
+    "flow + HiFT": f"{PROMPT_CODES} prompt codes, {REPLY_CODES} reply codes before, no noise",
+    "graph": "inputs copied in, one replay; flow + HiFT: what the host plans is made before",
+    "cudnn.benchmark": "on",
+}
+
+
+def measure_codec(
+    size: str, device: str, repeats: int, streams: tuple[int, ...] = STREAMS
+) -> CodecResult:
+    """Raises `NotVerified` at the first output that is not what the CPU computes."""
+    if size not in get_args(SizeName):
+        raise refuse("size", size, ", ".join(get_args(SizeName)))
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        raise refuse("device", device, "cpu, or cuda where PyTorch finds a device")
+    pair = Pair(size, device)  # type: ignore[arg-type]  # checked above
+    parts: tuple[Iterator[Row], ...] = (
+        hearing_rows(pair, repeats),
+        vocoder_rows(pair, repeats),
+        speaking_rows(pair, repeats, streams),
+    )
+    cuda = device == "cuda"
+    return CodecResult(
+        size=pair.size,
+        device=device,
+        device_name=torch.cuda.get_device_name() if cuda else platform.processor(),
+        torch_version=torch.__version__,
+        cuda_version=torch.version.cuda if cuda else None,
+        threads=torch.get_num_threads(),
+        conditions=_CONDITIONS | ({} if cuda else {"graph": "the plain function"}),
+        rows=tuple(chain.from_iterable(parts)),
+    )
+
+
+def codec_table(result: CodecResult) -> Table:
+    columns = ("part", "what", "streams", "precision", "form", "median", "p10-p90", "x real time")
+    title = f"codec, {result.size}, {result.device_name or result.device}"
+    table = Table(*columns, "error", "cosine", "goal", title=title, title_justify="left")
+    for row in result.rows:
+        times = ["not timed", "", ""]
+        if row.median_ms is not None:
+            spread = f"{row.p10_ms:.2f}-{row.p90_ms:.2f}"
+            times = [f"{row.median_ms:.2f} ms", spread, f"{row.real_time:.0f}"]
+        table.add_row(
+            *(row.part, row.what, str(row.streams), row.precision, row.form, *times),
+            *(f"{row.error:.1e}", f"{row.cosine:.5f}", _goal(row)),
+        )
+    table.caption = f"torch {result.torch_version}; " + "; ".join(
+        f"{name}: {text}" for name, text in result.conditions.items()
+    )
+    return table
+
+
+def _goal(row: Row) -> str:
+    if row.goal_ms is None or row.median_ms is None:
+        return ""
+    return f"<= {row.goal_ms:g} ms: {'met' if row.median_ms <= row.goal_ms else 'missed'}"

@@ -1,0 +1,147 @@
+"""What every part of the codec benchmark shares: precisions, checks, and times of checked outputs.
+
+Knows no network. Invariant: a `Row` holds a time only if its output was finite, not constant, and
+as close to the float32 CPU result as its precision allows (`Closeness`).
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mosslive.bench.step import NotVerified
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Form = Literal["eager", "graph"]
+HALVES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+LARGEST_ERROR = 2e-3  # of the largest value, float32 without TF32; most lie near 1e-5
+LEAST_COSINE = 0.999  # of everything below float32
+
+_WARM_UP = 1  # after the call that was compared
+_MOST_SECONDS = 5.0  # per row, once there are
+_FEWEST = 3  # times
+
+
+@dataclass(frozen=True)
+class Closeness:
+    error: float  # largest difference, as a share of the reference's largest value
+    cosine: float
+
+    def allowed(self, precision: Precision) -> bool:
+        if precision == "fp32":
+            return self.error <= LARGEST_ERROR
+        return self.cosine >= LEAST_COSINE
+
+
+@dataclass(frozen=True)
+class Row:
+    part: str
+    what: str
+    streams: int
+    precision: Precision
+    form: Form
+    error: float  # see Closeness
+    cosine: float
+    sound_ms: float  # per stream
+    median_ms: float | None = None  # None: too far from float32, so not timed
+    p10_ms: float | None = None
+    p90_ms: float | None = None
+    times: int = 0
+    goal_ms: float | None = None
+    wave_cosine: float | None = None  # of the sound made from the compared mel
+
+    @property
+    def real_time(self) -> float | None:
+        """Sound of all streams per wall time."""
+        return None if self.median_ms is None else self.streams * self.sound_ms / self.median_ms
+
+
+@contextmanager
+def arithmetic(precision: Precision) -> Iterator[None]:
+    """float32 products exactly as such for "fp32", through TF32 for all others; cuDNN chooses its
+    algorithms by trial, since shapes repeat. What was set before comes back."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.allow_tf32, cudnn.benchmark, torch.get_float32_matmul_precision()
+    cudnn.allow_tf32, cudnn.benchmark = precision != "fp32", True
+    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, cudnn.benchmark = before[:2]
+        torch.set_float32_matmul_precision(before[2])
+
+
+def compare(name: str, ours: Tensor, wanted: Tensor) -> Closeness:
+    """`wanted` is the float32 CPU result. Raises `NotVerified` for what no precision excuses."""
+    ours, wanted = ours.detach().double().cpu(), wanted.detach().double().cpu()
+    if ours.shape != wanted.shape:
+        raise NotVerified(f"{name}: shape {list(ours.shape)} instead of {list(wanted.shape)}")
+    if not torch.isfinite(ours).all() or float(ours.std()) == 0:
+        raise NotVerified(f"{name}: the output is not finite, or constant")
+    error = float((ours - wanted).abs().max() / wanted.abs().max())
+    return Closeness(error, float(torch.cosine_similarity(ours.flatten(), wanted.flatten(), 0)))
+
+
+def timed(
+    row: Row,
+    work: Callable[[], object],
+    device: str,
+    repeats: int,
+    prepare: Callable[[], None] | None = None,
+) -> Row:
+    """The row with its times, if its closeness allows them. A wrong float32 result is an error; a
+    lower precision that is too far off is a finding, and stays without a time."""
+    if not Closeness(row.error, row.cosine).allowed(row.precision):
+        if row.precision == "fp32":
+            name = f"{row.part}, {row.what}, {row.streams} streams, {row.form}"
+            raise NotVerified(f"{name}: differs from the CPU's by {row.error:.1e} of its scale")
+        return row
+    times = _times_ms(work, device, repeats, prepare)
+    deciles = statistics.quantiles(times, n=10, method="inclusive")
+    return replace(
+        row,
+        median_ms=statistics.median(times),
+        p10_ms=deciles[0],
+        p90_ms=deciles[-1],
+        times=len(times),
+    )
+
+
+def _times_ms(
+    work: Callable[[], object], device: str, repeats: int, prepare: Callable[[], None] | None
+) -> list[float]:
+    """Times of single calls, the device idle before each; `prepare` is not timed. The
+    host's own work counts: a live stream waits for it too."""
+    times: list[float] = []
+    begun = time.perf_counter()
+    for index in range(_WARM_UP + repeats):
+        if prepare is not None:
+            prepare()
+        elapsed = _device_ms(work) if device == "cuda" else _host_ms(work)
+        if index >= _WARM_UP:
+            times.append(elapsed)
+        if len(times) >= _FEWEST and time.perf_counter() - begun > _MOST_SECONDS:
+            break
+    return times
+
+
+def _device_ms(work: Callable[[], object]) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end))
+
+
+def _host_ms(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return 1e3 * (time.perf_counter() - begin)

@@ -1,0 +1,148 @@
+"""The codec benchmark prints no time it has not verified; its graphs are the plain functions."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from typer.testing import CliRunner
+
+from mosslive.bench import codec as bench
+from mosslive.bench.codec_check import Row, arithmetic, compare, timed
+from mosslive.bench.codec_hearing import hearing_rows
+from mosslive.bench.codec_networks import Pair, normal
+from mosslive.bench.codec_speaking import speaking_rows
+from mosslive.bench.graphs import Graphed
+from mosslive.bench.step import NotVerified
+from mosslive.cli.app import app
+from mosslive.codec.encoder import Encoder
+from mosslive.errors import MossliveError
+
+_NANO = Pair("nano", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Networks this small only lose time to threads, and most of it on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _row(**changed: Any) -> Row:
+    fields: dict[str, Any] = {"error": 0.0, "cosine": 1.0, "precision": "fp32"} | changed
+    return Row("part", "what", streams=2, form="eager", sound_ms=80.0, **fields)
+
+
+def test_last_line_is_json_with_its_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers carry their conditions; an untimed row has no real-time factor either."""
+    rows = (_row(median_ms=4.0, p10_ms=3.0, p90_ms=5.0, goal_ms=3.5), _row(precision="bf16"))
+    for part in ("vocoder_rows", "speaking_rows"):
+        monkeypatch.setattr(bench, part, lambda *_: iter(()))
+    monkeypatch.setattr(bench, "hearing_rows", lambda *_: iter(rows))
+    result = CliRunner().invoke(app, ["bench", "codec", "--size", "nano"])
+    assert result.exit_code == 0, result.output
+    last = json.loads(result.stdout.splitlines()[-1])
+    assert last["size"] == "nano"
+    assert last["torch_version"] == torch.__version__
+    assert "TF32 off" in last["conditions"]["fp32"]
+    assert [row["real_time"] for row in last["rows"]] == [40.0, None]
+
+
+def test_encoder_rows_are_verified_and_complete() -> None:
+    """Every timed step is compared with the CPU: 1 and 8 streams, two contexts, two forms."""
+    rows = list(hearing_rows(_NANO, repeats=3))
+    assert [(row.streams, row.form) for row in rows[:-1]] == [
+        (streams, form) for _ in range(2) for streams in (1, 8) for form in ("eager", "graph")
+    ]
+    assert rows[-1].sound_ms == 30_000
+    assert all(row.median_ms and row.error < 1e-4 for row in rows)
+
+
+def test_flow_rows_go_back_to_the_same_chunk() -> None:
+    """The repeated chunk stays the first one: both forms and batches give the CPU's mel."""
+    fp32 = list(_until_next_precision(speaking_rows(_NANO, 3, streams=(1, 2))))
+    assert [(row.streams, row.form) for row in fp32] == [(1, "eager"), (1, "graph"), (2, "eager")]
+    for row in fp32:
+        assert row.error < 1e-4, row
+        assert row.wave_cosine is not None
+        assert row.wave_cosine > 0.9999
+        assert row.median_ms
+
+
+def _until_next_precision(rows: Iterator[Row]) -> Iterator[Row]:
+    for row in rows:
+        if row.precision != "fp32":
+            return
+        yield row
+
+
+def test_vocoder_forms_give_the_same_samples() -> None:
+    """Window and stream step are cut so that they give the offline samples of their frames."""
+    from mosslive.bench.codec_vocoder import _Run
+
+    cpu, device = _NANO.bigvgan()
+    mel = normal(3, 1, cpu.config.num_mels, 150)
+    run = _Run(device, mel, cpu(mel), "fp32", "cpu")
+    for work, frames, first in (run.window(), run.stream()):
+        wanted = cpu(mel)[:, first : first + 10 * cpu.hop]
+        assert compare("chunk", work(frames), wanted).error < 1e-4
+        assert compare("again", work(frames), wanted).error < 1e-4
+
+
+def test_a_wrong_output_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the device computes something else than the CPU, the benchmark is an error."""
+    honest = Encoder.step
+
+    def shifted(self: Encoder, state: Any, frames: Tensor, reach: int) -> tuple[Tensor, Tensor]:
+        states, codes = honest(self, state, frames, reach)
+        shifted.calls += 1  # type: ignore[attr-defined]
+        return (states if shifted.calls == 1 else states.roll(1, -1)), codes  # type: ignore[attr-defined]
+
+    shifted.calls = 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(Encoder, "step", shifted)
+    with pytest.raises(NotVerified, match="differs from the CPU's"):
+        next(hearing_rows(_NANO, repeats=3))
+
+
+def test_a_low_precision_that_is_too_far_off_is_not_timed() -> None:
+    """A finding, not an error: the row keeps its cosine and has no time, and no work is done."""
+    row = timed(_row(precision="bf16", cosine=0.998), pytest.fail, "cpu", 3)
+    assert row.median_ms is None
+    with pytest.raises(NotVerified):
+        timed(_row(error=0.01), pytest.fail, "cpu", 3)
+
+
+@pytest.mark.parametrize("bad", [torch.ones(4), torch.tensor([0.0, torch.nan, 1.0, 2.0])])
+def test_constant_or_not_finite_is_refused(bad: Tensor) -> None:
+    """No precision excuses these."""
+    with pytest.raises(NotVerified, match="not finite, or constant"):
+        compare("x", bad, torch.arange(4.0))
+
+
+def test_arithmetic_comes_back() -> None:
+    """The caller's settings survive, after an error too."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.allow_tf32, cudnn.benchmark, torch.get_float32_matmul_precision()
+    with arithmetic("fp32"):
+        assert not cudnn.allow_tf32
+        assert torch.get_float32_matmul_precision() == "highest"
+    with pytest.raises(KeyError), arithmetic("tf32"):
+        raise KeyError
+    assert before == (cudnn.allow_tf32, cudnn.benchmark, torch.get_float32_matmul_precision())
+
+
+def test_a_graph_on_the_cpu_is_the_plain_function() -> None:
+    """Called with new values it gives their result, not that of the first ones."""
+    double: Callable[[Tensor], Tensor] = Graphed(lambda x: 2 * x, torch.ones(3))
+    assert double(torch.tensor([1.0, 2.0, 3.0])).tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize("arguments", [("huge", "cpu"), ("nano", "tpu")])
+def test_unknown_sizes_and_devices_are_refused(arguments: tuple[str, str]) -> None:
+    """One sentence that names what is allowed."""
+    with pytest.raises(MossliveError, match=r"nano|cuda"):
+        bench.measure_codec(*arguments, repeats=3)
