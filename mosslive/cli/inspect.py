@@ -39,9 +39,10 @@ def inspect(
 def _report(folder: Path, values: bool) -> dict[str, Any]:
     from mosslive.checkpoint import scan_values, take_inventory
     from mosslive.checkpoint.layout import TOKENIZER_FILE
+    from mosslive.codec.inventory import is_bigvgan, is_codec
     from mosslive.rows import TextTokenizer, TokenizerError
 
-    if (folder / "flow").is_dir() or (folder / "bigvgan_generator.pt").is_file():
+    if is_codec(folder) or is_bigvgan(folder):
         return _codec_report(folder)
     inventory = take_inventory(folder)
     if values:

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from mosslive.codec.sound import BadSound, Pcm, Sound, check_rate, mono, read_so
 from mosslive.codec.speaker import SpeakerEncoder
 from mosslive.codec.voice import Voice, aligned
 from mosslive.config import refuse
+from mosslive.config.codec import DecoderConfig
 
 _PROFILES: dict[int, FlowProfile] = {5: "chunk-5", 25: "chunk-25"}
 _COMPUTE = {"float32": torch.float32}
@@ -40,6 +42,27 @@ def load_codec(path: str | Path, device: str = "cpu", dtype: str = "float32") ->
     if dtype not in _COMPUTE:
         raise refuse("dtype", dtype, ", ".join(_COMPUTE))
     return Codec(CodecFiles(path), torch.device(device))
+
+
+def vocoder_settings(config: DecoderConfig) -> HiftSettings:
+    return HiftSettings(
+        upsample_rates=config.upsample_rates,
+        upsample_kernels=config.upsample_kernels,
+        resblock_kernels=config.resblock_kernels,
+        source_kernels=config.source_kernels,
+        dilations=config.dilations,
+        n_fft=config.n_fft,
+        hop_samples=config.hop_samples,
+        slope=config.slope,
+        audio_limit=config.audio_limit,
+        source=SourceSettings(
+            sample_rate_hz=config.sample_rate,
+            voiced_above_hz=config.voiced_threshold_hz,
+            sine_amplitude=config.sine_amplitude,
+            voiced_noise=config.noise_amplitude,
+            unvoiced_noise=config.sine_amplitude / 3,
+        ),
+    )
 
 
 class HearingStream:
@@ -64,7 +87,9 @@ class Codec:
         self.device = device
         self.sample_rate = files.decoder.sample_rate
         self._flows: dict[FlowProfile, Flow] = {}
-        self._opened: dict[tuple[int, StreamSettings], tuple[Voice, FlowState]] = {}
+        # Prompt caches, by voice; they go when the voice goes.
+        self._opened: WeakKeyDictionary[Voice, dict[tuple[int, StreamSettings], FlowState]]
+        self._opened = WeakKeyDictionary()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -151,11 +176,11 @@ class Codec:
 
     def _open_voice(self, stream: FlowStream, voice: Voice, prompt: FlowVoice) -> FlowState:
         """The prompt's caches, computed once per voice and shared by all its replies."""
+        kept = self._opened.setdefault(voice, {})
         key = (len(prompt.prompt_codes), stream.settings)
-        kept = self._opened.get(key)
-        if kept is None or kept[0] is not voice:
-            self._opened[key] = kept = (voice, stream.open(prompt))
-        return kept[1]
+        if key not in kept:
+            kept[key] = stream.open(prompt)
+        return kept[key]
 
     def _generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(seed)
@@ -172,25 +197,7 @@ class Codec:
 
     @cached_property
     def _hift(self) -> Hift:
-        c = self.files.decoder
-        settings = HiftSettings(
-            upsample_rates=c.upsample_rates,
-            upsample_kernels=c.upsample_kernels,
-            resblock_kernels=c.resblock_kernels,
-            source_kernels=c.source_kernels,
-            dilations=c.dilations,
-            n_fft=c.n_fft,
-            hop_samples=c.hop_samples,
-            slope=c.slope,
-            audio_limit=c.audio_limit,
-            source=SourceSettings(
-                sample_rate_hz=c.sample_rate,
-                voiced_above_hz=c.voiced_threshold_hz,
-                sine_amplitude=c.sine_amplitude,
-                voiced_noise=c.noise_amplitude,
-                unvoiced_noise=c.sine_amplitude / 3,
-            ),
-        )
+        settings = vocoder_settings(self.files.decoder)
         return Hift.from_tensors(self.files.vocoder_tensors(), settings).to(self.device)
 
     def _flow(self, profile: FlowProfile) -> Flow:

@@ -14,6 +14,7 @@ from torch import Tensor
 from mosslive.checkpoint.bigvgan import GENERATOR_FILE, read_bigvgan
 from mosslive.checkpoint.codec import FLOW_FILES, FLOW_FOLDER, CodecFiles, FlowProfile
 from mosslive.codec.bigvgan import BigVgan
+from mosslive.codec.codec import vocoder_settings
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.flow import Flow
 from mosslive.codec.flow_solver import FlowSettings
@@ -59,7 +60,7 @@ def inspect_codec(folder: Path) -> list[Part]:
 
     def vocoder() -> Mapping[str, Tensor]:
         tensors = files.vocoder_tensors()
-        Hift.from_tensors(tensors)
+        Hift.from_tensors(tensors, vocoder_settings(files.decoder))
         return tensors
 
     parts = [_part("encoder", encoder)]

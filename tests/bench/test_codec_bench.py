@@ -23,15 +23,6 @@ from mosslive.errors import MossliveError
 _NANO = Pair("nano", "cpu")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Networks this small only lose time to threads, and most of it on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def _row(**changed: Any) -> Row:
     fields: dict[str, Any] = {"error": 0.0, "cosine": 1.0, "precision": "fp32"} | changed
     return Row("part", "what", streams=2, form="eager", sound_ms=80.0, **fields)

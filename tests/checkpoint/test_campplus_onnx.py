@@ -3,7 +3,7 @@ at the lengths and widths that were not stored."""
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -95,16 +95,6 @@ def features(frames: int, seed: int = 0, batch: int = 1) -> Tensor:
 def error(found: Tensor, wanted: Tensor) -> float:
     assert found.shape == wanted.shape
     return float((found - wanted).abs().max() / wanted.abs().max())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The twin is 150 tiny operations: on a busy machine, threads that wait for each other cost
-    fifty times what they save."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The codec as users meet it: files, hearing, voices, speaking, live and whole."""
 
+import gc
 import pickle
 import shutil
 from collections.abc import Callable
@@ -210,6 +211,22 @@ def test_later_codes_do_not_change_earlier_sound(codec: Codec, voice: Voice) -> 
     first = codec.decoder_stream(voice).push(list(range(13)))
     second = codec.decoder_stream(voice).push([*range(13), 400, 3, 9])
     assert np.array_equal(first, second[: len(first)])
+
+
+def test_prompt_caches_are_shared_and_go_with_the_voice(codec: Codec) -> None:
+    """Two replies of one voice open it once; another voice does not drive it out; a voice that is
+    gone leaves nothing behind."""
+    first, second = (
+        codec.voice(Sound(torch.from_numpy(speech(1.5, 16000, seed)), 16000)) for seed in (5, 6)
+    )
+    for voice in (first, second, first):
+        codec.decoder_stream(voice).close()
+    kept = codec._opened[first]
+    assert len(kept) == len(codec._opened[second]) == 1
+    before = len(codec._opened)
+    del first, voice
+    gc.collect()
+    assert len(codec._opened) == before - 1
 
 
 def test_closing_frees_and_ends(codec: Codec, voice: Voice) -> None:

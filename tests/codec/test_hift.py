@@ -1,7 +1,7 @@
 """HiFT against the published code's results, its own formulas, and input it must refuse."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,15 +17,6 @@ FILE = load_file(Path(__file__).parent.parent / "golden" / "hift.safetensors")
 WEIGHTS = {name[2:]: tensor for name, tensor in FILE.items() if name.startswith("w.")}
 IO = {name[3:]: tensor[None] for name, tensor in FILE.items() if name.startswith("io.")}
 S = 480  # samples per frame
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The model is so small that a second thread costs more than it does."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The window rule of the vocoder, against a straight-line version of spec 2.7, steps 3 to 6."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +18,6 @@ from mosslive.errors import MossliveError
 FILE = load_file(Path(__file__).parent.parent / "golden" / "hift.safetensors")
 S = 480  # samples per frame
 LAW = settings(derandomize=True, deadline=None, max_examples=15)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The model is so small that a second thread costs more than it does."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

@@ -5,7 +5,7 @@ Answers come from two sides: `recomputed` runs the reference loop over a full fo
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import count
@@ -65,15 +65,6 @@ Alone = Callable[[str, Sampling], Answer]
 
 
 # Three functions the test files make module fixtures of; their parameters are fixtures.
-
-
-def one_thread() -> Iterator[None]:
-    """The nano model's matrices are too small to share out: a second thread gains nothing, and on
-    a busy machine the two wait for each other most of the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def wandering_lm(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:

@@ -19,7 +19,6 @@ from tests.engine.models import (
     alone_of,
     answer,
     fresh,
-    one_thread,
     prompt_rows,
     recomputed,
     rows_run,
@@ -39,7 +38,6 @@ asks = st.tuples(st.sampled_from(sorted(PROMPTS)), samplings)
 chunks = st.sampled_from([1, 3, 7, 16, 512]) | st.integers(1, 100)
 
 
-_one_thread = pytest.fixture(scope="module", autouse=True)(one_thread)
 wandering = pytest.fixture(scope="module")(wandering_lm)
 alone = pytest.fixture(scope="module")(alone_of)
 

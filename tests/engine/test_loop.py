@@ -23,7 +23,6 @@ from tests.engine.models import (
     answer,
     break_at,
     fresh,
-    one_thread,
     prompt_rows,
     recomputed,
     rows_run,
@@ -36,7 +35,6 @@ FILTERED, GREEDY = SETTINGS["filtered"], SETTINGS["greedy"]
 ENDS = "speech to text", replace(GREEDY, max_new=48)  # a reply the model itself ends
 
 
-_one_thread = pytest.fixture(scope="module", autouse=True)(one_thread)
 wandering = pytest.fixture(scope="module")(wandering_lm)
 alone = pytest.fixture(scope="module")(alone_of)
 

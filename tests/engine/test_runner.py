@@ -20,7 +20,6 @@ from tests.engine.models import (
     answer,
     break_at,
     fresh,
-    one_thread,
     prompt_rows,
     stored_bits,
     wandering_lm,
@@ -32,7 +31,6 @@ OTHER = "mixed to text"
 NOT_COMPUTED = torch.tensor(float("nan")).view(torch.int32)  # what `fresh` fills pages with
 
 
-_one_thread = pytest.fixture(scope="module", autouse=True)(one_thread)
 wandering = pytest.fixture(scope="module")(wandering_lm)
 
 
