@@ -3,11 +3,16 @@
 `nano_folder` is read-only for tests; copy it (`nano_copy`) to damage it.
 """
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    # Before any kernel is defined: Triton then runs kernels on CPU tensors, slowly but truly.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from mosslive import LanguageModel, load_lm
 from mosslive.checkpoint import synthesise

@@ -6,8 +6,7 @@ as close to the float32 CPU result as its precision allows (`Closeness`).
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor
 
 from mosslive.bench.step import NotVerified
+from mosslive.kernels.arithmetic import Precision
 
-Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Form = Literal["eager", "graph"]
 HALVES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -60,21 +59,6 @@ class Row:
     def real_time(self) -> float | None:
         """Sound of all streams per wall time."""
         return None if self.median_ms is None else self.streams * self.sound_ms / self.median_ms
-
-
-@contextmanager
-def arithmetic(precision: Precision) -> Iterator[None]:
-    """float32 products exactly as such for "fp32", through TF32 for all others; cuDNN chooses its
-    algorithms by trial, since shapes repeat. What was set before comes back."""
-    cudnn = torch.backends.cudnn
-    before = cudnn.allow_tf32, cudnn.benchmark, torch.get_float32_matmul_precision()
-    cudnn.allow_tf32, cudnn.benchmark = precision != "fp32", True
-    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
-    try:
-        yield
-    finally:
-        cudnn.allow_tf32, cudnn.benchmark = before[:2]
-        torch.set_float32_matmul_precision(before[2])
 
 
 def compare(name: str, ours: Tensor, wanted: Tensor) -> Closeness:

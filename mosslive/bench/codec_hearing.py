@@ -11,10 +11,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mosslive.bench.codec_check import Form, Row, arithmetic, compare, timed
+from mosslive.bench.codec_check import Form, Row, compare, timed
 from mosslive.bench.codec_networks import Pair, normal
-from mosslive.bench.graphs import Graphed
 from mosslive.codec.encoder import BLOCK_FRAMES, POOL, Encoder, EncoderState
+from mosslive.kernels.arithmetic import arithmetic
+from mosslive.kernels.graph import Graphed
 
 GOAL_STEP_MS = 4.0
 _STATES_PER_SECOND = 50
@@ -24,7 +25,7 @@ _CODE_MS = 80.0
 
 def hearing_rows(pair: Pair, repeats: int) -> Iterator[Row]:
     cpu, device = pair.encoder()
-    with torch.no_grad(), arithmetic("fp32"):
+    with torch.no_grad(), arithmetic("fp32", trials=True):
         for seconds in (10, 30):
             for streams in (1, 8):
                 yield from _step_rows(cpu, device, pair.device, seconds, streams, repeats)

@@ -17,14 +17,11 @@ from mosslive.bench.codec_check import (
     HALVES,
     LEAST_COSINE,
     Form,
-    Precision,
     Row,
-    arithmetic,
     compare,
     timed,
 )
 from mosslive.bench.codec_networks import Pair, normal, some_codes
-from mosslive.bench.graphs import Graphed, is_recording
 from mosslive.bench.step import NotVerified
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.flow import Flow, FlowVoice
@@ -34,6 +31,8 @@ from mosslive.codec.flow_solver import Condition, solve
 from mosslive.codec.flow_stream import FlowState, FlowStream, StreamSettings
 from mosslive.codec.hift import Hift
 from mosslive.codec.hift_stream import HiftStream
+from mosslive.kernels.arithmetic import Precision, arithmetic
+from mosslive.kernels.graph import Graphed, is_recording
 
 CHUNK_CODES = 5
 PROMPT_CODES = 50
@@ -57,7 +56,7 @@ def speaking_rows(pair: Pair, repeats: int, streams: tuple[int, ...] = STREAMS) 
             half = HALVES.get(precision)
             used = flow if half is None else copy.deepcopy(flow).to(half)
             for count in streams:
-                with arithmetic(precision):
+                with arithmetic(precision, trials=True):
                     yield from _rows(pair.device, used, hift, count, precision, wanted, repeats)
 
 

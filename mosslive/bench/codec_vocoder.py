@@ -11,11 +11,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mosslive.bench.codec_check import HALVES, Form, Precision, Row, arithmetic, compare, timed
+from mosslive.bench.codec_check import HALVES, Form, Row, compare, timed
 from mosslive.bench.codec_networks import Pair, normal
-from mosslive.bench.graphs import Graphed
 from mosslive.codec.bigvgan import BigVgan
 from mosslive.codec.bigvgan_stream import BigVganState, advance
+from mosslive.kernels.arithmetic import Precision, arithmetic
+from mosslive.kernels.graph import Graphed
 
 CHUNK_FRAMES = 10
 GOAL_CHUNK_MS = 4.0
@@ -33,7 +34,7 @@ def vocoder_rows(pair: Pair, repeats: int) -> Iterator[Row]:
     for precision in ("fp32", "tf32", "bf16"):
         dtype = HALVES.get(precision, torch.float32)
         run = _Run(device.to(dtype), mel.to(pair.device, dtype), wanted, precision, pair.device)
-        with torch.no_grad(), arithmetic(precision):
+        with torch.no_grad(), arithmetic(precision, trials=True):
             yield from run.chunk_rows("window with context", *run.window(), repeats)
             yield from run.chunk_rows("stream step", *run.stream(), repeats)
             yield from run.long_rows(repeats)

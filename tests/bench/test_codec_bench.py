@@ -10,15 +10,16 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from mosslive.bench import codec as bench
-from mosslive.bench.codec_check import Row, arithmetic, compare, timed
+from mosslive.bench.codec_check import Row, compare, timed
 from mosslive.bench.codec_hearing import hearing_rows
 from mosslive.bench.codec_networks import Pair, normal
 from mosslive.bench.codec_speaking import speaking_rows
-from mosslive.bench.graphs import Graphed
 from mosslive.bench.step import NotVerified
 from mosslive.cli.app import app
 from mosslive.codec.encoder import Encoder
 from mosslive.errors import MossliveError
+from mosslive.kernels.arithmetic import arithmetic
+from mosslive.kernels.graph import Graphed
 
 _NANO = Pair("nano", "cpu")
 
