@@ -136,11 +136,11 @@ def _products(lm: LanguageModel) -> list[tuple[torch.Tensor, torch.Tensor]]:
     weights = lm.runner.decoder.weights
     audio = weights.tails["audio"]
     layers = [
-        matrix
+        matrix.weight
         for layer in (*weights.trunk, *audio.layers)
         for matrix in (layer.qkv, layer.o, layer.gate_up, layer.down)
     ]
-    return [(w, torch.randn(1, w.shape[1]).to(w.dtype)) for w in (*layers, audio.head)]
+    return [(w, torch.randn(1, w.shape[1]).to(w.dtype)) for w in (*layers, audio.head.weight)]
 
 
 def _products_pass(products: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -14,10 +14,10 @@ from mosslive.cache import PagePool, PageStorage, row_bytes
 from mosslive.checkpoint import Checkpoint
 from mosslive.checkpoint.layout import CONFIG_FILE, TOKENIZER_FILE, model_folder
 from mosslive.config import ModelConfig, Sampling, refuse
+from mosslive.engine.batch import Part, make_batch
 from mosslive.engine.loop import Tails, check_tails, generate_rows
 from mosslive.engine.request import Request, Stop
 from mosslive.engine.runner import Runner
-from mosslive.kernels import PagedBatch, make_span
 from mosslive.model import Decoder, load_weights
 from mosslive.rows import (
     CHANNELS,
@@ -142,14 +142,12 @@ class LanguageModel:
         decoder, count = self.runner.decoder, len(checked)
         # A store of its own without a pool: its one page, as long as the sequence, is enough.
         storage = PageStorage(self.config, 0, count, decoder.device, decoder.dtype)
-        positions = list(range(count))
-        order = torch.tensor(positions, device=decoder.device)
-        span = make_span(0, [0], positions, count, decoder.device)
-        batch = PagedBatch(order, order, [span])
-        grid = torch.tensor(checked, device=decoder.device)
-        hidden = decoder.trunk(grid, storage.trunk, batch)
+        order = list(range(count))
+        batch = make_batch([Part([0], order, order)], count, decoder.device)
+        texts, audios = torch.tensor(checked, device=decoder.device).T.contiguous()
+        hidden = decoder.trunk(texts, audios, storage.trunk, batch)
         text, audio = (
-            decoder.logits(tail, decoder.tail(tail, hidden, storage.tails[tail], batch))
+            decoder.logits(tail, decoder.tail(tail, hidden, storage.tails[tail], batch)).float()
             for tail in CHANNELS
         )
         return text, audio

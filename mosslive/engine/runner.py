@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from mosslive.cache import PagePool, PageStorage, PageTable
-from mosslive.kernels import PagedBatch, make_span, write_pages
+from mosslive.engine.batch import Part, make_batch
+from mosslive.kernels import PagedBatch, write_pages
 from mosslive.model import Decoder
 from mosslive.rows import Channel, Row
 
@@ -60,7 +61,8 @@ class Runner:
         for group in self._passes(works):
             rows = [work.table.rows[p] for work in group for p in work.positions]
             batch = self._batch(group)
-            hidden = self.decoder.trunk(self._tensor(rows), self.storage.trunk, batch)
+            text, audio = torch.tensor(rows, device=self.decoder.device).T.contiguous()
+            hidden = self.decoder.trunk(text, audio, self.storage.trunk, batch)
             write_pages(self.storage.hidden, hidden, batch.slots)
             fresh = Fresh(group, batch, hidden)
         for table, _ in jobs:
@@ -75,7 +77,8 @@ class Runner:
     def tail_logits(
         self, tail: Channel, tables: list[PageTable], fresh: Fresh | None = None
     ) -> Tensor:
-        """Brings a tail up to date and returns the logits of each table's last row, [n, V]."""
+        """Brings a tail up to date and returns the logits of each table's last row,
+        float32 [n, V]."""
         last: dict[int, Tensor] = {}  # id of table → its last row after the tail, [H]
         while group := self._claim(tail, tables):
             self._keep_last(group, self._run_tail(tail, group, fresh), last)
@@ -84,7 +87,8 @@ class Runner:
         again = [Work(t, [len(t) - 1], write=False) for t in tables if id(t) not in last]
         for some in self._passes(again):
             self._keep_last(some, self._run_tail(tail, some), last)
-        return self.decoder.logits(tail, torch.stack([last[id(table)] for table in tables]))
+        hidden = torch.stack([last[id(table)] for table in tables])
+        return self.decoder.logits(tail, hidden).float()
 
     def _claim(self, tail: Channel, tables: list[PageTable]) -> list[Work]:
         """The next pass of a tail. Rows are marked as they are claimed: tables that share pages
@@ -143,21 +147,13 @@ class Runner:
             yield group
 
     def _batch(self, group: list[Work]) -> PagedBatch:
-        device, scratch = self.decoder.device, self.storage.scratch_slot
-        positions: list[int] = []
-        slots: list[int] = []
-        spans = []
-        for work in group:
-            table, now = work.table, work.positions
-            # Rows after the newest one of this pass are not visible to it: leave them out.
-            context = now[-1] + 1
-            pages = table.pages[: -(-context // self.pool.page_size)]
-            spans.append(make_span(len(positions), pages, now, context, device))
-            positions += now
-            slots += [table.slot(p) if work.write else scratch for p in now]
-        return PagedBatch(
-            torch.tensor(positions, device=device), torch.tensor(slots, device=device), spans
-        )
-
-    def _tensor(self, rows: list[Row]) -> Tensor:
-        return torch.tensor(rows, device=self.decoder.device)
+        scratch = self.storage.scratch_slot
+        parts = [
+            Part(
+                work.table.pages,
+                work.positions,
+                [work.table.slot(p) if work.write else scratch for p in work.positions],
+            )
+            for work in group
+        ]
+        return make_batch(parts, self.pool.page_size, self.decoder.device)

@@ -1,6 +1,6 @@
 """How float32 products are computed: the one place that touches PyTorch's global switches.
 
-By default PyTorch lets cuDNN round the inputs of float32 convolutions to TF32 (10 bits), which moves
+By default PyTorch lets cuDNN round inputs of float32 convolutions to TF32 (10 bits), which moves
 results by 1e-4 and more. Here float32 means float32 unless a caller asks for less.
 """
 

@@ -2,9 +2,13 @@
 
 Rows of several requests stand one after another, without padding; each request brings its own
 page list. One definition serves prefill, catch-up and decode. Knows nothing of layers.
+
+Who may see what is told twice: as spans, for the definition, and as a spread, tensors that a kernel
+reads on the device. Both say the same: row t sees its request's rows 0 .. positions[t].
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -30,11 +34,20 @@ class Span:
     mask: Tensor | None  # bool [last - first, context]: what each row sees; None: everything
 
 
+class Spread(NamedTuple):
+    """The requests of a batch as tensors, so that a recorded step can be replayed with others."""
+
+    tables: Tensor  # [B, P] int32, pages of each request in order, the rest is anything valid
+    starts: Tensor  # [B + 1] int32, rows starts[b] .. starts[b+1]-1 of the batch are request b's
+    longest: int  # most rows of one request; 1: a decode step
+
+
 @dataclass(frozen=True)
 class PagedBatch:
     positions: Tensor  # [T] int64, of each row within its request
     slots: Tensor  # [T] int64, where its key and value go: page · page_size + offset
     spans: list[Span]
+    spread: Spread | None = None  # what a GPU reads instead of the spans
 
 
 def make_span(
@@ -49,6 +62,18 @@ def make_span(
     adjacent = pages == list(range(start, end))
     held = slice(start, end) if adjacent else torch.tensor(pages, device=device)
     return Span(first, first + len(positions), held, context, mask)
+
+
+def make_spread(spans_pages: list[list[int]], counts: list[int], device: torch.device) -> Spread:
+    """`spans_pages`: pages of each request in order; `counts`: its rows in the batch."""
+    widest = max(map(len, spans_pages))
+    tables = [pages + pages[-1:] * (widest - len(pages)) for pages in spans_pages]
+    starts = list(accumulate(counts, initial=0))
+    return Spread(
+        torch.tensor(tables, dtype=torch.int32, device=device),
+        torch.tensor(starts, dtype=torch.int32, device=device),
+        max(counts),
+    )
 
 
 def write_pages(pages: Tensor, values: Tensor, slots: Tensor) -> None:

@@ -19,14 +19,14 @@ class RotaryTable:
         angles = torch.arange(positions).float()[:, None] * frequencies  # [P, D/2]
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
         # Whole-width tables with the sign in the sine: turning is then two products and a sum.
-        self._cos = torch.cat((cos, cos), dim=1).to(device)  # [P, D]
-        self._sin = torch.cat((-sin, sin), dim=1).to(device)
+        self.cos = torch.cat((cos, cos), dim=1).to(device)  # [P, D]
+        self.signed_sin = torch.cat((-sin, sin), dim=1).to(device)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """positions [T] → cos, signed sin [T, 1, D], ready to multiply [T, H, D]."""
         return (
-            self._cos.index_select(0, positions)[:, None],
-            self._sin.index_select(0, positions)[:, None],
+            self.cos.index_select(0, positions)[:, None],
+            self.signed_sin.index_select(0, positions)[:, None],
         )
 
 

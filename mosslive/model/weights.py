@@ -13,18 +13,19 @@ from torch import Tensor
 from mosslive.checkpoint import Checkpoint
 from mosslive.checkpoint import layout as names
 from mosslive.config import ModelConfig
+from mosslive.kernels import Matrix
 from mosslive.rows import Channel
 
 
 @dataclass(frozen=True)
 class LayerWeights:
     input_norm: Tensor  # [H]
-    qkv: Tensor  # [(heads + 2 · kv_heads) · D, H]
+    qkv: Matrix  # [(heads + 2 · kv_heads) · D, H]
     qk_norm: Tensor  # [heads + kv_heads, D]: q_norm for each head, then k_norm
-    o: Tensor  # [H, heads · D]
+    o: Matrix  # [H, heads · D]
     post_norm: Tensor  # [H]
-    gate_up: Tensor  # [2 · I, H]
-    down: Tensor  # [H, I]
+    gate_up: Matrix  # [2 · I, H]
+    down: Matrix  # [H, I]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class TailWeights:
     embed: Tensor  # [V, H]
     layers: list[LayerWeights]
     norm: Tensor  # [H]
-    head: Tensor  # [V, H]
+    head: Matrix  # [V, H]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def load_weights(
             embed=matrix(embed, size, hidden),
             layers=[_load_layer(p, config, vector, stacked) for p in prefixes[channel]],
             norm=vector(norm, hidden),
-            head=matrix(head, size, hidden),
+            head=Matrix(matrix(head, size, hidden)),
         )
 
     text = (names.TEXT_EMBED, names.TEXT_NORM, names.TEXT_HEAD, config.vocab_size)
@@ -100,14 +101,16 @@ def _load_layer(
     q_norm, k_norm = (vector(name, width) for name in named("self_attn.q_norm", "self_attn.k_norm"))
     return LayerWeights(
         input_norm=vector(f"{prefix}.input_layernorm.weight", hidden),
-        qkv=stacked(
-            named("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-            [heads * width, kv_heads * width, kv_heads * width],
-            hidden,
+        qkv=Matrix(
+            stacked(
+                named("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+                [heads * width, kv_heads * width, kv_heads * width],
+                hidden,
+            )
         ),
         qk_norm=torch.cat((q_norm.expand(heads, -1), k_norm.expand(kv_heads, -1))),
-        o=stacked(named("self_attn.o_proj"), [hidden], heads * width),
+        o=Matrix(stacked(named("self_attn.o_proj"), [hidden], heads * width)),
         post_norm=vector(f"{prefix}.post_attention_layernorm.weight", hidden),
-        gate_up=stacked(named("mlp.gate_proj", "mlp.up_proj"), [inner, inner], hidden),
-        down=stacked(named("mlp.down_proj"), [hidden], inner),
+        gate_up=Matrix(stacked(named("mlp.gate_proj", "mlp.up_proj"), [inner, inner], hidden)),
+        down=Matrix(stacked(named("mlp.down_proj"), [hidden], inner)),
     )

@@ -169,9 +169,9 @@ def watch(monkeypatch: pytest.MonkeyPatch, decoder: Decoder) -> list[tuple[str, 
     passes: list[tuple[str, list[int]]] = []
     trunk, tail = decoder.trunk, decoder.tail
 
-    def seen_trunk(rows: Tensor, pages: Any, batch: PagedBatch) -> Tensor:
+    def seen_trunk(text: Tensor, audio: Tensor, pages: Any, batch: PagedBatch) -> Tensor:
         passes.append(("trunk", batch.slots.tolist()))
-        return trunk(rows, pages, batch)
+        return trunk(text, audio, pages, batch)
 
     def seen_tail(name: Channel, hidden: Tensor, pages: Any, batch: PagedBatch) -> Tensor:
         passes.append((name, batch.slots.tolist()))

@@ -1,0 +1,41 @@
+"""Flattened batches for the decoder, told in the form that the decoder's device reads.
+
+The PyTorch definition of attention reads spans, a GPU's kernel tensors (`Spread`); making both
+would cost every step time for what nobody looks at.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from mosslive.kernels import PagedBatch, make_span, make_spread
+
+
+class Part(NamedTuple):
+    """The rows of one request in a batch."""
+
+    pages: list[int]  # of the request, in order
+    positions: list[int]  # of these rows, ascending
+    slots: list[int]  # where their keys and values go
+
+
+def make_batch(parts: list[Part], page_size: int, device: torch.device) -> PagedBatch:
+    positions = [position for part in parts for position in part.positions]
+    slots = [slot for part in parts for slot in part.slots]
+    # Rows after the newest one of this pass are not visible to it: their pages are left out.
+    contexts = [part.positions[-1] + 1 for part in parts]
+    held = [
+        part.pages[: -(-context // page_size)]
+        for part, context in zip(parts, contexts, strict=True)
+    ]
+    counts = [len(part.positions) for part in parts]
+    spans, spread = [], None
+    if device.type == "cuda":
+        spread = make_spread(held, counts, device)
+    else:
+        first = 0
+        for part, pages, context, count in zip(parts, held, contexts, counts, strict=True):
+            spans.append(make_span(first, pages, part.positions, context, device))
+            first += count
+    rows = torch.tensor([positions, slots], device=device)
+    return PagedBatch(rows[0], rows[1], spans, spread)

@@ -1,0 +1,38 @@
+"""From the joint projection to attention's inputs: norm and turn q and k, store k and v.
+
+Between the projection and attention a layer does five small things to the same few kilobytes; here
+they are one operation, so that a GPU touches them once. Knows nothing of requests: a row brings its
+position and the slot its key and value go to.
+"""
+
+from torch import Tensor
+
+from mosslive.kernels.paged_attention import LayerPages, write_pages
+from mosslive.kernels.rms_norm import rms_norm
+from mosslive.kernels.rotary import rotate
+
+
+def place_qkv(
+    qkv: Tensor,
+    qk_norm: Tensor,
+    eps: float,
+    cos: Tensor,
+    signed_sin: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    pages: LayerPages,
+) -> Tensor:
+    """q = rotate(rms_norm(q)), k = rotate(rms_norm(k)), pages[slots] = k, v; returns q [T, H, D].
+
+    qkv [T, (H + 2·H_kv)·D]: q, k, v side by side. qk_norm [H + H_kv, D]: a weight per head of q,
+    then of k. cos, signed_sin [P, D]: the tables of a `RotaryTable`. positions, slots [T] int64.
+    The norm comes before the rotation, and each is rounded as its own definition says.
+    """
+    kv_heads, width = pages.k.shape[-2:]
+    heads = len(qk_norm) - kv_heads
+    rows = qkv.view(len(qkv), heads + 2 * kv_heads, width)
+    angles = (table.index_select(0, positions)[:, None] for table in (cos, signed_sin))
+    qk = rotate(rms_norm(rows[:, : heads + kv_heads], qk_norm, eps), *angles)
+    write_pages(pages.k, qk[:, heads:], slots)
+    write_pages(pages.v, rows[:, heads + kv_heads :], slots)
+    return qk[:, :heads]
