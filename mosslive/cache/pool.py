@@ -96,6 +96,10 @@ class PagePool:
         self._published[page] = (self._last_node, key)
         return self._last_node
 
+    def may_be_shared(self, page: int) -> bool:
+        """Whether another table sees this page, or could come to see it by content."""
+        return self.references[page] > 1 or page in self._published
+
     def find(self, parent: Node, rows: Sequence[Row]) -> tuple[int, Node] | None:
         """The page that holds exactly these rows after exactly that past, and its node."""
         page = self._page_of.get((parent, tuple(rows)))

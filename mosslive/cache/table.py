@@ -5,10 +5,13 @@ can see, or that is findable by content, is never written at a row it already ho
 """
 
 from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 
 from mosslive.cache.pool import ROOT, Node, PagePool
 from mosslive.rows import CHANNELS, Channel, Row
+
+_STAMPS = count()
 
 
 class PageCopy(NamedTuple):
@@ -24,6 +27,7 @@ class PageTable:
         self.pool = pool
         self.rows: list[Row] = []
         self.pages: list[int] = []
+        self.stamp = next(_STAMPS)  # a new one whenever the pages change: equal stamps, equal pages
         self._nodes: list[Node] = []  # of the leading pages that are published
         # Rows a tail has surely computed (a lower bound that saves a search), and up to which
         # number of marks taken back that holds.
@@ -48,18 +52,38 @@ class PageTable:
             self.pages.append(page)
             self.rows += piece
             self._nodes.append(node)
+        self.stamp = next(_STAMPS)
         return len(self.rows)
+
+    def pages_for(self, count: int) -> int:
+        """Pages that appending so many rows would take."""
+        if not count:
+            return 0
+        size = self.pool.page_size
+        new = -(-(len(self.rows) + count) // size) - len(self.pages)
+        return new + self._last_is_shared
+
+    @property
+    def _last_is_shared(self) -> bool:
+        """A half-filled last page that another table sees as well must not be written."""
+        return bool(
+            len(self.rows) % self.pool.page_size and self.pool.references[self.pages[-1]] > 1
+        )
+
+    @property
+    def may_share_last(self) -> bool:
+        """Whether appending may one day take a page more than there are rows for."""
+        half_filled = len(self.rows) % self.pool.page_size != 0
+        return half_filled and self.pool.may_be_shared(self.pages[-1])
 
     def append(self, rows: Sequence[Row]) -> list[PageCopy]:
         """Room for more rows; returns what must be copied first. Raises `OutOfPages` and changes
         nothing if there is not enough."""
         if not rows:
             return []
-        pool, size = self.pool, self.pool.page_size
-        offset = len(self.rows) % size
-        shared = bool(offset) and pool.references[self.pages[-1]] > 1
-        new = -(-(len(self.rows) + len(rows)) // size) - len(self.pages)
-        taken = pool.take(new + shared)
+        pool = self.pool
+        offset, shared = len(self.rows) % pool.page_size, self._last_is_shared
+        taken = pool.take(self.pages_for(len(rows)))
         copies = []
         if shared:  # a fork writes into a half-filled page: it gets its own
             source, target = self.pages[-1], taken.pop(0)
@@ -70,7 +94,9 @@ class PageTable:
             copies.append(PageCopy(source, target, offset))
         elif offset:  # after a truncation the page may hold, and be known for, later rows
             pool.overwrite(self.pages[-1], offset)
-        self.pages += taken
+        if taken or copies:
+            self.pages += taken
+            self.stamp = next(_STAMPS)
         self.rows += rows
         return copies
 
@@ -86,6 +112,7 @@ class PageTable:
         """A second table over the same pages; nothing is copied until one of the two writes."""
         twin = PageTable(self.pool)
         twin.rows, twin.pages, twin._nodes = self.rows[:], self.pages[:], self._nodes[:]
+        twin.stamp = self.stamp
         twin._tail_done, twin._as_of = self._tail_done.copy(), self._as_of.copy()
         for page in twin.pages:
             self.pool.hold(page)
@@ -100,6 +127,8 @@ class PageTable:
         # Later pages first: when pages run short, the beginning of a conversation goes last.
         for page in reversed(self.pages[kept:]):
             self.pool.release(page)
+        if kept < len(self.pages):
+            self.stamp = next(_STAMPS)
         del self.pages[kept:], self.rows[length:], self._nodes[length // size :]
         for tail in CHANNELS:
             self._tail_done[tail] = min(self._tail_done[tail], length)

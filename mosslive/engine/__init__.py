@@ -1,6 +1,26 @@
-"""Running the model: the plain loop, and the language model as a library."""
+"""Running the model: the plain loop, the language model as a library, and the served engine."""
 
+from mosslive.engine.conversation import Conversation, Reply
 from mosslive.engine.lm import Generation, LanguageModel, load_lm
-from mosslive.engine.loop import Tails
+from mosslive.engine.refusals import Busy, EngineBroken, EngineFull, StepFailed
+from mosslive.engine.served import Engine, EngineStats
+from mosslive.engine.settings import EngineSettings
+from mosslive.engine.stepper import PlainStepper, Stepper, Tails
 
-__all__ = ["Generation", "LanguageModel", "Tails", "load_lm"]
+__all__ = [
+    "Busy",
+    "Conversation",
+    "Engine",
+    "EngineBroken",
+    "EngineFull",
+    "EngineSettings",
+    "EngineStats",
+    "Generation",
+    "LanguageModel",
+    "PlainStepper",
+    "Reply",
+    "StepFailed",
+    "Stepper",
+    "Tails",
+    "load_lm",
+]

@@ -1,6 +1,6 @@
-"""Flattened batches for the decoder, told in the form that the decoder's device reads.
+"""Flattened batches for the decoder, told in the form that the decoder reads.
 
-The PyTorch definition of attention reads spans, a GPU's kernel tensors (`Spread`); making both
+The PyTorch definition of attention reads spans, the Triton twin tensors (`Spread`); making both
 would cost every step time for what nobody looks at.
 """
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from mosslive.kernels import PagedBatch, make_span, make_spread
+from mosslive.model import Decoder
 
 
 class Part(NamedTuple):
@@ -19,7 +20,8 @@ class Part(NamedTuple):
     slots: list[int]  # where their keys and values go
 
 
-def make_batch(parts: list[Part], page_size: int, device: torch.device) -> PagedBatch:
+def make_batch(parts: list[Part], page_size: int, decoder: Decoder) -> PagedBatch:
+    device = decoder.device
     positions = [position for part in parts for position in part.positions]
     slots = [slot for part in parts for slot in part.slots]
     # Rows after the newest one of this pass are not visible to it: their pages are left out.
@@ -30,7 +32,7 @@ def make_batch(parts: list[Part], page_size: int, device: torch.device) -> Paged
     ]
     counts = [len(part.positions) for part in parts]
     spans, spread = [], None
-    if device.type == "cuda":
+    if decoder.reads_spread:
         spread = make_spread(held, counts, device)
     else:
         first = 0

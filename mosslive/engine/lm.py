@@ -10,15 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mosslive.cache import PagePool, PageStorage, row_bytes
-from mosslive.checkpoint import Checkpoint
-from mosslive.checkpoint.layout import CONFIG_FILE, TOKENIZER_FILE, model_folder
+from mosslive.cache import PagePool, PageStorage, PageTable, row_bytes
 from mosslive.config import ModelConfig, Sampling, refuse
 from mosslive.engine.batch import Part, make_batch
-from mosslive.engine.loop import Tails, check_tails, generate_rows
+from mosslive.engine.loop import generate_rows
+from mosslive.engine.read import read_decoder, read_device
 from mosslive.engine.request import Request, Stop
 from mosslive.engine.runner import Runner
-from mosslive.model import Decoder, load_weights
+from mosslive.engine.stepper import PlainStepper, Stepper, Tails
 from mosslive.rows import (
     CHANNELS,
     END_OF_TEXT,
@@ -36,7 +35,6 @@ from mosslive.rows import (
     read_rows_as_processor,
 )
 
-_COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _DEFAULT_KV_ROWS = 8192
 _DEFAULT_PAGE_SIZE = 16
 
@@ -57,18 +55,11 @@ def load_lm(
     generations together may hold (default: the context, at most 8192). `page_size`: rows per page.
     `chunk`: rows per pass of a prefill. `progress` is told bytes as they are checked.
     """
-    if not isinstance(dtype, str) or dtype not in _COMPUTE:
-        raise refuse("dtype", dtype, ", ".join(_COMPUTE))
     for name, value in (("page_size", page_size), ("kv_rows", kv_rows), ("chunk", chunk)):
         if value is not None and (type(value) is not int or value < 1):
             raise refuse(name, value, "an integer, 1 or more")
-    where = _device(device)
-    folder = model_folder(path)
-    config = ModelConfig.from_file(folder / CONFIG_FILE)
-    tokenizer = TextTokenizer.from_file(folder / TOKENIZER_FILE)
-    tokenizer.check(config)
-    checkpoint = Checkpoint.open(folder, progress)
-    decoder = Decoder(config, load_weights(checkpoint, where, _COMPUTE[dtype]))
+    decoder, tokenizer = read_decoder(path, read_device(device), dtype, progress)
+    config = decoder.config
     rows = kv_rows or min(config.max_position_embeddings, _DEFAULT_KV_ROWS)
     try:
         runner = Runner(decoder, PagePool(-(-rows // page_size), page_size), chunk)
@@ -78,24 +69,12 @@ def load_lm(
     return LanguageModel(runner, tokenizer)
 
 
-def _device(name: str) -> torch.device:
-    allowed = "cpu, or cuda where PyTorch finds a GPU"
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise refuse("device", name, f"{allowed} ({str(error).splitlines()[0]})") from None
-    if device.type not in ("cpu", "cuda"):
-        raise refuse("device", name, allowed)
-    return device
-
-
 class Generation:
     """The rows of one reply as they are made; an iterator that gives its pages back at the end."""
 
-    def __init__(self, runner: Runner, request: Request, tails: Tails) -> None:
+    def __init__(self, stepper: Stepper, request: Request) -> None:
         self._request = request
-        self._rows = generate_rows(runner, [request], tails)
+        self._rows = generate_rows(stepper, [request])
 
     def __iter__(self) -> "Generation":
         return self
@@ -143,7 +122,7 @@ class LanguageModel:
         # A store of its own without a pool: its one page, as long as the sequence, is enough.
         storage = PageStorage(self.config, 0, count, decoder.device, decoder.dtype)
         order = list(range(count))
-        batch = make_batch([Part([0], order, order)], count, decoder.device)
+        batch = make_batch([Part([0], order, order)], count, decoder)
         texts, audios = torch.tensor(checked, device=decoder.device).T.contiguous()
         hidden = decoder.trunk(texts, audios, storage.trunk, batch)
         text, audio = (
@@ -168,8 +147,7 @@ class LanguageModel:
     ) -> Generation:
         """New rows after `rows`, one at a time. Bad rows are refused here, before the first row;
         `OutOfPages` can come with any row."""
-        check_tails(tails)
-        return Generation(self.runner, self._request(rows, sampling), tails)
+        return Generation(PlainStepper(self.runner, tails), self._request(rows, sampling))
 
     def generate_many(
         self, requests: Sequence[tuple[Any, Sampling | None]], *, tails: Tails = "lazy"
@@ -177,9 +155,9 @@ class LanguageModel:
         """Several requests in one batch: the requests, whose `stop` tells how each ended, and an
         iterator over (request number, row). Each gets the rows it would get alone. Logits that are
         not finite mean broken weights and end the whole batch."""
-        check_tails(tails)
+        stepper = PlainStepper(self.runner, tails)
         made = [self._request(rows, sampling) for rows, sampling in requests]
-        return made, generate_rows(self.runner, made, tails)
+        return made, generate_rows(stepper, made)
 
     def read(self, rows: Any, rule: str = "robust") -> Output:
         """Text and codes of generated rows. Rule "processor" is the published processor's, for
@@ -197,7 +175,7 @@ class LanguageModel:
     def _request(self, rows: Any, sampling: Sampling | None) -> Request:
         if sampling is not None and not isinstance(sampling, Sampling):
             raise refuse("sampling", sampling, "a mosslive.Sampling, or None")
-        longest = self.config.max_position_embeddings - 1  # at least one row must fit after it
-        checked = checked_rows(rows, self.ids, longest)
-        decoder = self.runner.decoder
-        return Request(checked, sampling or Sampling(), self.ids, self.pool, decoder.device)
+        longest = self.config.max_position_embeddings
+        checked = checked_rows(rows, self.ids, longest - 1)  # at least one row must fit after it
+        table = PageTable(self.pool)
+        return Request(checked, sampling or Sampling(), self.ids, table, longest)

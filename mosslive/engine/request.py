@@ -1,17 +1,16 @@
-"""One request: its rows, its settings, and the arithmetic of its next row.
+"""One reply being made: its settings, where it stands, and what a new row means for it.
 
 Everything random or remembered belongs to the request itself, so what runs beside it in a batch
-cannot change its reply.
+cannot change its reply. It draws nothing: who chooses the ids (`choose`, or a GPU) reads the plain
+attributes below and hands the ids to `accept`. No step costs more for a longer history.
 """
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from mosslive.cache import OutOfPages, PagePool, PageTable
+from mosslive.cache import OutOfPages, PageTable
 from mosslive.config import Sampling
-from mosslive.kernels import check_logits, draw, greedy, penalise, uniform
 from mosslive.rows import (
     CHANNELS,
     Channel,
@@ -28,42 +27,49 @@ Stop = Literal["stop", "length", "context", "pages"]
 
 
 class Request:
-    """Not shared between threads. `rows` is the whole history, prompt first."""
+    """Not shared between threads. Its history is `table.rows` followed by `waiting`."""
 
     def __init__(
         self,
-        prompt: list[Row],
+        rows: list[Row],
         sampling: Sampling,
         ids: RowIds,
-        pool: PagePool,
-        device: torch.device,
+        table: PageTable,
+        longest: int,
     ) -> None:
-        self.rows = list(prompt)
-        self.prompt_rows = len(prompt)
+        """`rows`: what follows the rows of the table, which have all been through the trunk.
+        `longest`: rows the context holds."""
+        self.table = table
+        self.waiting = list(rows)  # not through the trunk yet; in mid-reply the newest row alone
         self.sampling = sampling
-        self.table = PageTable(pool)
-        self.computed = 0  # rows of the table that went through the trunk
+        self.ids = ids
+        self.longest = longest
+        self.last: Row = rows[-1] if rows else table.rows[-1]
+        self.mode: Mode = first_mode(self.last, ids)
+        self.new_rows: list[Row] = []
         self.stop: Stop | None = None  # why the reply ended; None while it goes on
         self.refusal: OutOfPages | None = None  # with stop == "pages": what was lacking
-        self.mode: Mode = first_mode(prompt[-1], ids)
-        self._ids = ids
-        self._step = 0  # counts from 1, as min_new and max_new do
-        # Which ids each channel's history holds: the repetition penalty asks only for that.
-        self._seen: dict[Channel, Tensor] = {}
-        if sampling.repetition_penalty != 1:
-            for index, channel in enumerate(CHANNELS):
-                size = (ids.text_size, ids.audio_size)[index]
-                seen = torch.zeros(size, dtype=torch.bool, device=device)
-                seen[[row[index] for row in prompt]] = True
-                self._seen[channel] = seen
+        # Which ids each channel's history holds, bool [V]. Kept by `choose` where the repetition
+        # penalty asks for it; a sampler with a memory of its own leaves this empty.
+        self.seen: dict[Channel, Tensor] = {}
+
+    def adopt(self) -> None:
+        """At the beginning: shares the pages that already hold the first rows."""
+        if not len(self.table):
+            del self.waiting[: self.table.adopt(self.waiting)]
 
     @property
-    def new_rows(self) -> list[Row]:
-        return self.rows[self.prompt_rows :]
+    def step(self) -> int:
+        """Number of the coming row, from 1, as min_new and max_new count."""
+        return len(self.new_rows) + 1
+
+    @property
+    def coming_mode(self) -> Mode:
+        return next_mode(self.mode, self.last, self.ids)
 
     def begin_step(self) -> None:
-        self._step += 1
-        self.mode = next_mode(self.mode, self.rows[-1], self._ids)
+        """Once before the coming row is chosen; again, after a step that failed, does no harm."""
+        self.mode = self.coming_mode
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -73,39 +79,33 @@ class Request:
             return ("audio",)
         return CHANNELS if self.sampling.ignored_audio == "sample" else ("text",)
 
-    def finish_step(self, logits: dict[Channel, Tensor], longest: int) -> Row:
-        """Draws, composes and appends the next row; decides whether it was the last."""
-        audio = self._choose("audio", logits) if "audio" in logits else self._ids.audio_pad
-        text = self._choose("text", logits) if "text" in logits else self._ids.modality_pad
-        row = compose(self.mode, text, audio, self._ids)
-        self.rows.append(row)
-        for index, channel in enumerate(CHANNELS):
-            if channel in self._seen:
-                self._seen[channel][row[index]] = True
-        if ends_reply(row, self._ids):
-            self.stop = "stop"
-        elif self._step == self.sampling.max_new:
-            self.stop = "length"
-        elif len(self.rows) == longest:
-            self.stop = "context"
-        return row
-
-    def _choose(self, channel: Channel, given: dict[Channel, Tensor]) -> int:
-        sampling = self.sampling
-        legal = self._legal(channel)
-        logits = given[channel][:legal]
-        check_logits(logits)
-        if channel in self._seen:
-            logits = penalise(logits, self._seen[channel][:legal], sampling.repetition_penalty)
-        if sampling.greedy:
-            return greedy(logits)
-        number = uniform(sampling.seed, self._step, CHANNELS.index(channel))
-        return draw(logits, sampling.temperature, sampling.top_k, sampling.top_p, number)
-
-    def _legal(self, channel: Channel) -> int:
+    def legal(self, channel: Channel) -> int:
         """How many ids may be drawn. The mask of the published loop hides the audio ids above the
         end of speech always, and the end of speech itself while step < min_new; both are the last
         ids, so masking is cutting."""
         if channel == "text":
-            return self._ids.text_size
-        return self._ids.eosp + (self._step >= self.sampling.min_new)
+            return self.ids.text_size
+        return self.ids.eosp + (self.step >= self.sampling.min_new)
+
+    def accept(self, text: int | None, audio: int | None) -> Row:
+        """Composes and appends the next row from the ids chosen, None where `channels` did not ask
+        for one; decides whether it was the last."""
+        row = compose(
+            self.mode,
+            self.ids.modality_pad if text is None else text,
+            self.ids.audio_pad if audio is None else audio,
+            self.ids,
+        )
+        last_step = self.step == self.sampling.max_new
+        self.waiting.append(row)
+        self.new_rows.append(row)
+        self.last = row
+        for channel, seen in self.seen.items():
+            seen[row[CHANNELS.index(channel)]] = True
+        if ends_reply(row, self.ids):
+            self.stop = "stop"
+        elif last_step:
+            self.stop = "length"
+        elif len(self.table) + len(self.waiting) == self.longest:
+            self.stop = "context"
+        return row

@@ -60,18 +60,23 @@ class Runner:
         works = [Work(table, list(range(first, len(table)))) for table, first in jobs]
         for group in self._passes(works):
             rows = [work.table.rows[p] for work in group for p in work.positions]
-            batch = self._batch(group)
-            text, audio = torch.tensor(rows, device=self.decoder.device).T.contiguous()
-            hidden = self.decoder.trunk(text, audio, self.storage.trunk, batch)
-            write_pages(self.storage.hidden, hidden, batch.slots)
-            fresh = Fresh(group, batch, hidden)
+            fresh = self._run_trunk(group, rows, self._parts(group))
         for table, _ in jobs:
             table.publish()
         return fresh
 
-    def tail(self, tail: Channel, tables: list[PageTable]) -> None:
-        """Brings a tail up to date with every row of the tables."""
-        while group := self._claim(tail, tables):
+    def _run_trunk(self, group: list[Work], rows: list[Row], parts: list[Part]) -> Fresh | None:
+        """One pass; its keys, values and output are in the pages afterwards. A form that hands on
+        nothing but that may return None."""
+        batch = make_batch(parts, self.pool.page_size, self.decoder)
+        text, audio = torch.tensor(rows, device=self.decoder.device).T.contiguous()
+        hidden = self.decoder.trunk(text, audio, self.storage.trunk, batch)
+        write_pages(self.storage.hidden, hidden, batch.slots)
+        return Fresh(group, batch, hidden)
+
+    def tail(self, tail: Channel, tables: list[PageTable], but_last: bool = False) -> None:
+        """Brings a tail up to date with every row of the tables, or with all but the last."""
+        while group := self._claim(tail, tables, but_last):
             self._run_tail(tail, group)
 
     def tail_logits(
@@ -90,7 +95,7 @@ class Runner:
         hidden = torch.stack([last[id(table)] for table in tables])
         return self.decoder.logits(tail, hidden).float()
 
-    def _claim(self, tail: Channel, tables: list[PageTable]) -> list[Work]:
+    def _claim(self, tail: Channel, tables: list[PageTable], but_last: bool = False) -> list[Work]:
         """The next pass of a tail. Rows are marked as they are claimed: tables that share pages
         then never compute a row twice, and within one pass keys are written before they are read,
         so a row may rest on rows that another table claimed."""
@@ -98,6 +103,8 @@ class Runner:
         room = self.chunk
         for table in tables:
             positions = table.missing(tail, room)
+            if but_last and positions and positions[-1] == len(table) - 1:
+                positions.pop()
             if positions:
                 table.mark(tail, positions)
                 group.append(Work(table, positions))
@@ -147,8 +154,11 @@ class Runner:
             yield group
 
     def _batch(self, group: list[Work]) -> PagedBatch:
+        return make_batch(self._parts(group), self.pool.page_size, self.decoder)
+
+    def _parts(self, group: list[Work]) -> list[Part]:
         scratch = self.storage.scratch_slot
-        parts = [
+        return [
             Part(
                 work.table.pages,
                 work.positions,
@@ -156,4 +166,3 @@ class Runner:
             )
             for work in group
         ]
-        return make_batch(parts, self.pool.page_size, self.decoder.device)

@@ -38,7 +38,7 @@ def choose(logits: Tensor, draws: Draws) -> Tensor:
     -1 where no id can be drawn honestly: a legal logit is NaN, or the largest is not finite.
     """
     ids = [_choose_row(logits[row], draws, row) for row in range(len(logits))]
-    return torch.tensor(ids, device=logits.device)
+    return torch.tensor(ids, dtype=torch.int64, device=logits.device)
 
 
 def _choose_row(logits: Tensor, draws: Draws, row: int) -> int:

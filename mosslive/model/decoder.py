@@ -6,20 +6,26 @@ say, and the caller decides which tail runs, on which rows, and when.
 
 from torch import Tensor
 
+import mosslive.kernels
 from mosslive.config import ModelConfig
 from mosslive.kernels import LayerPages, PagedBatch, RotaryTable
-from mosslive.model.kernel_set import kernel_set
+from mosslive.model.kernel_set import KernelSet, kernel_set
 from mosslive.model.weights import DecoderWeights, LayerWeights
 from mosslive.rows import Channel
 
 
 class Decoder:
-    def __init__(self, config: ModelConfig, weights: DecoderWeights) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: DecoderWeights, kernels: KernelSet | None = None
+    ) -> None:
+        """`kernels`: default: the Triton twins on a GPU, else the PyTorch definitions."""
         self.config = config
         self.weights = weights
         norm = weights.tails["text"].norm
         self.device, self.dtype = norm.device, norm.dtype
-        self._kernels = kernel_set(self.device)
+        self.kernels = kernels or kernel_set(self.device)
+        # Whether attention wants a batch as tensors (`Spread`); the definition wants spans.
+        self.reads_spread = self.kernels is not mosslive.kernels
         self._rotary = RotaryTable(
             config.rope_theta,
             config.head_dim,
@@ -34,7 +40,7 @@ class Decoder:
         """text, audio int64 [T], the two ids of each row → residual stream after the shared layers
         [T, H]; there is no norm here."""
         tails, pad = self.weights.tails, self.config.modality_pad_token_id
-        hidden = self._kernels.embed(text, audio, tails["text"].embed, tails["audio"].embed, pad)
+        hidden = self.kernels.embed(text, audio, tails["text"].embed, tails["audio"].embed, pad)
         return self._run(self.weights.trunk, hidden, pages, batch)
 
     def tail(
@@ -47,14 +53,14 @@ class Decoder:
     def logits(self, tail: Channel, hidden: Tensor) -> Tensor:
         """[n, H] after a tail → [n, V] in the decoder's dtype."""
         weights = self.weights.tails[tail]
-        normed = self._kernels.rms_norm(hidden, weights.norm, self.config.rms_norm_eps)
-        return self._kernels.linear(normed, weights.head)
+        normed = self.kernels.rms_norm(hidden, weights.norm, self.config.rms_norm_eps)
+        return self.kernels.linear(normed, weights.head)
 
     def _run(
         self, layers: list[LayerWeights], hidden: Tensor, pages: list[LayerPages], batch: PagedBatch
     ) -> Tensor:
         """What a half layer adds to the stream waits for the norm that follows: one operation."""
-        kernels, eps = self._kernels, self.config.rms_norm_eps
+        kernels, eps = self.kernels, self.config.rms_norm_eps
         delta = None
         for weights, layer_pages in zip(layers, pages, strict=True):
             if delta is None:
@@ -69,7 +75,7 @@ class Decoder:
     def _attend(
         self, weights: LayerWeights, normed: Tensor, pages: LayerPages, batch: PagedBatch
     ) -> Tensor:
-        kernels = self._kernels
+        kernels = self.kernels
         q = kernels.place_qkv(
             kernels.linear(normed, weights.qkv),
             weights.qk_norm,

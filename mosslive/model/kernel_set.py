@@ -9,7 +9,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from mosslive.kernels import LayerPages, Matrix, PagedBatch
+from mosslive.kernels import Draws, LayerPages, Matrix, PagedBatch
 
 
 class KernelSet(Protocol):
@@ -42,6 +42,8 @@ class KernelSet(Protocol):
     def paged_attention(
         self, q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: PagedBatch
     ) -> Tensor: ...
+
+    def choose(self, logits: Tensor, draws: Draws) -> Tensor: ...
 
 
 def kernel_set(device: torch.device) -> KernelSet:

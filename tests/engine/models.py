@@ -67,7 +67,9 @@ Alone = Callable[[str, Sampling], Answer]
 # Three functions the test files make module fixtures of; their parameters are fixtures.
 
 
-def wandering_lm(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+def wandering_lm(
+    nano_folder: Path, tmp_path_factory: pytest.TempPathFactory, device: str = "cpu"
+) -> LanguageModel:
     """The nano model with a few rows of its heads made loud, so that it changes between writing
     and speaking every few rows, and sometimes ends its turn."""
     config = load_lm(nano_folder).config
@@ -82,7 +84,7 @@ def wandering_lm(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
             for row, factor in loud[name].items():
                 tensors[name][row] *= factor
         save_file(tensors, path, {"format": "pt"})
-    return load_lm(folder)
+    return load_lm(folder, device)
 
 
 def alone_of(wandering: LanguageModel) -> Alone:

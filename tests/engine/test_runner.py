@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mosslive import LanguageModel, Sampling
 from mosslive.cache import OutOfPages, PagePool, PageTable
-from mosslive.engine.loop import step
 from mosslive.engine.request import Request
 from mosslive.engine.runner import Runner
+from mosslive.engine.stepper import PlainStepper
 from mosslive.rows import CHANNELS, Channel, Row
 from tests.engine.models import (
     SETTINGS,
@@ -66,9 +66,8 @@ def assert_kept(lm: LanguageModel, table: PageTable, before: list[torch.Tensor])
 
 def request_on(lm: LanguageModel, table: PageTable, rows: list[Row], sampling: Sampling) -> Request:
     """A request whose history `rows` begins with what the table holds and has computed."""
-    request = Request(rows, sampling, lm.ids, lm.pool, lm.runner.decoder.device)
-    request.table, request.computed = table, len(table)
-    return request
+    longest = lm.config.max_position_embeddings
+    return Request(rows[len(table) :], sampling, lm.ids, table, longest)
 
 
 def advance(lm: LanguageModel, request: Request, rows: int) -> list[Row]:
@@ -76,8 +75,8 @@ def advance(lm: LanguageModel, request: Request, rows: int) -> list[Row]:
     for _ in range(rows):
         if request.stop:
             break
-        lm.runner.reserve(request.table, request.rows[len(request.table) :])
-        step(lm.runner, [request], "lazy")
+        (made,) = PlainStepper(lm.runner).decode([request])
+        assert isinstance(made, tuple), made
     return request.new_rows
 
 
@@ -188,8 +187,8 @@ def test_a_truncated_reply_goes_on_as_a_fresh_request(
     lm, sampling = fresh(wandering, pages=300, page_size=page_size), SETTINGS[setting]
     request = request_on(lm, PageTable(lm.pool), prompt_rows(lm, name), sampling)
     advance(lm, request, before)
-    uncut = request.rows[:]
-    history = uncut[: request.prompt_rows + heard]
+    uncut = request.table.rows + request.waiting
+    history = uncut[: len(uncut) - len(request.new_rows) + heard]
     fork = request_on(lm, request.table.fork(), uncut, sampling)
     request.table.truncate(min(len(history), len(request.table)))
     kept = stored_bits(lm.runner, request.table)

@@ -2,3 +2,25 @@
 
 Imported only where a GPU (or Triton's interpreter, in tests) is there.
 """
+
+from mosslive.kernels.gpu.choose import choose
+from mosslive.kernels.gpu.embed import embed
+from mosslive.kernels.gpu.linear import gated, linear
+from mosslive.kernels.gpu.paged_attention import paged_attention
+from mosslive.kernels.gpu.place_qkv import place_qkv
+from mosslive.kernels.gpu.quantise import quantise_rows
+from mosslive.kernels.gpu.rms_norm import add_rms_norm, rms_norm
+from mosslive.kernels.gpu.silu_mul import silu_mul
+
+__all__ = [
+    "add_rms_norm",
+    "choose",
+    "embed",
+    "gated",
+    "linear",
+    "paged_attention",
+    "place_qkv",
+    "quantise_rows",
+    "rms_norm",
+    "silu_mul",
+]

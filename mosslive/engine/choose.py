@@ -1,0 +1,45 @@
+"""From the logits of one request's last row to its next row: the definition of how ids are drawn.
+
+The order (mask, penalty, temperature, top-k, top-p, draw) is the published loop's. Knows nothing of
+pages or batches.
+"""
+
+import torch
+from torch import Tensor
+
+from mosslive.engine.request import Request
+from mosslive.kernels import check_logits, draw, greedy, penalise, uniform
+from mosslive.rows import CHANNELS, Channel, Row
+
+
+def choose_row(request: Request, logits: dict[Channel, Tensor]) -> Row:
+    """`logits`: float32 [V] for each channel `request.channels` names, after `begin_step`. Raises
+    `NonFiniteLogits` and leaves the request as it was."""
+    audio, text = (
+        _choose(request, channel, logits[channel]) if channel in logits else None
+        for channel in ("audio", "text")
+    )
+    return request.accept(text, audio)
+
+
+def _choose(request: Request, channel: Channel, given: Tensor) -> int:
+    sampling, legal = request.sampling, request.legal(channel)
+    logits = given[:legal]
+    check_logits(logits)
+    if sampling.repetition_penalty != 1:
+        seen = _seen(request, channel, given)[:legal]
+        logits = penalise(logits, seen, sampling.repetition_penalty)
+    if sampling.greedy:
+        return greedy(logits)
+    number = uniform(sampling.seed, request.step, CHANNELS.index(channel))
+    return draw(logits, sampling.temperature, sampling.top_k, sampling.top_p, number)
+
+
+def _seen(request: Request, channel: Channel, given: Tensor) -> Tensor:
+    """Which ids the channel's history holds, bool [V]; read from the rows once in a reply."""
+    if channel not in request.seen:
+        index = CHANNELS.index(channel)
+        seen = torch.zeros(given.shape, dtype=torch.bool, device=given.device)
+        seen[[row[index] for row in (*request.table.rows, *request.waiting)]] = True
+        request.seen[channel] = seen
+    return request.seen[channel]

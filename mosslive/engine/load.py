@@ -1,0 +1,95 @@
+"""From a folder to a stepper that is ready: an engine folder, or a model folder as published.
+
+An engine folder is checked by its checksums while it is read and by its probes before it serves.
+On a GPU all graphs are recorded here, so that no reply waits for one.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from mosslive.build import load_engine_folder, quick_check
+from mosslive.cache import PagePool, row_bytes
+from mosslive.checkpoint.engine_folder import is_engine
+from mosslive.config import refuse
+from mosslive.engine.graph_runner import GraphRunner
+from mosslive.engine.graph_stepper import GraphStepper
+from mosslive.engine.read import read_decoder, read_device
+from mosslive.engine.runner import Runner
+from mosslive.engine.stepper import PlainStepper, Stepper
+from mosslive.model import Decoder, DecoderWeights
+from mosslive.rows import TextTokenizer
+
+_CPU_KV_ROWS = 8192
+# Of the memory that is free on a GPU once the weights are there: the rest is for the graphs'
+# intermediate results, the libraries' workspaces and whoever else uses the card.
+_GPU_SHARE = 0.85
+
+
+def load_stepper(
+    path: str | Path,
+    device: str = "cpu",
+    dtype: str | None = None,
+    *,
+    page_size: int = 16,
+    kv_rows: int | None = None,
+    chunk: int = 512,
+    most_requests: int = 256,
+    host_embeddings: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> tuple[Stepper, TextTokenizer]:
+    """`dtype`: "float32" or "bfloat16", for a published folder (default: float32 on a CPU, bfloat16
+    on a GPU); an engine folder has its own. `kv_rows`: rows all conversations together may hold
+    (default: 8192 on a CPU, on a GPU what its memory allows). `chunk`: rows per pass of a prefill.
+    `most_requests`: replies in one step. `host_embeddings`: keeps the embedding tables (1.4 GB at
+    full size) in pinned host memory, for small cards. `progress` is told bytes as they are read.
+    """
+    numbers = {"page_size": page_size, "chunk": chunk, "most_requests": most_requests}
+    for name, value in (numbers | {"kv_rows": kv_rows or 1}).items():
+        if type(value) is not int or value < 1:
+            raise refuse(name, value, "an integer, 1 or more")
+    where = read_device(device)
+    gpu = where.type == "cuda"
+    if is_engine(path):
+        if dtype is not None:
+            raise refuse("dtype", dtype, "none: an engine folder has been built for one precision")
+        config, tokenizer, weights = load_engine_folder(path, where, progress)
+        decoder = Decoder(config, _embeddings_on_host(weights) if host_embeddings else weights)
+        quick_check(decoder, path)
+    else:
+        chosen = dtype or ("bfloat16" if gpu else "float32")
+        decoder, tokenizer = read_decoder(path, where, chosen, progress)
+        if host_embeddings:
+            decoder = Decoder(decoder.config, _embeddings_on_host(decoder.weights))
+    rows = kv_rows or (_rows_that_fit(decoder) if gpu else _CPU_KV_ROWS)
+    pool = PagePool(-(-rows // page_size), page_size)
+    try:
+        if not gpu:
+            return PlainStepper(Runner(decoder, pool, chunk)), tokenizer
+        stepper = GraphStepper(GraphRunner(decoder, pool, chunk), most_requests)
+        stepper.record()
+    except (torch.OutOfMemoryError, MemoryError):
+        size = rows * row_bytes(decoder.config, decoder.dtype) / 1e9
+        raise refuse("kv_rows", rows, f"fewer; {size:.1f} GB of pages leave no room") from None
+    return stepper, tokenizer
+
+
+def _rows_that_fit(decoder: Decoder) -> int:
+    free, _ = torch.cuda.mem_get_info(decoder.device)
+    limit = torch.cuda.get_per_process_memory_fraction(decoder.device)
+    _, total = torch.cuda.mem_get_info(decoder.device)
+    reserved = torch.cuda.memory_reserved(decoder.device)
+    unused = reserved - torch.cuda.memory_allocated(decoder.device)
+    room = min(free + unused, int(limit * total) - reserved + unused)
+    return max(1, int(_GPU_SHARE * room / row_bytes(decoder.config, decoder.dtype)))
+
+
+def _embeddings_on_host(weights: DecoderWeights) -> DecoderWeights:
+    """With the embedding tables in pinned memory, which the embedding kernel reads over the bus."""
+    tails = {
+        channel: replace(tail, embed=tail.embed.cpu().pin_memory())
+        for channel, tail in weights.tails.items()
+    }
+    return replace(weights, tails=tails)

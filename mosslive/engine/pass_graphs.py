@@ -1,0 +1,93 @@
+"""A pass of many rows through the trunk as CUDA graphs, by rows and by requests.
+
+A prefill of a few rows is some 300 launches of a few microseconds each: launched one by one they
+would cost more than the pass. Rows that only fill up a bucket write where nobody reads. Knows rows
+and pages, not requests.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mosslive.cache import PageStorage
+from mosslive.engine.batch import Part
+from mosslive.engine.recording import Recorder
+from mosslive.kernels import PagedBatch, Spread, write_pages
+from mosslive.model import Decoder
+from mosslive.rows import Row
+
+ROWS = (8, 16, 32, 64, 128, 256, 512)
+REQUESTS = (1, 64)
+
+
+class _Bucket(NamedTuple):
+    rows: int
+    requests: int
+
+
+class PassGraphs:
+    def __init__(
+        self, decoder: Decoder, storage: PageStorage, most_rows: int, pages_per_request: int
+    ) -> None:
+        self._decoder, self._storage = decoder, storage
+        rows = [*(n for n in ROWS if n < most_rows), most_rows]
+        self._buckets = [_Bucket(n, requests) for requests in REQUESTS for n in rows]
+        device, pinned = decoder.device, decoder.device.type == "cuda"
+        most = REQUESTS[-1]
+
+        def pair(*shape: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+            host = torch.zeros(shape, dtype=dtype, pin_memory=pinned)
+            return host, torch.zeros(shape, dtype=dtype, device=device)
+
+        # text, audio, position, slot of each row
+        self._host_rows, self._rows = pair(4, most_rows, dtype=torch.int64)
+        self._host_starts, self._starts = pair(most + 1, dtype=torch.int32)
+        self._host_tables, self._tables = pair(most, pages_per_request, dtype=torch.int32)
+        self._hidden = torch.zeros(
+            most_rows, decoder.config.hidden_size, dtype=decoder.dtype, device=device
+        )
+        self._graphs: dict[_Bucket, torch.cuda.CUDAGraph] = {}
+
+    def record(self, recorder: Recorder) -> None:
+        for bucket in sorted(self._buckets, reverse=True):
+            self._graphs[bucket] = recorder.record(partial(self._work, bucket))
+
+    def bucket(self, rows: int, requests: int) -> _Bucket | None:
+        """The smallest recorded pass that holds so much; None: none does."""
+        fitting = [b for b in self._graphs if b.rows >= rows and b.requests >= requests]
+        return min(fitting, default=None)
+
+    def run(self, bucket: _Bucket, rows: list[Row], parts: list[Part]) -> Tensor:
+        """Keys, values and the trunk's output of these rows go to their pages. Returns the output
+        [rows, H], which the next pass overwrites."""
+        # The last pass may still be reading what it was given.
+        torch.cuda.current_stream(self._rows.device).synchronize()
+        grid, count = self._host_rows.numpy(), len(rows)
+        grid[:2, :count] = list(zip(*rows, strict=True))
+        grid[2, :count] = [position for part in parts for position in part.positions]
+        grid[3, :count] = [slot for part in parts for slot in part.slots]
+        grid[:3, count : bucket.rows] = 0
+        grid[3, count : bucket.rows] = self._storage.scratch_slot
+        starts, tables, end = self._host_starts.numpy(), self._host_tables.numpy(), 0
+        for index, part in enumerate(parts):
+            tables[index, : len(part.pages)] = part.pages
+            starts[index] = end
+            end += len(part.positions)
+        starts[len(parts) :] = end
+        self._rows.copy_(self._host_rows, non_blocking=True)
+        self._starts.copy_(self._host_starts, non_blocking=True)
+        some = slice(len(parts))
+        self._tables[some].copy_(self._host_tables[some], non_blocking=True)
+        self._graphs[bucket].replay()
+        return self._hidden[:count]
+
+    def _work(self, bucket: _Bucket) -> None:
+        text, audio, positions, slots = self._rows[:, : bucket.rows]
+        requests = bucket.requests
+        spread = Spread(self._tables[:requests], self._starts[: requests + 1], bucket.rows)
+        batch = PagedBatch(positions, slots, [], spread)
+        hidden = self._decoder.trunk(text, audio, self._storage.trunk, batch)
+        write_pages(self._storage.hidden, hidden, slots)
+        self._hidden[: bucket.rows] = hidden

@@ -1,0 +1,191 @@
+"""What runs in the next step, and what is refused: pure functions of small values and a clock.
+
+Rules, each one a function below:
+
+- Due. Row k (from 0) of a stretch of speech is due (k - buffer_rows) · 80 ms after the stretch's
+  first row; a first row is due when it was asked for. A text row is due text_wait_s after the one
+  before it. Rows heard are due gather_s after they came; if a reply waits for them, when that was
+  asked for. Whoever is due first goes first. A due time never moves while its owner waits, so
+  nobody starves.
+- Dry. Speech runs dry when row k is missing k · 80 ms after the first. No work is added to a step
+  that would then last beyond that, but what is overdue: text by then as urgent as speech, and
+  prefill by patience_s, which gets least_rows a step.
+- Prefill is cut to the time left: as much as fits before anybody runs dry, at most the time of the
+  decode step beside it while anybody is behind its buffer, else one pass of the stepper.
+- Rows heard wait for company while somebody speaks: one pass then serves many listeners.
+- A reply whose last rows are computed in a step gets its first row in the same step.
+
+Knows nothing of pages taken, threads or tensors.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from mosslive.config import SECONDS_PER_CODE
+from mosslive.engine.costs import Costs
+from mosslive.engine.settings import EngineSettings
+
+Kind = Literal["listening", "text", "speech"]  # of reply being made, or none
+
+
+class Want(NamedTuple):
+    """What one conversation asks of the next step."""
+
+    key: int
+    kind: Kind
+    pending: int  # rows to go through the trunk before a reply can go on
+    since: float  # when the reply was asked for or its latest row made; when pending rows came
+    spoken: int = 0  # rows of the current stretch of speech
+    began: float = 0.0  # when the first of them was made
+
+
+class Plan(NamedTuple):
+    """Both empty: nothing to do until somebody asks for more."""
+
+    prefill: list[tuple[int, int]]  # key, rows
+    decode: list[int]  # keys
+
+
+def due_at(want: Want, settings: EngineSettings) -> float:
+    if want.kind == "speech":
+        if not want.spoken:
+            return want.since
+        return want.began + (want.spoken - settings.buffer_rows) * SECONDS_PER_CODE
+    if want.kind == "text":
+        return want.since + (0.0 if want.pending else settings.text_wait_s)
+    return want.since + settings.gather_s
+
+
+def dry_at(want: Want) -> float:
+    """When the listener will have heard everything made; never, before the first row."""
+    if want.kind != "speech" or not want.spoken:
+        return math.inf
+    return want.began + want.spoken * SECONDS_PER_CODE
+
+
+def speak(spoken: int, began: float, now: float) -> tuple[int, float, bool]:
+    """A row of speech is made now: the stretch's rows, its beginning, and whether the listener had
+    run dry. After such a gap time counts from the row that ended it: one gap is missed once, and a
+    stream that was late once is not the most urgent for ever."""
+    late = spoken > 0 and now > began + spoken * SECONDS_PER_CODE
+    if not spoken or late:
+        began = now - spoken * SECONDS_PER_CODE
+    return spoken + 1, began, late
+
+
+class Limits(NamedTuple):
+    """What one step takes at most, and what steps cost."""
+
+    requests: int
+    rows: int
+    decode: Costs
+    prefill: Costs
+
+
+def plan(wants: Sequence[Want], now: float, limits: Limits, settings: EngineSettings) -> Plan:
+    ready = [want for want in wants if not want.pending]
+    waiting = [want for want in wants if want.pending]
+    dry = min(map(dry_at, wants), default=math.inf)
+    batch = choose_batch(ready, now, dry, limits, settings)
+    granted: list[tuple[int, int]] = []
+    if waiting and not gathers(wants, now, settings):
+        waiting.sort(key=lambda want: due_at(want, settings))
+        granted = grant(waiting, prefill_rows(batch, waiting[0], now, dry, limits, settings))
+        complete = [
+            want
+            for want, (_, rows) in zip(waiting, granted, strict=False)
+            if rows == want.pending and want.kind != "listening"
+        ]
+        batch = batch + complete[: limits.requests - len(batch)]
+    return Plan(granted, [want.key for want in batch])
+
+
+def gathers(wants: Sequence[Want], now: float, settings: EngineSettings) -> bool:
+    """Whether rows heard wait for company: somebody speaks, no reply waits for rows, and none of
+    them is due."""
+    return any(want.kind == "speech" for want in wants) and all(
+        want.kind == "listening" and due_at(want, settings) > now for want in wants if want.pending
+    )
+
+
+def choose_batch(
+    ready: list[Want], now: float, dry: float, limits: Limits, settings: EngineSettings
+) -> list[Want]:
+    """Who gets a row: everybody, if the step then ends before speech runs dry; else speech and
+    overdue text, and as many others as there is time for; the most urgent first."""
+    if len(ready) <= limits.requests and now + limits.decode.seconds(len(ready)) <= dry:
+        return ready
+    ready = sorted(ready, key=lambda want: due_at(want, settings))
+    must = [want for want in ready if want.kind == "speech" or due_at(want, settings) <= now]
+    may = [want for want in ready if want.kind != "speech" and due_at(want, settings) > now]
+    room = limits.decode.size_within(dry - now, limits.requests)
+    return (must + may[: max(0, room - len(must))])[: limits.requests]
+
+
+def prefill_rows(
+    batch: Sequence[Want],
+    first: Want,
+    now: float,
+    dry: float,
+    limits: Limits,
+    settings: EngineSettings,
+) -> int:
+    """How many rows may be prefilled in a step beside this batch. `first`: the most urgent."""
+    if dry == math.inf:
+        return limits.rows
+    decode_s = limits.decode.seconds(len(batch))
+    room_s = dry - now - decode_s
+    if any(want.kind == "speech" and due_at(want, settings) < now for want in batch):
+        room_s = min(room_s, decode_s)
+    rows = limits.prefill.size_within(room_s, limits.rows)
+    if now - due_at(first, settings) >= settings.patience_s:
+        rows = max(rows, min(settings.least_rows, limits.rows))
+    return rows
+
+
+def grant(waiting: Iterable[Want], rows: int) -> list[tuple[int, int]]:
+    """Deals rows out in order; (key, how many) as far as they go."""
+    granted = []
+    for want in waiting:
+        if not rows:
+            break
+        now = min(want.pending, rows)
+        granted.append((want.key, now))
+        rows -= now
+    return granted
+
+
+class Growth(NamedTuple):
+    """A reply that needs more pages before its next row."""
+
+    key: int
+    speech: bool
+    asked_at: float
+    pages: int
+
+
+def out_of_pages(growing: Sequence[Growth], free: int, headroom: int = 0) -> list[int]:
+    """Whose replies end because pages do: text before speech, and among equals the newest first,
+    until the rest fits. Text must leave `headroom` pages to speech."""
+    ended: list[int] = []
+    for speech, most in ((False, max(0, free - headroom)), (True, free)):
+        missing = sum(growth.pages for growth in growing if growth.key not in ended) - most
+        candidates = [growth for growth in growing if growth.speech == speech]
+        for growth in sorted(candidates, key=lambda growth: -growth.asked_at):
+            if missing <= 0:
+                break
+            ended.append(growth.key)
+            missing -= growth.pages
+    return ended
+
+
+def breaks_deadlines(speaking: int, decode: Costs, settings: EngineSettings) -> bool:
+    """Whether so many speech replies at once would make a step longer than planned for."""
+    too_many = speaking > settings.max_speaking
+    return too_many or decode.seconds(speaking) > settings.longest_step_s
+
+
+def headroom_pages(replies: int, page_size: int, settings: EngineSettings) -> int:
+    """Pages that new work must leave to the replies being made."""
+    return replies * -(-settings.headroom_rows // page_size)

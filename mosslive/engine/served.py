@@ -1,0 +1,126 @@
+"""The served engine: many live conversations on one model, from any number of event loops.
+
+Rows in, rows out; of audio it knows nothing. One thread owns the device. See docs/engine.md.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from mosslive.engine.books import Books
+from mosslive.engine.conversation import Conversation
+from mosslive.engine.desk import Desk
+from mosslive.engine.device import Device
+from mosslive.engine.lm import load_lm
+from mosslive.engine.refusals import Reason
+from mosslive.engine.settings import EngineSettings
+from mosslive.engine.stepper import PlainStepper, Stepper
+from mosslive.rows import END_OF_TEXT, PromptFormat, RowIds, TextTokenizer
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """As of now; counts are since the engine began."""
+
+    conversations: int  # open
+    replies: int  # being made
+    speaking: int  # of these, speech
+    queued_rows: int  # appended and not computed yet
+    pages: int
+    free_pages: int  # neither taken nor promised
+    steps: int
+    rows_made: int
+    missed_deadlines: int  # rows that came after their listener had heard everything
+    decode_step_s: float  # running estimate for as many replies as are being made (at least one)
+    refusals: dict[Reason, int]
+
+
+class Engine:
+    """`Engine.load(folder)`, then `open()` conversations; at the end `await close()`, or use it as
+    an async context manager."""
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        tokenizer: TextTokenizer,
+        settings: EngineSettings | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        threaded: bool = True,
+    ) -> None:
+        """`threaded=False`: no thread; whoever made the engine calls `device.step()`."""
+        self.config = stepper.config
+        self.tokenizer = tokenizer
+        self.ids = RowIds.from_config(self.config, tokenizer.id_of(END_OF_TEXT))
+        self.format = PromptFormat(tokenizer, self.ids)
+        self.settings = settings or EngineSettings()
+        longest = self.config.max_position_embeddings
+        self._books = Books(stepper.pool, self.ids, longest, self.settings, clock)
+        self._desk = Desk(self._books)
+        self.device = Device(stepper, self._books)
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self.device.run, name="mosslive", daemon=True)
+            self._thread.start()
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        device: str = "cpu",
+        dtype: str = "float32",
+        *,
+        settings: EngineSettings | None = None,
+        **options: Any,
+    ) -> "Engine":
+        """Reads a model folder in the published layout. Options: those of `load_lm`."""
+        lm = load_lm(path, device, dtype, **options)
+        return cls(PlainStepper(lm.runner), lm.tokenizer, settings)
+
+    def open(self) -> Conversation:
+        """A new, empty conversation. Raises `EngineFull` ("conversations", "closed")."""
+        return Conversation(self._desk, self._desk.open())
+
+    def stats(self) -> EngineStats:
+        books, device = self._books, self.device
+        with books:
+            replies = books.replies()
+            return EngineStats(
+                conversations=len(books.lines),
+                replies=replies,
+                speaking=books.speaking(),
+                queued_rows=sum(
+                    len(line.rows) - line.computed for line in books.active.values() if line.wanted
+                ),
+                pages=books.pool.total,
+                free_pages=books.free_pages,
+                steps=device.steps,
+                rows_made=device.rows_made,
+                missed_deadlines=device.missed,
+                decode_step_s=books.decode.seconds(max(1, replies)),
+                refusals=dict(books.refusals),
+            )
+
+    async def close(self) -> None:
+        """Ends every reply with `EngineFull` ("closed"), gives all pages back, ends the thread."""
+        self._desk.close_all()
+        if self._thread:
+            await asyncio.to_thread(self._thread.join)
+        else:
+            self.device.step()
+
+    async def __aenter__(self) -> "Engine":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

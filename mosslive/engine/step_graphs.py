@@ -1,0 +1,99 @@
+"""One decode step of many rows as CUDA graphs: the trunk by bucket, each tail by bucket.
+
+Recorded once; after that a step is one copy in, two or three launches, one copy out. Trunk and
+tails are apart so that any mix of speaking and writing rows reads the trunk's weights once. Knows
+rows, pages and draws, not requests. Without a GPU the same functions run as they are.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from mosslive.cache import PageStorage
+from mosslive.engine.history import History
+from mosslive.engine.recording import Recorder
+from mosslive.engine.step_buffers import StepBuffers
+from mosslive.kernels import Draws, PagedBatch, Spread, write_pages
+from mosslive.model import Decoder
+from mosslive.rows import CHANNELS, Channel
+
+# Dense where a few rows more cost time, sparse where the weights do.
+BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
+
+
+class StepGraphs:
+    def __init__(
+        self, decoder: Decoder, storage: PageStorage, buffers: StepBuffers, history: History
+    ) -> None:
+        self.decoder, self.storage = decoder, storage
+        self.buffers, self.history = buffers, history
+        config, device = decoder.config, decoder.device
+        rows = buffers.most + 1
+        self.buckets = [*(b for b in BUCKETS if b < buffers.most), buffers.most]
+        self._starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
+        # The trunk's output of this step; the idle row's is never computed.
+        self._hidden = torch.zeros(rows, config.hidden_size, dtype=decoder.dtype, device=device)
+        self._graphs: dict[tuple[str, int], torch.cuda.CUDAGraph] = {}
+
+    def bucket(self, count: int) -> int:
+        return next(bucket for bucket in self.buckets if bucket >= count)
+
+    def record(self, recorder: Recorder) -> None:
+        for bucket in reversed(self.buckets):
+            for name in ("trunk", *CHANNELS):
+                self._graphs[name, bucket] = recorder.record(partial(self._work, name, bucket))
+
+    def run(self, name: str, bucket: int) -> None:
+        """`name`: "trunk" or a tail; reads and writes the buffers."""
+        if graph := self._graphs.get((name, bucket)):
+            graph.replay()
+        else:
+            self._work(name, bucket)
+
+    @torch.inference_mode()
+    def _work(self, name: str, bucket: int) -> None:
+        if name == "trunk":
+            self._trunk(bucket)
+        else:
+            self._tail(CHANNELS[CHANNELS.index(name)], bucket)
+
+    def _trunk(self, bucket: int) -> None:
+        fields = self.buffers.device
+        text, audio, slots = (f[:bucket] for f in (fields.text, fields.audio, fields.slot))
+        self.history.note(fields.history[:bucket], text, audio)
+        batch = self._batch(fields.position[:bucket], slots, self.buffers.tables[:bucket])
+        hidden = self.decoder.trunk(text, audio, self.storage.trunk, batch)
+        write_pages(self.storage.hidden, hidden, slots)
+        self._hidden[:bucket] = hidden
+
+    def _tail(self, channel: Channel, bucket: int) -> None:
+        index = CHANNELS.index(channel)
+        own = {
+            name: t[index, :bucket]
+            for name, t in self.buffers.device._asdict().items()
+            if t.dim() > 1
+        }
+        members = own["members"]
+        tables = self.buffers.tables.index_select(0, members)
+        batch = self._batch(own["tail_position"], own["tail_slot"], tables)
+        hidden = self._hidden.index_select(0, members)
+        pages = self.storage.tails[channel]
+        logits = self.decoder.logits(channel, self.decoder.tail(channel, hidden, pages, batch))
+        draws = Draws(
+            legal=own["legal"],
+            greedy=own["greedy"],
+            temperature=own["temperature"],
+            top_k=own["top_k"],
+            top_p=own["top_p"],
+            penalty=own["penalty"],
+            seen=self.history.seen[channel].index_select(0, own["tail_history"]),
+            seed=own["seed"],
+            step=own["step"],
+            channel=index,
+        )
+        self.buffers.ids[index, :bucket] = self.decoder.kernels.choose(logits, draws)
+
+    def _batch(self, positions: Tensor, slots: Tensor, tables: Tensor) -> PagedBatch:
+        spread = Spread(tables, self._starts[: len(positions) + 1], 1)
+        return PagedBatch(positions, slots, [], spread)

@@ -1,0 +1,35 @@
+"""Where the rows of one chunk step stand: the streams' page tables and the chunks they are at.
+
+Rows of a step are ordered by half, then stream, then column: [halves · B · T]. The halves are the
+guided and the unguided run of a stream, or one alone. Says nothing of what pages hold. Invariants:
+a table names only pages that were written, or page 0, which is all zeros and never written; a
+stream's chunk `index` is written to page table[b, index], and the state before it is in the page
+before, or in page 0.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ZERO_PAGE = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    table: Tensor  # [B, N] int32: the page of each chunk of a stream
+    index: Tensor  # [B] int32: the chunk that is computed
+    held: Tensor  # [B] int32, 1..T: its columns that exist; fewer than T only at a stream's end
+    reach: int  # no index is as large; how many table columns are looked at
+
+    @property
+    def own(self) -> Tensor:
+        """[B] int64: the pages that are written."""
+        return self.table.gather(1, self.index[:, None].long())[:, 0].long()
+
+    @property
+    def before(self) -> Tensor:
+        """[B] int64: the pages that hold the state before the chunk."""
+        earlier = (self.index - 1).clamp(min=0)[:, None].long()
+        pages = self.table.gather(1, earlier)[:, 0]
+        return torch.where(self.index > 0, pages, ZERO_PAGE).long()

@@ -1,0 +1,257 @@
+"""Triton twin of `mosslive.kernels.flow_attention`.
+
+A program has all queries of one head of one row and a share of the keys. With few streams a row's
+keys are shared out among several programs, and a second kernel joins their results. Keys are
+gathered row by row through the page table, so tiles need not be multiples of pages.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mosslive.kernels.flow_chunks import Chunks
+from mosslive.kernels.gpu.flow_tiles import input_precision, require, tile
+from mosslive.kernels.gpu.overlap import after_previous, overlap
+
+_PLACE_TILE = 64  # of the position table's width
+
+
+class Shares(NamedTuple):
+    parts: int  # programs for one head of one row; a power of 2
+    keys: int  # of one turn of the loop
+    warps: int
+    stages: int
+
+
+def attention_shares(groups: int, placed: bool) -> Shares:
+    """For so many heads of rows, as measured on an H200."""
+    if placed:
+        return Shares(1 if groups > 64 else 4, 32, 4, 2)
+    if groups >= 512:
+        return Shares(1, 128, 4, 2)
+    return Shares(8 if groups <= 32 else 4, 64, 4, 3)
+
+
+@triton.jit
+def _share(index, held, window, part, columns, parts, keys, windowed: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The keys first .. last - 1 are a part's."""
+    first, end = 0, index * columns + held
+    if windowed:
+        first = tl.maximum(0, index * columns - window)
+    share = tl.cdiv(tl.cdiv(end - first, parts), keys) * keys
+    return first + part * share, tl.minimum(end, first + part * share + share)
+
+
+@triton.jit(do_not_specialize=["streams", "window", "last_place"])
+def _attention(  # type: ignore[no-untyped-def]
+    q_at,
+    pages_at,
+    table_at,
+    index_at,
+    held_at,
+    out_at,
+    partial_at,
+    heights_at,
+    turned_at,
+    places_at,
+    streams,
+    table_stride,
+    value_stride,
+    window,
+    last_place,
+    scale,
+    halves: tl.constexpr,
+    heads: tl.constexpr,
+    columns: tl.constexpr,
+    width: tl.constexpr,
+    extent: tl.constexpr,
+    parts: tl.constexpr,
+    windowed: tl.constexpr,
+    placed: tl.constexpr,
+    tile_t: tl.constexpr,
+    tile_d: tl.constexpr,
+    tile_n: tl.constexpr,
+    tile_e: tl.constexpr,
+    precision: tl.constexpr,
+    OVERLAP: tl.constexpr,  # noqa: N803
+):
+    after_previous(OVERLAP)
+    group, part = tl.program_id(0), tl.program_id(1)
+    head, row = group % heads, group // heads
+    stream, half = row % streams, row // streams
+    index, held = tl.load(index_at + stream), tl.load(held_at + stream)
+    first, last = _share(index, held, window, part, columns, parts, tile_n, windowed)
+    t, d, n = tl.arange(0, tile_t), tl.arange(0, tile_d), tl.arange(0, tile_n)
+    wide = (d < width)[None, :]
+    query = (t < columns)[:, None] & wide
+    cell = ((row * columns + t) * heads + head)[:, None]
+    q = tl.load(q_at + cell * width + d[None, :], mask=query, other=0.0)
+    sums = tl.zeros((tile_t, tile_d), tl.float32)
+    total = tl.zeros((tile_t,), tl.float32)
+    top = tl.full((tile_t,), float("-inf"), tl.float32)
+    table = table_at + stream * table_stride
+    # Pages are looked up a turn ahead, so that keys can be fetched before they are needed.
+    page = tl.load(table + (first + n) // columns, mask=first + n < last, other=0)
+    for start in range(first, last, tile_n):
+        key = start + n
+        seen = key < last
+        base = ((page.to(tl.int64) * halves + half) * heads + head) * (columns * width)
+        at = (base + key % columns * width)[:, None] + d[None, :]
+        k = tl.load(pages_at + at, mask=seen[:, None] & wide, other=0.0)
+        v = tl.load(pages_at + value_stride + at, mask=seen[:, None] & wide, other=0.0)
+        ahead = key + tile_n
+        page = tl.load(table + ahead // columns, mask=ahead < last, other=0)
+        scores = tl.dot(q, tl.trans(k), input_precision=precision) * scale
+        if placed:
+            place_row = places_at + tl.minimum(key, last_place)[:, None] * extent
+            for e_start in range(0, extent, tile_e):
+                e = (e_start + tl.arange(0, tile_e))[None, :]
+                aim = (t < columns)[:, None] & (e < extent)
+                aimed = tl.load(turned_at + cell * extent + e, mask=aim, other=0.0)
+                place = tl.load(place_row + e, mask=e < extent, other=0.0)
+                scores = tl.dot(aimed, tl.trans(place), scores, input_precision=precision)
+        scores = tl.where(seen[None, :], scores * 1.4426950408889634, float("-inf"))
+        higher = tl.maximum(top, tl.max(scores, 1))  # finite: a turn has a key for all queries
+        weights = tl.exp2(scores - higher[:, None])
+        fade = tl.exp2(top - higher)
+        total = total * fade + tl.sum(weights, 1)
+        sums = tl.dot(weights.to(v.dtype), v, sums * fade[:, None], input_precision=precision)
+        top = higher
+    if parts == 1:
+        answer = sums / total[:, None]
+        tl.store(out_at + cell * width + d[None, :], answer.to(out_at.dtype.element_ty), mask=query)
+    elif first < last:
+        piece = (group * columns + t) * parts + part
+        answer = sums / total[:, None]
+        tl.store(partial_at + piece[:, None] * tile_d + d[None, :], answer, mask=query)
+        tl.store(heights_at + piece, top + tl.log2(total), mask=t < columns)
+
+
+@triton.jit(do_not_specialize=["streams", "window"])
+def _join(  # type: ignore[no-untyped-def]
+    index_at,
+    held_at,
+    out_at,
+    partial_at,
+    heights_at,
+    streams,
+    window,
+    heads: tl.constexpr,
+    columns: tl.constexpr,
+    width: tl.constexpr,
+    parts: tl.constexpr,
+    windowed: tl.constexpr,
+    tile_d: tl.constexpr,
+    tile_n: tl.constexpr,
+    OVERLAP: tl.constexpr,  # noqa: N803
+):
+    """One query from its parts: their mean, weighted by 2 to the part's height."""
+    after_previous(OVERLAP)
+    group, t = tl.program_id(0), tl.program_id(1)
+    head, row = group % heads, group // heads
+    part, d = tl.arange(0, parts), tl.arange(0, tile_d)
+    index, held = tl.load(index_at + row % streams), tl.load(held_at + row % streams)
+    first, last = _share(index, held, window, part, columns, parts, tile_n, windowed)
+    there = first < last
+    piece = (group * columns + t) * parts + part
+    height = tl.load(heights_at + piece, mask=there, other=float("-inf"))
+    mean = tl.load(
+        partial_at + piece[:, None] * tile_d + d[None, :],
+        mask=there[:, None] & (d < width)[None, :],
+        other=0.0,
+    )
+    weight = tl.exp2(height - tl.max(height, 0))
+    answer = tl.sum(mean * weight[:, None], 0) / tl.sum(weight, 0)
+    place = ((row * columns + t) * heads + head) * width + d
+    tl.store(out_at + place, answer.to(out_at.dtype.element_ty), mask=d < width)
+
+
+def chunk_attention(
+    q: Tensor,
+    pages: Tensor,
+    chunks: Chunks,
+    window: int | None = None,
+    turned: Tensor | None = None,
+    places: Tensor | None = None,
+) -> Tensor:
+    rows, columns, heads, width = q.shape
+    streams = len(chunks.table)
+    halves = rows // streams
+    require("q", q, (halves * streams, columns, heads, width), pages.dtype)
+    require("pages", pages, (2, pages.shape[1], halves, heads, columns, width), pages.dtype)
+    require("table", chunks.table, tuple(chunks.table.shape), torch.int32)
+    require("index", chunks.index, (streams,), torch.int32)
+    require("held", chunks.held, (streams,), torch.int32)
+    placed, extent = turned is not None, 1
+    aimed, table = (q if turned is None else turned), (q if places is None else places)
+    if placed:
+        extent = aimed.shape[3]
+        require("turned", aimed, (rows, columns, heads, extent), torch.float32)
+        require("places", table, (len(table), extent), torch.float32)
+        if q.dtype != torch.float32:
+            raise ValueError(f"q {q.dtype} with positions; allowed: float32")
+    groups = rows * heads
+    shares = attention_shares(groups, placed)
+    split, tile_d = shares.parts > 1, tile(width)
+    pieces = groups * columns * shares.parts if split else 0
+    out = torch.empty_like(q)
+    partial = torch.empty(pieces, tile_d, device=q.device)
+    heights = torch.empty(pieces, device=q.device)
+    nearest = 0 if window is None else window
+    _attention[(groups, shares.parts)](
+        q,
+        pages,
+        chunks.table,
+        chunks.index,
+        chunks.held,
+        out,
+        partial,
+        heights,
+        aimed,
+        table,
+        streams,
+        chunks.table.stride(0),
+        pages.stride(0),
+        nearest,
+        len(table) - 1,
+        width**-0.5,
+        halves=halves,
+        heads=heads,
+        columns=columns,
+        width=width,
+        extent=extent,
+        parts=shares.parts,
+        windowed=window is not None,
+        placed=placed,
+        tile_t=tile(columns),
+        tile_d=tile_d,
+        tile_n=shares.keys,
+        tile_e=min(_PLACE_TILE, tile(extent)),
+        precision=input_precision(q),
+        num_warps=shares.warps,
+        num_stages=shares.stages,
+        **overlap(q),
+    )
+    if split:
+        _join[(groups, columns)](
+            chunks.index,
+            chunks.held,
+            out,
+            partial,
+            heights,
+            streams,
+            nearest,
+            heads=heads,
+            columns=columns,
+            width=width,
+            parts=shares.parts,
+            windowed=window is not None,
+            tile_d=tile_d,
+            tile_n=shares.keys,
+            num_warps=1,
+            **overlap(q),
+        )
+    return out

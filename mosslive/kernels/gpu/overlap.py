@@ -1,0 +1,37 @@
+"""Kernels that start while the one before them still runs (CUDA's programmatic dependent launch).
+
+A decode step is some 250 short kernels; one that starts only after the last one ended leaves the
+memory idle for a few microseconds. A kernel launched with `**overlap(x)` may read weights at once
+and calls `after_previous` before it touches anything else. Invariant: every such kernel calls it,
+in every program, before its first read of an activation and before its first write; then "all
+earlier kernels are done" holds after the call, as it would without overlap.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+def overlap(x: Tensor) -> dict[str, Any]:
+    """Launch options for a kernel that has the argument OVERLAP; off where the device cannot."""
+    if not x.is_cuda or not _can_overlap(x.device.index):
+        return {"OVERLAP": False}
+    return {"OVERLAP": True, "launch_pdl": True}
+
+
+@lru_cache(maxsize=16)
+def _can_overlap(device_index: int) -> bool:
+    return torch.cuda.get_device_capability(device_index) >= (9, 0)
+
+
+@triton.jit
+def after_previous(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """Lets the next kernel start, then waits until all earlier ones have written everything."""
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()

@@ -1,0 +1,88 @@
+"""Twin of `kernels.rms_norm` and `kernels.add_rms_norm`: one program per row, one pass over it.
+
+The row stays in registers between the sum and the product. Invariant: float32 inside, one rounding
+to the dtype before the weight, as the definition says.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mosslive.kernels.gpu.overlap import after_previous, overlap
+
+_LONGEST = 16384  # values of a row that one program can hold in registers
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [..., D], weight [D] or [H, D] for x [..., H, D] → same shape and dtype as x."""
+    if weight.shape != x.shape[x.ndim - weight.ndim :]:
+        raise ValueError(f"weight {list(weight.shape)} for {list(x.shape)}")
+    _check(x, weight)
+    normed = torch.empty_like(x)
+    _launch(x, x, weight, normed, eps, add=False)
+    return normed
+
+
+def add_rms_norm(hidden: Tensor, delta: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """hidden [T, H] += delta [T, H] in place, rounded to its dtype; → rms_norm of it [T, H]."""
+    if delta.shape != hidden.shape or weight.shape != hidden.shape[-1:]:
+        raise ValueError(
+            f"hidden {list(hidden.shape)}, delta {list(delta.shape)}, weight {list(weight.shape)}"
+        )
+    _check(hidden, delta, weight)
+    normed = torch.empty_like(hidden)
+    _launch(hidden, delta, weight, normed, eps, add=True)
+    return normed
+
+
+def _check(x: Tensor, *others: Tensor) -> None:
+    if x.shape[-1] > _LONGEST:
+        raise ValueError(f"rows of {x.shape[-1]} values; at most {_LONGEST}")
+    for tensor in (x, *others):
+        if not tensor.is_contiguous() or tensor.dtype != x.dtype or tensor.device != x.device:
+            raise ValueError("all tensors must be contiguous, of one dtype, on one device")
+
+
+def _launch(
+    hidden: Tensor, delta: Tensor, weight: Tensor, normed: Tensor, eps: float, add: bool
+) -> None:
+    width = hidden.shape[-1]
+    if hidden.numel() == 0:
+        return
+    block = triton.next_power_of_2(width)
+    _kernel[(hidden.numel() // width,)](
+        hidden,
+        delta,
+        weight,
+        normed,
+        weight.numel() // width,
+        eps,
+        WIDTH=width,
+        BLOCK=block,
+        ADD=add,
+        num_warps=min(max(block // 512, 1), 16),
+        **overlap(hidden),
+    )
+
+
+@triton.jit
+def _kernel(  # type: ignore[no-untyped-def]
+    hidden_at, delta_at, weight_at, normed_at, weight_rows, eps,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, OVERLAP: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < WIDTH
+    offsets = row.to(tl.int64) * WIDTH + columns
+    weight = tl.load(weight_at + (row % weight_rows) * WIDTH + columns, inside, other=0)
+    after_previous(OVERLAP)
+    hidden = tl.load(hidden_at + offsets, inside, other=0)
+    if ADD:
+        delta = tl.load(delta_at + offsets, inside, other=0).to(tl.float32)
+        hidden = (hidden.to(tl.float32) + delta).to(hidden.dtype)
+        tl.store(hidden_at + offsets, hidden, inside)
+    wide = hidden.to(tl.float32)
+    mean_square = tl.sum(wide * wide, 0) / WIDTH
+    normed = (wide * tl.rsqrt(mean_square + eps)).to(weight.dtype).to(tl.float32)
+    tl.store(normed_at + offsets, (normed * weight.to(tl.float32)).to(weight.dtype), inside)

@@ -1,0 +1,93 @@
+"""What the served engine's tests share: engines stepped by hand, steppers that meddle or fail."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mosslive import Engine, EngineSettings, LanguageModel
+from mosslive.cache import PageTable
+from mosslive.engine import PlainStepper, Reply
+from mosslive.engine.request import Request
+from mosslive.engine.stepper import Made
+from mosslive.rows import Row
+from tests.engine.models import Answer, all_free, fresh
+
+ROOMY = EngineSettings(headroom_rows=0, ahead_rows=10_000)
+
+
+class Clock:
+    """Stands still unless moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Watched(PlainStepper):
+    """A plain stepper with a hand in it: `before` and `after` are called around every call of the
+    model, with the tables that take part."""
+
+    before: Callable[[list[PageTable]], None] = staticmethod(lambda tables: None)
+    after: Callable[[list[PageTable]], None] = staticmethod(lambda tables: None)
+
+    def prefill(self, jobs: Sequence[tuple[PageTable, Sequence[Row]]]) -> None:
+        tables = [table for table, _ in jobs]
+        self.before(tables)
+        super().prefill(jobs)
+        self.after(tables)
+
+    def decode(self, requests: Sequence[Request]) -> list[Made]:
+        tables = [request.table for request in requests]
+        self.before(tables)
+        made = super().decode(requests)
+        self.after(tables)
+        return made
+
+
+class Served:
+    """An engine without a thread on weights of `lm`, in a pool of its own filled with NaN."""
+
+    def __init__(self, lm: LanguageModel, settings: EngineSettings = ROOMY, **of_pool: Any) -> None:
+        self.lm = fresh(lm, **of_pool)
+        self.clock = Clock()
+        self.stepper = Watched(self.lm.runner)
+        self.engine = Engine(self.stepper, lm.tokenizer, settings, clock=self.clock, threaded=False)
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.engine.device.step()
+
+    def idle(self) -> None:
+        """Steps until nothing is left to do."""
+        for _ in range(10_000):
+            if not self.engine.device.step():
+                return
+        raise AssertionError("never idle")
+
+    def finish(self, reply: Reply) -> Answer:
+        """Steps until a reply ends."""
+        for _ in range(10_000):
+            if reply.stop:
+                return Answer(reply.rows, reply.stop)  # type: ignore[arg-type]
+            self.step()
+        raise AssertionError("the reply never ends")
+
+    def all_free(self) -> bool:
+        """Nothing taken and nothing promised."""
+        return all_free(self.lm) and self.engine.stats().free_pages == self.lm.pool.total
+
+
+async def until(done: Callable[[], bool], step: Callable[[], Any] = lambda: None) -> None:
+    """Lets other tasks run, and the engine, until something is so."""
+    for _ in range(100_000):
+        if done():
+            return
+        step()
+        await asyncio.sleep(0)
+    raise AssertionError("waited in vain")
+
+
+async def read(reply: Reply) -> list[Row]:
+    return [row async for row in reply]

@@ -1,0 +1,123 @@
+"""The GPU's stepper makes the plain stepper's rows: on a GPU by graphs, else in the interpreter."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import mosslive.kernels
+from mosslive import LanguageModel, Sampling
+from mosslive.cache import PagePool, PageTable
+from mosslive.engine.graph_runner import GraphRunner
+from mosslive.engine.graph_stepper import GraphStepper
+from mosslive.engine.request import Request
+from mosslive.engine.runner import Runner
+from mosslive.engine.stepper import PlainStepper, Stepper
+from mosslive.kernels import NonFiniteLogits, gpu
+from mosslive.model import Decoder
+from mosslive.rows import Row
+from tests.engine.models import prompt_rows, wandering_lm
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# The interpreter needs about a second for a step; a GPU can do the whole reply.
+ROWS = 40 if DEVICE == "cuda" else 4
+
+
+@pytest.fixture(scope="module")
+def wandering(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    return wandering_lm(nano_folder, tmp_path_factory, device=DEVICE)
+
+
+def plain(lm: LanguageModel) -> PlainStepper:
+    decoder = Decoder(lm.config, lm.runner.decoder.weights, mosslive.kernels)
+    return PlainStepper(Runner(decoder, PagePool(64, 16), 512))
+
+
+def graphed(lm: LanguageModel, most: int = 4) -> GraphStepper:
+    decoder = Decoder(lm.config, lm.runner.decoder.weights, gpu)
+    stepper = GraphStepper(GraphRunner(decoder, PagePool(64, 16), 512), most)
+    for tensor in (stepper.runner.storage.hidden, *stepper.runner.storage.trunk[0]):
+        tensor.fill_(float("nan"))  # what nobody computed must not be read
+    stepper.record()
+    return stepper
+
+
+def open_request(
+    stepper: Stepper, lm: LanguageModel, rows: list[Row], sampling: Sampling
+) -> Request:
+    longest = lm.config.max_position_embeddings
+    return Request(rows, sampling, lm.ids, PageTable(stepper.pool), longest)
+
+
+def replies(
+    stepper: Stepper, lm: LanguageModel, wanted: list[tuple[str, Sampling]], arrivals: list[int]
+) -> list[list[Row]]:
+    """Request n joins at step arrivals[n]; all get ROWS rows. Every page comes back."""
+    requests = [open_request(stepper, lm, prompt_rows(lm, name), s) for name, s in wanted]
+    for step in range(max(arrivals) + ROWS):
+        now = [
+            request
+            for request, begin in zip(requests, arrivals, strict=True)
+            if begin <= step < begin + ROWS and not request.stop
+        ]
+        for made in stepper.decode(now):
+            assert not isinstance(made, Exception), made
+    for request in requests:
+        stepper.release(request)
+        request.table.free()
+    assert stepper.pool.free == stepper.pool.total
+    return [request.new_rows for request in requests]
+
+
+SAMPLED = Sampling(
+    temperature=0.8, top_k=40, top_p=0.9, repetition_penalty=1.1, seed=2**63 + 7, max_new=100
+)
+GREEDY = Sampling(greedy=True, repetition_penalty=1.3, max_new=100, ignored_audio="pad")
+
+
+def test_rows_are_the_plain_steppers(wandering: LanguageModel) -> None:
+    """Any mix of speaking and writing, with arrivals and leavings: the same rows."""
+    wanted = [("text to speech", SAMPLED), ("speech to text", GREEDY), ("mixed to speech", GREEDY)]
+    arrivals = [0, 0, 1]
+    expected = replies(plain(wandering), wandering, wanted, arrivals)
+    assert replies(graphed(wandering), wandering, wanted, arrivals) == expected
+
+
+def test_a_fork_goes_on_from_rows_already_computed(wandering: LanguageModel) -> None:
+    """A reply may start on a table whose last row is through the trunk and both tails."""
+    rows = prompt_rows(wandering, "text to speech")
+    sampling = Sampling(greedy=True, max_new=3)
+
+    def forked(stepper: Stepper) -> list[list[Row]]:
+        request = open_request(stepper, wandering, rows, sampling)
+        stepper.decode([request])
+        twins = [request.table.fork() for _ in range(2)]
+        longest = wandering.config.max_position_embeddings
+        others = [Request([], sampling, wandering.ids, twin, longest) for twin in twins]
+        stepper.decode(others)
+        stepper.decode(others)
+        for one in (request, *others):
+            stepper.release(one)
+            one.table.free()
+        assert stepper.pool.free == stepper.pool.total
+        return [one.new_rows for one in (request, *others)]
+
+    assert forked(graphed(wandering)) == forked(plain(wandering))
+
+
+def test_a_request_without_finite_logits_hurts_no_other(
+    wandering: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 4: the one gets an error, the others their rows."""
+    stepper = graphed(wandering)
+    rows = prompt_rows(wandering, "short")
+    requests = [open_request(stepper, wandering, rows, GREEDY) for _ in range(2)]
+    good = stepper.decode(requests)[0]
+    # The next step reads a poisoned key of the second request alone.
+    second = requests[1].table
+    storage = stepper.runner.storage.trunk[0]
+    storage.k[second.pages[-1], (len(second) - 1) % 16] = float("nan")
+    made = stepper.decode(requests)
+    assert not isinstance(good, Exception)
+    assert not isinstance(made[0], Exception)
+    assert isinstance(made[1], NonFiniteLogits)

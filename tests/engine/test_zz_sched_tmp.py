@@ -1,0 +1,435 @@
+"""The served engine: whatever happens around a reply, its rows are those of the plain loop."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mosslive import Conversation, EngineFull, LanguageModel, Sampling
+from mosslive.cache import PageTable
+from mosslive.engine import Busy, Reply
+from mosslive.rows import Row, RowsError
+from tests.engine.models import (
+    PROMPTS,
+    SETTINGS,
+    Alone,
+    Answer,
+    alone_of,
+    answer,
+    fresh,
+    prompt_rows,
+    wandering_lm,
+)
+from tests.engine.serving import Served
+
+SPEECH, TEXT = "mixed to speech", "mixed to text"
+FILTERED = replace(SETTINGS["filtered"], max_new=12)
+GREEDY = replace(SETTINGS["greedy"], max_new=12)
+
+wandering = pytest.fixture(scope="module")(wandering_lm)
+alone = pytest.fixture(scope="module")(alone_of)
+
+
+@pytest.fixture
+def served(wandering: LanguageModel) -> Served:
+    return Served(wandering, pages=400, page_size=4)
+
+
+Oracle = Callable[[list[Row], Sampling], Answer]
+
+
+@pytest.fixture(scope="module")
+def oracle(wandering: LanguageModel) -> Oracle:
+    """(history, sampling) → what the plain loop answers to it; computed once each."""
+    known: dict[Any, Answer] = {}
+
+    def plain(history: list[Row], sampling: Sampling) -> Answer:
+        key = tuple(history), sampling
+        if key not in known:
+            known[key] = answer(fresh(wandering), history, sampling)
+        return known[key]
+
+    return plain
+
+
+def opened(served: Served, name: str) -> Conversation:
+    conversation = served.engine.open()
+    conversation.append(prompt_rows(served.lm, name))
+    return conversation
+
+
+# Rows are the plain loop's.
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_reply_is_the_plain_loops(served: Served, alone: Alone, setting: str) -> None:
+    """Greedy and drawn, speech and text: rows and the reason of the end."""
+    for name in PROMPTS:
+        conversation = opened(served, name)
+        reply = conversation.reply(SETTINGS[setting])
+        assert served.finish(reply) == alone(name, SETTINGS[setting])
+        assert conversation.rows == prompt_rows(served.lm, name) + reply.rows
+        conversation.close()
+    served.step()
+    assert served.all_free()
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    asks=st.lists(
+        st.tuples(
+            st.sampled_from(sorted(PROMPTS)),
+            st.sampled_from(sorted(SETTINGS)),
+            st.integers(1, 32),
+            st.integers(0, 9),
+        ),
+        min_size=2,
+        max_size=7,
+    ),
+    chunk=st.sampled_from([3, 16, 512]),
+    page_size=st.integers(1, 17),
+)
+def test_random_arrival_changes_no_row(
+    wandering: LanguageModel,
+    alone: Alone,
+    asks: list[tuple[str, str, int, int]],
+    chunk: int,
+    page_size: int,
+) -> None:
+    """Continuous batching: replies that begin and end while others run, prefill cut anywhere."""
+    served = Served(wandering, pages=800, page_size=page_size, chunk=chunk)
+    begun = []
+    for name, setting, max_new, steps in asks:
+        sampling = replace(SETTINGS[setting], max_new=max_new)
+        conversation = opened(served, name)
+        begun.append((conversation, conversation.reply(sampling), alone(name, sampling)))
+        served.step(steps)
+    for conversation, reply, expected in begun:
+        assert served.finish(reply) == expected
+        conversation.close()
+    served.step()
+    assert served.all_free()
+
+
+@pytest.mark.parametrize("piece", [1, 3, 10])
+def test_listening_in_pieces_beside_speech(served: Served, alone: Alone, piece: int) -> None:
+    """Rows appended a few at a time, while another conversation speaks, give the same reply."""
+    speaker = opened(served, "text to speech").reply(SETTINGS["filtered"])
+    conversation = served.engine.open()
+    rows = prompt_rows(served.lm, SPEECH)
+    for first in range(0, len(rows), piece):
+        conversation.append(rows[first : first + piece])
+        served.clock.now += 0.08
+        served.step()
+    assert served.finish(conversation.reply(FILTERED)) == alone(SPEECH, FILTERED)
+    assert served.finish(speaker) == alone("text to speech", SETTINGS["filtered"])
+
+
+def test_turn_after_turn_is_one_history(served: Served, oracle: Oracle) -> None:
+    """A conversation goes on after a reply; the next one rests on all rows before it."""
+    conversation = opened(served, "short")
+    for turn in range(4):
+        before = conversation.rows
+        prefix = prompt_rows(served.lm, SPEECH)[turn : turn + 9]
+        reply = conversation.reply(replace(FILTERED, seed=turn), prefix)
+        assert served.finish(reply) == oracle(before + prefix, replace(FILTERED, seed=turn))
+
+
+def test_what_was_computed_is_not_computed_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listening is prefill: when the reply begins, only what is new runs, and forks share."""
+    rows: list[int] = []
+    trunk = served.lm.runner.trunk
+
+    def counted(jobs: list[tuple[PageTable, int]]) -> Any:
+        rows.append(sum(len(table) - first for table, first in jobs))
+        return trunk(jobs)
+
+    monkeypatch.setattr(served.lm.runner, "trunk", counted)
+    conversation = opened(served, SPEECH)
+    served.idle()
+    heard = len(conversation)
+    assert sum(rows) == heard
+    served.finish(conversation.reply(FILTERED))
+    assert sum(rows) == heard + FILTERED.max_new - 1
+    fork = conversation.fork()
+    conversation.truncate(heard)
+    served.finish(conversation.reply(FILTERED))
+    served.finish(fork.reply(FILTERED))
+    made = (FILTERED.max_new - 1) + FILTERED.max_new
+    assert sum(rows) == heard + FILTERED.max_new - 1 + made
+    again = served.engine.open()  # the same beginning, by content
+    again.append(prompt_rows(served.lm, SPEECH))
+    served.idle()
+    assert sum(rows) == heard + FILTERED.max_new - 1 + made + heard - (heard - 1) // 4 * 4
+
+
+# Fork, truncate, cancel: at every point.
+
+
+@pytest.mark.parametrize("rows", range(FILTERED.max_new + 1))
+def test_a_fork_at_every_point(served: Served, oracle: Oracle, rows: int) -> None:
+    """While a reply is made: it goes on undisturbed, and the fork goes on as a fresh prompt."""
+    conversation = opened(served, SPEECH)
+    reply = conversation.reply(FILTERED)
+    served.step(rows)
+    assert len(reply.rows) == rows
+    fork = conversation.fork()
+    history = fork.rows
+    assert history == conversation.rows
+    other = fork.reply(GREEDY)
+    assert served.finish(other) == oracle(history, GREEDY)
+    assert served.finish(reply) == oracle(prompt_rows(served.lm, SPEECH), FILTERED)
+    for one in (conversation, fork):
+        one.close()
+    served.step()
+    assert served.all_free()
+
+
+@pytest.mark.parametrize("made", range(FILTERED.max_new + 1))
+@pytest.mark.parametrize("heard", [-2, 0, 1, 5])
+def test_a_reply_truncated_at_every_point(
+    served: Served, oracle: Oracle, made: int, heard: int
+) -> None:
+    """To what was heard, or into the prompt: what follows is the reply to exactly those rows."""
+    conversation = opened(served, SPEECH)
+    reply = conversation.reply(FILTERED)
+    served.step(made)
+    length = len(conversation) - made + min(heard, made)
+    history = conversation.rows[:length]
+    conversation.truncate(length)
+    assert reply.stop == ("interrupted" if made < FILTERED.max_new else "length")
+    more = prompt_rows(served.lm, "short")
+    assert served.finish(conversation.reply(GREEDY, more)) == oracle(history + more, GREEDY)
+
+
+@pytest.mark.parametrize("steps", range(6))
+@pytest.mark.parametrize("how", ["interrupt", "cancel", "let go", "close", "let all go"])
+def test_cancelled_at_every_point(served: Served, alone: Alone, how: str, steps: int) -> None:
+    """No row is made after it, the rows before stay, no neighbour notices, all pages come back."""
+    neighbour = opened(served, TEXT).reply(FILTERED)
+    conversation = opened(served, SPEECH)
+    reply = conversation.reply(FILTERED)
+    served.step(steps)
+    before = conversation.rows
+    rows = reply.rows
+    assert rows == alone(SPEECH, FILTERED).rows[:steps]
+    if how == "interrupt":
+        conversation.interrupt()
+    elif how == "cancel":
+        reply.cancel()
+    elif how == "close":
+        conversation.close()
+    del reply
+    if how == "let all go":
+        del conversation
+    served.step(3)
+    assert served.engine.stats().replies == 1
+    if how in ("interrupt", "cancel", "let go"):
+        assert conversation.rows == before
+        more = prompt_rows(served.lm, "short")
+        conversation.reply(GREEDY, more).cancel()  # it is usable
+        assert conversation.rows == before + more
+        conversation.close()
+    assert served.finish(neighbour) == alone(TEXT, FILTERED)
+    del neighbour
+    served.step()
+    assert served.all_free()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("what", ["truncate", "close", "interrupt", "fork", "let go"])
+def test_callers_need_not_wait_for_a_step_to_end(
+    served: Served, oracle: Oracle, what: str, step: int, when: str
+) -> None:
+    """What is asked for while the model runs holds at once, and the step's row is dropped."""
+    conversation = opened(served, SPEECH)
+    replies = [conversation.reply(FILTERED)]
+    served.step(step)
+    forks: list[Conversation] = []
+    done: list[list[Row]] = []
+
+    def meddle(_: object) -> None:
+        if done:
+            return
+        if what == "truncate":
+            conversation.truncate(20)
+            conversation.append(prompt_rows(served.lm, "short"))
+        elif what == "fork":
+            forks.append(conversation.fork())
+            conversation.truncate(30)
+        elif what == "let go":
+            replies.clear()
+        else:
+            getattr(conversation, what)()
+        done.append(conversation.rows)
+
+    setattr(served.stepper, when, meddle)
+    served.step()
+    assert done
+    assert replies == [] or replies[0].stop == "interrupted"
+    if what == "close":
+        served.step()
+    else:
+        assert conversation.rows == done[0]
+        assert served.finish(conversation.reply(GREEDY)) == oracle(done[0], GREEDY)
+    for fork in forks:
+        history = fork.rows
+        assert len(history) == len(prompt_rows(served.lm, SPEECH)) + step
+        assert served.finish(fork.reply(GREEDY)) == oracle(history, GREEDY)
+        fork.close()
+    conversation.close()
+    served.step()
+    assert served.all_free()
+
+
+# Any life at all.
+
+
+class Life:
+    """Conversations that do anything at any time, also in the middle of a step; what each must
+    hold is written down beside them."""
+
+    def __init__(self, served: Served, oracle: Oracle) -> None:
+        self.served, self.oracle = served, oracle
+        self.conversations: list[Conversation] = []
+        self.rows: list[list[Row]] = []  # of each, without those of the reply being made
+        self.replies: list[tuple[Reply, Answer] | None] = []  # and what it must become
+        self.later: list[tuple[str, int, Any]] = []
+        self.wrong: list[Exception] = []
+        served.stepper.before = served.stepper.after = lambda _: self.meddle()
+        for _ in range(2):
+            self.add(opened(served, "short"), prompt_rows(served.lm, "short"))
+
+    def add(self, conversation: Conversation, rows: list[Row]) -> None:
+        self.conversations.append(conversation)
+        self.rows.append(rows)
+        self.replies.append(None)
+
+    def meddle(self) -> None:
+        try:
+            if self.later:
+                self.do(*self.later.pop(0))
+        except Exception as error:  # the engine would think its stepper failed
+            self.wrong.append(error)
+
+    def do(self, kind: str, number: int, value: Any) -> None:
+        index = number % len(self.conversations)
+        with suppress(Busy, EngineFull, RowsError):
+            getattr(self, kind)(index, value)
+        self.check(index)
+
+    def check(self, index: int) -> None:
+        """Every row there must be, and none else."""
+        made = []
+        if known := self.replies[index]:
+            reply, expected = known
+            made = reply.rows
+            assert made == expected.rows[: len(made)]
+            if reply.stop not in (None, "interrupted", "pages"):
+                assert (made, reply.stop) == expected
+        assert self.conversations[index].rows == self.rows[index] + made
+        if known and known[0].stop:
+            self.keep(index)
+
+    def keep(self, index: int) -> None:
+        if known := self.replies[index]:
+            self.rows[index] += known[0].rows
+            self.replies[index] = None
+
+    def append(self, index: int, rows: list[Row]) -> None:
+        self.conversations[index].append(rows)
+        self.keep(index)
+        self.rows[index] += rows
+
+    def reply(self, index: int, sampling: Sampling) -> None:
+        reply = self.conversations[index].reply(sampling)
+        self.keep(index)
+        self.replies[index] = reply, self.oracle(self.rows[index], sampling)
+
+    def interrupt(self, index: int, _: object) -> None:
+        self.conversations[index].interrupt()
+
+    def let_go(self, index: int, _: object) -> None:
+        self.keep(index)
+
+    def truncate(self, index: int, share: float) -> None:
+        length = int(share * len(self.conversations[index]))
+        self.conversations[index].truncate(length)
+        self.keep(index)
+        del self.rows[index][length:]
+
+    def fork(self, index: int, _: object) -> None:
+        self.add(self.conversations[index].fork(), self.conversations[index].rows)
+
+    def reopen(self, index: int, _: object) -> None:
+        self.conversations[index].close()
+        self.conversations[index] = self.served.engine.open()
+        self.rows[index], self.replies[index] = [], None
+
+
+some_rows = st.lists(
+    st.sampled_from([(1, 64), (2, 64), (403, 64), (424, 5), (424, 64), (424, 500)]),
+    min_size=1,
+    max_size=9,
+)
+short = st.builds(
+    lambda name, rows: replace(SETTINGS[name], max_new=rows),
+    st.sampled_from(["greedy", "filtered", "hot, pad"]),
+    st.integers(1, 9),
+)
+kinds: dict[str, st.SearchStrategy[Any]] = {
+    "append": some_rows,
+    "reply": short,
+    "interrupt": st.none(),
+    "let_go": st.none(),
+    "truncate": st.floats(0, 1),
+    "fork": st.none(),
+    "reopen": st.none(),
+}
+moves = st.sampled_from(["append", "reply", "reply", "reply", *kinds]).flatmap(
+    lambda kind: st.tuples(st.just(kind), st.integers(0, 9), kinds[kind])
+)
+
+
+@settings(max_examples=5000, deadline=None)
+@given(
+    plan=st.lists(
+        st.tuples(moves, st.sampled_from([0, 1, 3, 7]), st.booleans()), min_size=10, max_size=30
+    ),
+    page_size=st.integers(1, 5),
+    rows=st.sampled_from([30, 100, 900]),
+    chunk=st.sampled_from([4, 512]),
+)
+def test_any_life_of_conversations_is_exact_and_gives_all_back(
+    wandering: LanguageModel,
+    oracle: Oracle,
+    plan: list[tuple[tuple[str, int, Any], int, bool]],
+    page_size: int,
+    rows: int,
+    chunk: int,
+) -> None:
+    """Any order of calls, between steps and in the middle of them, on pools that run out."""
+    served = Served(wandering, pages=-(-rows // page_size), page_size=page_size, chunk=chunk)
+    life = Life(served, oracle)
+    for move, steps, in_mid_step in plan:
+        if in_mid_step:
+            life.later.append(move)
+        else:
+            life.do(*move)
+        for _ in range(steps):
+            served.step()
+            assert 0 <= served.engine.stats().free_pages <= served.lm.pool.free
+    served.idle()
+    assert life.wrong == []
+    for index, conversation in enumerate(life.conversations):
+        life.check(index)
+        conversation.close()
+    served.step()
+    assert served.all_free()

@@ -1,0 +1,145 @@
+"""Products: the definition against double precision, the twin against the definition.
+
+Triton's interpreter multiplies bf16 matrices wrongly and cuts off where it should round, so without
+a GPU the twin is tried in float32, float16 and float8 (with values that need no rounding there).
+"""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mosslive.kernels import gpu
+from mosslive.kernels.linear import Matrix, gated, linear
+from mosslive.kernels.quantise import LARGEST, quantise_rows
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
+# Of the largest result: sums in another order, then one rounding (the interpreter's is a cut).
+TOLERANCE = {torch.float32: 3e-6, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-7}
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def representable(*shape: int, seed: int = 0) -> Tensor:
+    """Rows that become float8 without rounding, and whose scale is a power of two."""
+    q = (random(*shape, seed=seed) * 50).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn).float()
+    q[:, 0] = LARGEST
+    return q * 2.0**-8
+
+
+def float8(n: int, k: int, seed: int = 1) -> Matrix:
+    weight, scale = quantise_rows(random(n, k, seed=seed))
+    return Matrix(weight.to(DEVICE), scale.to(DEVICE))
+
+
+def assert_near(got: Tensor, wanted: Tensor, share: float) -> None:
+    assert got.dtype == wanted.dtype
+    assert got.shape == wanted.shape
+    largest = wanted.abs().max().float()
+    assert ((got.float() - wanted.float()).abs().max() / largest) <= share
+
+
+def test_float8_product_formula() -> None:
+    """Both operands rounded to float8, the rest exact: row scale · channel scale · Σ q · w."""
+    x, matrix = random(3, 40), float8(7, 40)
+    q, row_scale = quantise_rows(x)
+    assert matrix.scale is not None
+    rows = q.double() * row_scale.double()[:, None]
+    channels = matrix.weight.cpu().double() * matrix.scale.cpu().double()[:, None]
+    result = linear(x, Matrix(matrix.weight.cpu(), matrix.scale.cpu()))
+    torch.testing.assert_close(result.double(), rows @ channels.T, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result, x @ channels.T.float(), rtol=0.1, atol=0.5)
+
+
+def test_gated_formula() -> None:
+    """The first half of the channels are gates, the second ups."""
+    x, weight = random(3, 10), random(8, 10, seed=1)
+    wanted = F.silu(x @ weight[:4].T) * (x @ weight[4:].T)
+    torch.testing.assert_close(gated(x, Matrix(weight)), wanted)
+
+
+def test_matrices_that_fit_nothing_are_refused() -> None:
+    """float8 without scales, scales without float8, and scales of another length or type."""
+    weight, scale = quantise_rows(random(6, 8))
+    for wrong in [(weight, None), (weight.float(), scale), (weight, scale[:3]), (weight[0], scale)]:
+        with pytest.raises(ValueError, match=r"scale|dimensions"):
+            Matrix(*wrong)
+    with pytest.raises(ValueError, match="scale"):
+        Matrix(weight, scale.half())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [1, 2, 5, 16, 35])
+@pytest.mark.parametrize(("n", "k"), [(1, 3), (38, 70), (66, 300)])
+def test_twin_of_linear(count: int, n: int, k: int, dtype: torch.dtype) -> None:
+    """Every way of computing it, at ragged sizes in all three dimensions."""
+    x, matrix = random(count, k).to(DEVICE, dtype), Matrix(random(n, k, seed=1).to(DEVICE, dtype))
+    assert_near(gpu.linear(x, matrix), linear(x, matrix), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [1, 3, 35])
+@pytest.mark.parametrize(("n", "k"), [(2, 3), (74, 140)])
+def test_twin_of_gated(count: int, n: int, k: int, dtype: torch.dtype) -> None:
+    """The gate computed within the product equals the gate computed after it."""
+    x, matrix = random(count, k).to(DEVICE, dtype), Matrix(random(n, k, seed=1).to(DEVICE, dtype))
+    assert_near(gpu.gated(x, matrix), gated(x, matrix), 2 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("count", [1, 2, 16, 35])
+@pytest.mark.parametrize(("n", "k"), [(2, 16), (64, 112), (38, 70)])
+def test_twin_with_float8(count: int, n: int, k: int) -> None:
+    """Float8 rows and channels, each with its scale; sizes the vendor's product takes, and not."""
+    x, matrix = representable(count, k).to(DEVICE), float8(n, k)
+    x = x if not CUDA or n % 16 or k % 16 else x.bfloat16()  # the vendor's gives bf16 only
+    assert_near(gpu.linear(x, matrix), linear(x, matrix), TOLERANCE[x.dtype])
+    assert_near(gpu.gated(x, matrix), gated(x, matrix), 2 * TOLERANCE[x.dtype])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_long_sums_are_float32(count: int) -> None:
+    """Ones that a float16 sum would stop counting at 2048."""
+    x, weight = (torch.ones(rows, 5000, dtype=torch.float16, device=DEVICE) for rows in (count, 2))
+    assert (gpu.linear(x, Matrix(weight)) == 5000).all()
+
+
+def test_layouts_the_kernels_cannot_read_are_refused() -> None:
+    """Strides, widths and dtypes are checked, never guessed; no rows are legal."""
+    x, weight = random(2, 8).to(DEVICE), random(6, 8, seed=1).to(DEVICE)
+    with pytest.raises(ValueError, match="contiguous"):
+        gpu.linear(x, Matrix(random(8, 6).to(DEVICE).T))
+    with pytest.raises(ValueError, match="contiguous"):
+        gpu.linear(random(2, 16).to(DEVICE)[:, ::2], Matrix(weight))
+    with pytest.raises(ValueError, match=r"\[2, 8\]"):
+        gpu.linear(x, Matrix(weight[:, :4].contiguous()))
+    with pytest.raises(ValueError, match="float16"):
+        gpu.linear(x.half(), Matrix(weight))
+    with pytest.raises(ValueError, match="pairs"):
+        gpu.gated(x, Matrix(weight[:3].contiguous()))
+    assert gpu.linear(x[:0], Matrix(weight)).shape == (0, 6)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not CUDA, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("count", [1, 2, 16, 17, 64, 300])
+@pytest.mark.parametrize("shape", [(6144, 4096), (4096, 12288), (16385, 4096)])
+@pytest.mark.parametrize("storage", ["bf16", "float8"])
+def test_full_size(storage: str, shape: tuple[int, int], count: int) -> None:
+    """At the model's own shapes, and an odd vocabulary: within rounding of the float32 product."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    wide = torch.randn(shape, device="cuda", generator=generator)
+    matrix = Matrix(*quantise_rows(wide)) if storage == "float8" else Matrix(wide.bfloat16())
+    x = torch.randn((count, shape[1]), device="cuda", generator=generator).bfloat16()
+    if storage == "float8" and shape[0] % 16:
+        pytest.skip("float8 is for the trunk, whose sizes are even")
+    if storage == "float8":
+        wanted = linear(x, matrix)
+    else:
+        wanted = F.linear(x.float(), matrix.weight.float()).bfloat16()
+    assert_near(gpu.linear(x, matrix), wanted, 2.0**-8)
+    if shape[0] % 2 == 0:
+        assert_near(gpu.gated(x, matrix), gated(x, matrix), 2.0**-7)

@@ -1,0 +1,74 @@
+"""The anti-aliased snake's twin against its definition, in Triton's interpreter or on a GPU."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from mosslive.codec.snake import sinc_filter
+from mosslive.kernels import snake as plain
+from mosslive.kernels.conv1d import channels_together
+from mosslive.kernels.conv1d import snake as plain_snake
+from mosslive.kernels.gpu import snake as twin
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def error(found: Tensor, wanted: Tensor) -> float:
+    assert found.shape == wanted.shape
+    return float((found.double() - wanted.double()).abs().max() / wanted.double().abs().max())
+
+
+@pytest.mark.parametrize("samples", [1, 2, 5, 11, 40])
+@pytest.mark.parametrize("log_scale", [True, False])
+@pytest.mark.parametrize("channels", [3, 24])
+def test_twin(samples: int, log_scale: bool, channels: int) -> None:
+    """Any length, both ends, uneven filters; float32 to its rounding."""
+    x = channels_together(random(2, channels, samples))
+    alpha, beta = random(channels, seed=1).abs() + 0.2, random(channels, seed=2).abs() + 0.2
+    up, down = (sinc_filter().to(DEVICE) + 0.1 * random(1, 1, 12, seed=k) for k in (3, 4))
+    found = twin.anti_aliased_snake(x, alpha, beta, up, down, log_scale=log_scale)
+    given = (t.double() for t in (x, alpha, beta, up, down))
+    assert error(found, plain.anti_aliased_snake(*given, log_scale=log_scale)) < 3e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_rounded_once(dtype: torch.dtype) -> None:
+    """In and out in half precision, in float32 between: one step of rounding at most."""
+    x = channels_together(random(1, 8, 30).to(dtype))
+    held = random(8, seed=1), random(8, seed=2), sinc_filter().to(DEVICE), sinc_filter().to(DEVICE)
+    found = twin.anti_aliased_snake(x, *held, log_scale=True)
+    wanted = plain.anti_aliased_snake(x, *held, log_scale=True)
+    assert found.dtype == dtype
+    step = torch.finfo(dtype).eps
+    torch.testing.assert_close(found, wanted, rtol=2 * step, atol=4 * step)
+
+
+def test_a_window_in_time_needs_no_copy() -> None:
+    """Rows of a batch that lie further apart than they are long."""
+    x = channels_together(random(3, 4, 30))[..., 6:23]
+    held = random(4, seed=1), random(4, seed=2), sinc_filter().to(DEVICE), sinc_filter().to(DEVICE)
+    found = twin.anti_aliased_snake(x, *held, log_scale=True)
+    assert error(found, plain.anti_aliased_snake(x, *held, log_scale=True)) < 3e-6
+
+
+def test_plain_snake() -> None:
+    """x + sin²(αx)/α, far beyond one period too."""
+    x, alpha = channels_together(300 * random(2, 5, 41)), random(5, seed=1).abs() + 0.1
+    found = twin.snake(x[..., 3:], alpha)
+    assert error(found, plain_snake(x[..., 3:].double(), alpha.double())) < 1e-6
+
+
+def test_wrong_layouts_are_refused() -> None:
+    """The kernel reads by the strides it was promised; a caller that breaks the promise is told."""
+    held = random(4, seed=1), random(4, seed=2), sinc_filter().to(DEVICE), sinc_filter().to(DEVICE)
+    with pytest.raises(ValueError, match="side by side"):
+        twin.anti_aliased_snake(random(1, 4, 9), *held, log_scale=True)
+    with pytest.raises(ValueError, match="side by side"):
+        twin.snake(random(1, 4, 9), held[0])
+    x = channels_together(random(1, 4, 9))
+    with pytest.raises(ValueError, match="12 taps"):
+        twin.anti_aliased_snake(x, *held[:3], held[3][..., :11], log_scale=True)
