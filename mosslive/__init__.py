@@ -13,13 +13,25 @@ if TYPE_CHECKING:
     from mosslive.cache import OutOfPages
     from mosslive.codec import Codec, Sound, Voice, load_bigvgan, load_codec
     from mosslive.config import ModelConfig, Sampling
-    from mosslive.engine import Generation, LanguageModel, load_lm
+    from mosslive.engine import (
+        Conversation,
+        Engine,
+        EngineFull,
+        EngineSettings,
+        Generation,
+        LanguageModel,
+        load_lm,
+    )
     from mosslive.errors import MossliveError
     from mosslive.rows import DRIVER_SYSTEM, Output, Turn
 
 _HOMES = {
     "Codec": "mosslive.codec",
     "DRIVER_SYSTEM": "mosslive.rows",
+    "Conversation": "mosslive.engine",
+    "Engine": "mosslive.engine",
+    "EngineFull": "mosslive.engine",
+    "EngineSettings": "mosslive.engine",
     "Generation": "mosslive.engine",
     "LanguageModel": "mosslive.engine",
     "ModelConfig": "mosslive.config",
@@ -38,6 +50,10 @@ _HOMES = {
 __all__ = [
     "DRIVER_SYSTEM",
     "Codec",
+    "Conversation",
+    "Engine",
+    "EngineFull",
+    "EngineSettings",
     "Generation",
     "LanguageModel",
     "ModelConfig",

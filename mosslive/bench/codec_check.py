@@ -4,8 +4,6 @@ Knows no network. Invariant: a `Row` holds a time only if its output was finite,
 as close to the float32 CPU result as its precision allows (`Closeness`).
 """
 
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -13,7 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mosslive.bench.step import NotVerified
+from mosslive.bench.timing import summary, times_ms
+from mosslive.bench.verified import NotVerified
 from mosslive.kernels.arithmetic import Precision
 
 Form = Literal["eager", "graph"]
@@ -21,10 +20,6 @@ HALVES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.fl
 
 LARGEST_ERROR = 2e-3  # of the largest value, float32 without TF32; most lie near 1e-5
 LEAST_COSINE = 0.999  # of everything below float32
-
-_WARM_UP = 1  # after the call that was compared
-_MOST_SECONDS = 5.0  # per row, once there are
-_FEWEST = 3  # times
 
 
 @dataclass(frozen=True)
@@ -86,46 +81,11 @@ def timed(
             name = f"{row.part}, {row.what}, {row.streams} streams, {row.form}"
             raise NotVerified(f"{name}: differs from the CPU's by {row.error:.1e} of its scale")
         return row
-    times = _times_ms(work, device, repeats, prepare)
-    deciles = statistics.quantiles(times, n=10, method="inclusive")
+    times = summary(times_ms(work, device, repeats, prepare))
     return replace(
         row,
-        median_ms=statistics.median(times),
-        p10_ms=deciles[0],
-        p90_ms=deciles[-1],
-        times=len(times),
+        median_ms=times.median_ms,
+        p10_ms=times.p10_ms,
+        p90_ms=times.p90_ms,
+        times=times.count,
     )
-
-
-def _times_ms(
-    work: Callable[[], object], device: str, repeats: int, prepare: Callable[[], None] | None
-) -> list[float]:
-    """Times of single calls, the device idle before each; `prepare` is not timed. The
-    host's own work counts: a live stream waits for it too."""
-    times: list[float] = []
-    begun = time.perf_counter()
-    for index in range(_WARM_UP + repeats):
-        if prepare is not None:
-            prepare()
-        elapsed = _device_ms(work) if device == "cuda" else _host_ms(work)
-        if index >= _WARM_UP:
-            times.append(elapsed)
-        if len(times) >= _FEWEST and time.perf_counter() - begun > _MOST_SECONDS:
-            break
-    return times
-
-
-def _device_ms(work: Callable[[], object]) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize()
-    begin.record()
-    work()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end))
-
-
-def _host_ms(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return 1e3 * (time.perf_counter() - begin)

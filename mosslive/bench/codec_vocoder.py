@@ -1,7 +1,9 @@
-"""Times of BigVGAN: a chunk of about 100 ms, as a window and as a stream step, and 10 s at once.
+"""Times of BigVGAN: a chunk of about 100 ms, as a window and as a stream, and 10 s at once.
 
-Knows no mel of real sound: frames are random. Invariant: every output, in whatever form, is
-compared with the same samples of one offline pass on the CPU.
+The reference form is the network as published: plain PyTorch operations, no kernels of ours, a
+window with all its context for each chunk. Knows no mel of real sound: frames are random.
+Invariant: every output, in whatever form, is compared with the same samples of one offline pass on
+the CPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,14 +16,18 @@ from torch import Tensor
 from mosslive.bench.codec_check import HALVES, Form, Row, compare, timed
 from mosslive.bench.codec_networks import Pair, normal
 from mosslive.codec.bigvgan import BigVgan
-from mosslive.codec.bigvgan_stream import BigVganState, advance
+from mosslive.codec.convolution import compute_in
+from mosslive.codec.wave_kernels import definitions_only
 from mosslive.kernels.arithmetic import Precision, arithmetic
 from mosslive.kernels.graph import Graphed
 
 CHUNK_FRAMES = 10
 GOAL_CHUNK_MS = 4.0
 GOAL_REAL_TIME = 800  # for 10 s
+STREAMS = (1, 8)  # that advance together
 _LONG_SECONDS = 10
+_PUBLISHED: tuple[Precision, ...] = ("fp32", "tf32")  # the second is what PyTorch does by default
+_OURS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
 
 
 def vocoder_rows(pair: Pair, repeats: int) -> Iterator[Row]:
@@ -31,13 +37,21 @@ def vocoder_rows(pair: Pair, repeats: int) -> Iterator[Row]:
     begin = mel[..., : 2 * (cpu.reach.behind + cpu.reach.ahead) + 3 * CHUNK_FRAMES]
     # What these frames determine whatever follows: the reference of everything.
     wanted = cpu(begin)[:, : -cpu.hop * cpu.reach.ahead]
-    for precision in ("fp32", "tf32", "bf16"):
-        dtype = HALVES.get(precision, torch.float32)
-        run = _Run(device.to(dtype), mel.to(pair.device, dtype), wanted, precision, pair.device)
-        with torch.no_grad(), arithmetic(precision, trials=True):
-            yield from run.chunk_rows("window with context", *run.window(), repeats)
-            yield from run.chunk_rows("stream step", *run.stream(), repeats)
-            yield from run.long_rows(repeats)
+    here = mel.to(pair.device)
+    with torch.no_grad():
+        # First, while the weights still lie in memory as they were published.
+        for precision in _PUBLISHED:
+            run = _Run(device, here, wanted, precision, pair.device)
+            with definitions_only(), arithmetic(precision):
+                yield from run.window_rows("reference form", repeats, graph=False)
+                yield from run.long_rows("reference form", repeats, graph=False)
+        for precision in _OURS:
+            compute_in(device, HALVES.get(precision, torch.float32))
+            run = _Run(device, here, wanted, precision, pair.device)
+            yield from run.window_rows("window with context", repeats)
+            for streams in STREAMS:
+                yield run.stream_row(streams, repeats)
+            yield from run.long_rows("offline", repeats)
 
 
 class _Run:
@@ -47,6 +61,13 @@ class _Run:
         self._network, self._mel, self._wanted = network, mel, wanted
         self._precision, self._place = precision, place
         self._hop, self._reach = network.hop, network.reach
+
+    def window_rows(self, name: str, repeats: int, graph: bool = True) -> Iterator[Row]:
+        work, frames, first = self.window()
+        wanted = self._wanted[:, first : first + self._hop * CHUNK_FRAMES]
+        what = f"{CHUNK_FRAMES} frames, {name}"
+        goal = GOAL_CHUNK_MS if graph else None
+        yield from self._rows(what, work, frames, wanted, CHUNK_FRAMES, goal, repeats, graph)
 
     def window(self) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
         """(function of frames, the frames, index of the first sample it gives)."""
@@ -58,50 +79,30 @@ class _Run:
             return wave[:, hop * behind : hop * (behind + CHUNK_FRAMES)]
 
         # From a frame on that has all its context: the ends of the mel are not the usual case.
-        return (
-            work,
-            self._mel[..., CHUNK_FRAMES : CHUNK_FRAMES + span],
-            hop * (CHUNK_FRAMES + behind),
-        )
+        frames = self._mel[..., CHUNK_FRAMES : CHUNK_FRAMES + span]
+        return work, frames, hop * (CHUNK_FRAMES + behind)
 
-    def stream(self) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
-        """The same, for a stream whose layers are full. A step leaves the state where it was."""
-        state, at = BigVganState(), 0
-        while True:
-            frames = self._mel[..., at : at + CHUNK_FRAMES]
-            _, following = advance(self._network, state, frames)
-            if [k.shape for k in following.kept] == [k.shape for k in state.kept]:
-                break
-            state, at = following, at + CHUNK_FRAMES
+    def stream_row(self, streams: int, repeats: int) -> Row:
+        """Pushes into streams whose layers are full, as a player does it."""
+        stream, heard = self._network.stream(), []
+        mel = self._mel.expand(streams, -1, -1)
+        needed = self._wanted.shape[1] // self._hop + self._reach.ahead
+        for begin in range(0, needed, CHUNK_FRAMES):
+            chunk = mel[..., begin : begin + CHUNK_FRAMES]
+            heard.append(stream.push(chunk))
+        ours = torch.cat(heard, 1)[:, : self._wanted.shape[1]]
+        wanted = self._wanted.expand(streams, -1)
+        row = self._row(f"{CHUNK_FRAMES} frames, stream push", streams, "graph", ours, wanted)
+        row = replace(row, sound_ms=self._sound_ms(CHUNK_FRAMES))
+        row = replace(row, goal_ms=GOAL_CHUNK_MS if streams == 1 else None)
+        return timed(row, partial(stream.push, chunk), self._place, repeats)
 
-        kept = [torch.empty_like(tensor) for tensor in state.kept]  # what the next step would read
-
-        def work(frames: Tensor) -> Tensor:
-            wave, after = advance(self._network, state, frames)
-            torch._foreach_copy_(kept, list(after.kept))
-            return wave
-
-        return work, frames, state.samples
-
-    def chunk_rows(
-        self,
-        name: str,
-        work: Callable[[Tensor], Tensor],
-        frames: Tensor,
-        first_sample: int,
-        repeats: int,
-    ) -> Iterator[Row]:
-        wanted = self._wanted[:, first_sample : first_sample + self._hop * CHUNK_FRAMES]
-        what = f"{CHUNK_FRAMES} frames, {name}"
-        yield from self._rows(what, work, frames, wanted, CHUNK_FRAMES, GOAL_CHUNK_MS, repeats)
-
-    def long_rows(self, repeats: int) -> Iterator[Row]:
+    def long_rows(self, name: str, repeats: int, graph: bool = True) -> Iterator[Row]:
         frames = self._mel.shape[-1]
-        goal_ms = self._sound_ms(frames) / GOAL_REAL_TIME
-        what = f"{_LONG_SECONDS} s, offline"
-        yield from self._rows(
-            what, self._network, self._mel, self._wanted, frames, goal_ms, repeats
-        )
+        goal = self._sound_ms(frames) / GOAL_REAL_TIME if graph else None
+        what = f"{_LONG_SECONDS} s, {name}"
+        work, mel = self._network, self._mel
+        yield from self._rows(what, work, mel, self._wanted, frames, goal, repeats, graph)
 
     def _rows(
         self,
@@ -110,22 +111,23 @@ class _Run:
         given: Tensor,
         wanted: Tensor,
         frames: int,
-        goal_ms: float,
+        goal_ms: float | None,
         repeats: int,
+        graph: bool,
     ) -> Iterator[Row]:
-        forms: dict[Form, Callable[[Tensor], Tensor]] = {
-            "eager": work,
-            "graph": Graphed(work, given),
-        }
+        forms: dict[Form, Callable[[Tensor], Tensor]] = {"eager": work}
+        if graph:
+            forms["graph"] = Graphed(work, given)
         for form, function in forms.items():
             ours = function(given)[:, : wanted.shape[1]]
-            close = compare(f"BigVGAN, {what}, {self._precision}, {form}", ours, wanted)
-            sound_ms = self._sound_ms(frames)
-            row = Row(
-                "BigVGAN", what, 1, self._precision, form, close.error, close.cosine, sound_ms
-            )
-            row = replace(row, goal_ms=goal_ms)
+            row = self._row(what, 1, form, ours, wanted)
+            row = replace(row, sound_ms=self._sound_ms(frames), goal_ms=goal_ms)
             yield timed(row, partial(function, given), self._place, repeats)
+
+    def _row(self, what: str, streams: int, form: Form, ours: Tensor, wanted: Tensor) -> Row:
+        close = compare(f"BigVGAN, {what}, {self._precision}, {form}", ours, wanted)
+        error, cosine = close.error, close.cosine
+        return Row("BigVGAN", what, streams, self._precision, form, error, cosine, sound_ms=0.0)
 
     def _sound_ms(self, frames: int) -> float:
         return 1e3 * frames * self._hop / self._network.sample_rate

@@ -55,7 +55,7 @@ def _read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
     return tensors
 
 
-def _layer_config(config: dict[str, Any], rope_theta: float) -> Qwen3Config:
+def layer_config(config: dict[str, Any], rope_theta: float) -> Qwen3Config:
     arguments: dict[str, Any] = {
         "vocab_size": config["vocab_size"],
         "hidden_size": config["hidden_size"],
@@ -73,14 +73,14 @@ def _layer_config(config: dict[str, Any], rope_theta: float) -> Qwen3Config:
         "layer_types": ["full_attention"] * config["num_hidden_layers"],
         "attn_implementation": "sdpa",
         # transformers 4 reads the first and transformers 5 prefers the second. A release that
-        # understood neither would fall back to 10000 in silence, so _rotary checks the outcome.
+        # understood neither would fall back to 10000 in silence, so rotary_of checks the outcome.
         "rope_theta": rope_theta,
         "rope_parameters": {"rope_type": "default", "rope_theta": rope_theta},
     }
     return Qwen3Config(**arguments)
 
 
-def _rotary(config: Qwen3Config, rope_theta: float) -> Qwen3RotaryEmbedding:
+def rotary_of(config: Qwen3Config, rope_theta: float) -> Qwen3RotaryEmbedding:
     rotary = Qwen3RotaryEmbedding(config)
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
     wanted = 1.0 / rope_theta**exponents
@@ -134,13 +134,13 @@ class ReferenceModel:
         self._modality_pad: int = config["modality_pad_token_id"]
         self._hidden_size: int = config["hidden_size"]
         theta = float(rope_theta or config["rope_theta"])
-        layer_config = _layer_config(config, theta)
-        self._rotary = _rotary(layer_config, theta)
+        settings = layer_config(config, theta)
+        self._rotary = rotary_of(settings, theta)
 
         # Built without storage and filled by assignment: a parameter that the load missed would
         # have no data to compute with, so a default-initialised weight cannot slip through.
         with torch.device("meta"):
-            network = _network(config, layer_config)
+            network = _network(config, settings)
         network.load_state_dict(_read_tensors(folder, dtype), strict=True, assign=True)
         network.requires_grad_(False).eval()
 

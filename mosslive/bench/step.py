@@ -16,6 +16,7 @@ import torch
 from rich.table import Table
 from torch.nn import functional as F
 
+from mosslive.bench.verified import NotVerified
 from mosslive.checkpoint import model_folder, synthesise
 from mosslive.config import Sampling, refuse
 from mosslive.engine import LanguageModel, load_lm
@@ -24,10 +25,6 @@ from mosslive.rows import Row
 
 _VERIFIED_ROWS = 16
 _CLOSE = 1e-4  # of the logit scale, float32
-
-
-class NotVerified(MossliveError):
-    """The output was not what the reference says, so no time is printed."""
 
 
 @dataclass(frozen=True)

@@ -61,3 +61,33 @@ class WrongDtype(CheckpointError):
 
 class NonFiniteValues(CheckpointError):
     title = "tensors with NaN or infinite values"
+
+
+class EngineError(CheckpointError):
+    """An engine folder that cannot be used."""
+
+    title = "unusable engine"
+
+
+class NotAnEngine(EngineError):
+    title = "not an engine folder"
+
+
+class EngineVersion(EngineError):
+    title = "an engine of another format version"
+
+
+class BadManifest(EngineError):
+    title = "bad engine manifest"
+
+
+class IncompleteEngine(EngineError):
+    title = "engine files that are missing or cut"
+
+
+class DamagedEngine(EngineError):
+    title = "engine contents that changed since the build"
+
+
+class FailedProbes(EngineError):
+    title = "the engine does not reproduce its reference"

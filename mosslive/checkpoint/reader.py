@@ -45,8 +45,16 @@ class Checkpoint:
         """Copies tensor `name` into `target` (same shape, any dtype or device)."""
         entry = self._inventory.entries[name]
         assert tuple(target.shape) == entry.shape, (name, target.shape)
-        for first, block in _row_blocks(self._inventory.shard_of[name], entry):
+        for first, block in self.blocks(name):
             target[first : first + block.shape[0]].copy_(block)
+
+    def blocks(self, name: str) -> Iterator[tuple[int, Tensor]]:
+        """(first row, rows as stored) of one tensor, a few megabytes at a time."""
+        return _row_blocks(self._inventory.shard_of[name], self._inventory.entries[name])
+
+    @property
+    def weight_files(self) -> list[Path]:
+        return sorted(set(self._inventory.shard_of.values()))
 
 
 def scan_values(inventory: Inventory, progress: Progress = _no_progress) -> None:

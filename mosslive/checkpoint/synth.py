@@ -8,7 +8,6 @@ norm weights differ from one and from each other, so that a forgotten or swapped
 import hashlib
 import json
 import math
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from mosslive.checkpoint.layout import (
     expected_tensors,
 )
 from mosslive.checkpoint.vocabulary import Vocabulary, learned_vocabulary, ranked_vocabulary
-from mosslive.checkpoint.writer import FolderExists, new_folder, write_shards
+from mosslive.checkpoint.writer import FolderExists, new_folder, require_space, write_shards
 from mosslive.config import ModelConfig, Sampling
 from mosslive.errors import MossliveError
 
@@ -63,10 +62,6 @@ SIZES: dict[SizeName, Size] = {
     "small": Size(1536, 4608, 2, 1, 12, 3, 128, 2048, 2048, 512, 8192, 100_000_000),
     "full": Size(4096, 12288, 32, 4, 32, 8, 128, 151680, 16384, 512, 40960, 5_000_000_000),
 }
-
-
-class NoSpace(MossliveError):
-    """The disk cannot hold what was asked for."""
 
 
 def synth_config(size: SizeName, vocabulary: Vocabulary) -> ModelConfig:
@@ -115,7 +110,7 @@ def synthesise(
     config = synth_config(size, vocabulary)
     shapes = expected_tensors(config)
     total = 2 * sum(math.prod(shape) for shape in shapes.values())  # bf16
-    _require_space(out, total)
+    require_space(out, total)
     done = 0
 
     def make(name: str) -> Tensor:
@@ -160,15 +155,6 @@ def _spread(name: str, shape: Shape, config: ModelConfig) -> float:
         # What a layer adds shrinks with depth, so that the sum over a path stays near one.
         return 1 / math.sqrt(inputs * config.num_hidden_layers)
     return 1 / math.sqrt(inputs)
-
-
-def _require_space(out: Path, needed: int) -> None:
-    existing = next(p for p in (out.absolute(), *out.absolute().parents) if p.exists())
-    free = shutil.disk_usage(existing).free
-    if free < needed * 1.02:  # headers, index, tokenizer
-        raise NoSpace(
-            f"{out} needs {needed / 1e9:.1f} GB and its disk has {free / 1e9:.1f} GB free"
-        )
 
 
 def _generation_config(config: ModelConfig) -> dict[str, object]:

@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,20 @@ from mosslive.errors import MossliveError
 
 class FolderExists(MossliveError):
     """The output exists; nothing was touched."""
+
+
+class NoSpace(MossliveError):
+    """The disk cannot hold what was asked for."""
+
+
+def require_space(out: Path, needed: int) -> None:
+    """Raises before anything is written. `needed`: bytes of tensors."""
+    existing = next(p for p in (out.absolute(), *out.absolute().parents) if p.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed * 1.02:  # headers, index, tokenizer
+        raise NoSpace(
+            f"{out} needs {needed / 1e9:.1f} GB and its disk has {free / 1e9:.1f} GB free"
+        )
 
 
 @contextmanager
@@ -54,11 +68,12 @@ def write_shards(
     shard_bytes: int,
 ) -> None:
     """Writes `make(name)` for every name, and the index. `dtype`: safetensors' name of it."""
-    shards = _split(shapes, DTYPE_BYTES[dtype], shard_bytes)
+    width = DTYPE_BYTES[dtype]
+    shards = split_by_size({name: width * math.prod(s) for name, s in shapes.items()}, shard_bytes)
     files = [f"model-{n + 1:05d}-of-{len(shards):05d}.safetensors" for n in range(len(shards))]
     for name, shard in zip(files, shards, strict=True):
-        _write_shard(folder / name, {key: shapes[key] for key in shard}, dtype, make)
-    total = DTYPE_BYTES[dtype] * sum(math.prod(shape) for shape in shapes.values())
+        write_shard(folder / name, {key: (dtype, shapes[key]) for key in shard}, make)
+    total = width * sum(math.prod(shape) for shape in shapes.values())
     index = {
         "metadata": {"total_size": total},
         "weight_map": {
@@ -68,11 +83,11 @@ def write_shards(
     (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _split(shapes: dict[str, Shape], width: int, shard_bytes: int) -> list[list[str]]:
+def split_by_size(sizes: Mapping[str, int], shard_bytes: int) -> list[list[str]]:
+    """Names in their order, cut where a file would grow beyond `shard_bytes`; one name at least."""
     shards: list[list[str]] = [[]]
     used = 0
-    for name, shape in shapes.items():
-        size = width * math.prod(shape)
+    for name, size in sizes.items():
         if shards[-1] and used + size > shard_bytes:
             shards.append([])
             used = 0
@@ -81,22 +96,31 @@ def _split(shapes: dict[str, Shape], width: int, shard_bytes: int) -> list[list[
     return shards
 
 
-def _write_shard(
-    path: Path, shapes: dict[str, Shape], dtype: str, make: Callable[[str], Tensor]
+def write_shard(
+    path: Path,
+    tensors: Mapping[str, tuple[str, Shape]],
+    make: Callable[[str], Tensor],
+    watch: Callable[[memoryview], None] = lambda _: None,
 ) -> None:
+    """One file of `make(name)` for every name → (safetensors dtype, shape). `watch` sees all
+    bytes as they are written."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     position = 0
-    for name, shape in shapes.items():
+    for name, (dtype, shape) in tensors.items():
         end = position + DTYPE_BYTES[dtype] * math.prod(shape)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, end]}
         position = end
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)  # the format wants the data aligned to 8 bytes
     with path.open("wb") as file:
-        file.write(len(raw).to_bytes(8, "little"))
-        file.write(raw)
-        for name, shape in shapes.items():
+
+        def write(data: memoryview) -> None:
+            watch(data)
+            file.write(data)
+
+        write(memoryview(len(raw).to_bytes(8, "little") + raw))
+        for name, (_, shape) in tensors.items():
             tensor = make(name).contiguous()
             assert tuple(tensor.shape) == shape, (name, tensor.shape)
-            file.write(tensor.view(torch.uint8).numpy().data)
+            write(tensor.view(torch.uint8).flatten().numpy().data)
             del tensor  # before the next one is made

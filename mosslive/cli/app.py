@@ -5,11 +5,13 @@ from typing import Annotated
 import typer
 
 from mosslive.cli.bench import bench
+from mosslive.cli.build import build
 from mosslive.cli.codec import codec
 from mosslive.cli.demo import demo
 from mosslive.cli.generate import generate
 from mosslive.cli.inspect import inspect
 from mosslive.cli.synth import synth
+from mosslive.cli.verify import verify
 from mosslive.cli.voice import voice
 from mosslive.version import __version__
 
@@ -36,10 +38,12 @@ def _options(
     pass
 
 
+app.command()(build)
 app.command()(demo)
 app.command()(generate)
 app.command()(inspect)
 app.command()(synth)
+app.command()(verify)
 app.add_typer(bench, name="bench")
 app.add_typer(codec, name="codec")
 app.add_typer(voice, name="voice")

@@ -1,5 +1,7 @@
 """`mosslive codec`: sound to codes, codes to sound, and both in a row."""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from mosslive.codec import Codec, Voice
+    from mosslive.codec import Codec, Sound, Voice
 
 codec = typer.Typer(help="Sound to codes and codes to sound.", no_args_is_help=True)
 
@@ -28,6 +30,7 @@ ChunkOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Of the vocoder's noise.")]
 
+_CODES_PER_16_SECONDS = 200
 _BATCH_CODES = 25  # between two moves of the progress bar
 
 
@@ -42,7 +45,9 @@ def encode(sound: SoundArgument, codec: CodecOption, as_json: JsonOption = False
     from mosslive.codec import load_codec, read_sound
 
     heard = read_sound(sound)
-    codes = load_codec(codec).encode(heard.wave, heard.rate_hz)
+    loaded = load_codec(codec)
+    with _hearing(heard, as_json) as count:
+        codes = loaded.encode(heard.wave, heard.rate_hz, count)
     if as_json:
         print_json({"codes": codes, "seconds": round(len(heard.wave) / heard.rate_hz, 3)})
     else:
@@ -86,9 +91,26 @@ def resynth(
 
     heard = read_sound(sound)
     loaded = load_codec(codec)
-    codes = loaded.encode(heard.wave, heard.rate_hz)
+    with _hearing(heard, as_json) as count:
+        codes = loaded.encode(heard.wave, heard.rate_hz, count)
     spoken = loaded.voice(voice or sound)
     _write(loaded, codes, spoken, output, chunk, seed, as_json)
+
+
+def _hearing(sound: "Sound", as_json: bool) -> AbstractContextManager[Callable[[int], None]]:
+    """A bar that moves with every 30 s of sound."""
+    total = -(-len(sound.wave) * _CODES_PER_16_SECONDS // (16 * sound.rate_hz))
+    return _counting("hearing", total, as_json)
+
+
+@contextmanager
+def _counting(label: str, total: int, as_json: bool) -> Iterator[Callable[[int], None]]:
+    """Yields what is to be told of progress; beside JSON nothing is shown."""
+    if as_json:
+        yield lambda _: None
+        return
+    with step_progress(label, total) as progress:
+        yield lambda count: advance(progress, count)
 
 
 def _write(
@@ -102,7 +124,7 @@ def _write(
 ) -> None:
     from mosslive.codec import write_sound
 
-    wave = _rendered(codec, codes, voice, chunk, seed)
+    wave = _rendered(codec, codes, voice, chunk, seed, as_json)
     write_sound(output, wave, codec.sample_rate)
     seconds = len(wave) / codec.sample_rate
     if as_json:
@@ -113,7 +135,7 @@ def _write(
 
 
 def _rendered(
-    codec: "Codec", codes: list[int], voice: "Voice", chunk: int, seed: int
+    codec: "Codec", codes: list[int], voice: "Voice", chunk: int, seed: int, as_json: bool
 ) -> "NDArray[np.float32]":
     import numpy as np
 
@@ -123,10 +145,10 @@ def _rendered(
         return codec.decode(codes, voice, seed)
     stream = codec.decoder_stream(voice, chunk, seed=seed)
     pieces = []
-    with step_progress("speaking", len(codes)) as progress:
+    with _counting("speaking", len(codes), as_json) as count:
         for first in range(0, len(codes), _BATCH_CODES):
             some = codes[first : first + _BATCH_CODES]
             pieces.append(stream.push(some))
-            advance(progress, len(some))
+            count(len(some))
         pieces.append(stream.finish())
     return np.concatenate(pieces)

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mosslive.cli.console import advance, byte_progress, err, out, print_json
+from mosslive.cli.inspect_engine import engine_report
 
 if TYPE_CHECKING:
     from mosslive.checkpoint import Inventory
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def inspect(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A model, codec or BigVGAN folder.")
+        Path, typer.Argument(metavar="DIR", help="A model, engine, codec or BigVGAN folder.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     values: Annotated[
@@ -38,10 +39,13 @@ def inspect(
 
 def _report(folder: Path, values: bool) -> dict[str, Any]:
     from mosslive.checkpoint import scan_values, take_inventory
+    from mosslive.checkpoint.engine_folder import is_engine
     from mosslive.checkpoint.layout import TOKENIZER_FILE
     from mosslive.codec.inventory import is_bigvgan, is_codec
     from mosslive.rows import TextTokenizer, TokenizerError
 
+    if is_engine(folder):
+        return engine_report(folder, values)
     if is_codec(folder) or is_bigvgan(folder):
         return _codec_report(folder)
     inventory = take_inventory(folder)

@@ -9,7 +9,7 @@ hop · T samples.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import reduce
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -18,34 +18,45 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mosslive.checkpoint.bigvgan import EDGE_KERNEL, read_bigvgan
-from mosslive.codec.bigvgan_stream import BigVganStream
+from mosslive.codec.bigvgan_graph import recorded_advance
+from mosslive.codec.bigvgan_stream import BigVganState, BigVganStream
+from mosslive.codec.convolution import Convolution, Upsampling, compute_in
 from mosslive.codec.mel import MelSettings
+from mosslive.codec.recorded import Recorded
 from mosslive.codec.snake import SNAKE_REACH_SAMPLES, AntiAliasedSnake
+from mosslive.codec.wave_kernels import entering
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.config import refuse
 from mosslive.config.bigvgan import BigVganConfig
 from mosslive.errors import MossliveError
+from mosslive.kernels.branches import Branches
 
-_COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Walk(Protocol):
     """How the network is walked: all frames at once, or as they come."""
 
+    branches: Branches  # blocks of one stage do not depend on each other
+
     def layer(self, module: nn.Module, x: Tensor) -> Tensor:
         """A convolution, a transposed one or a snake applied to x [B, C, T]."""
 
-    def add(self, parts: Sequence[Tensor]) -> Tensor:
-        """The sum of signals of the same rate [B, C, T]."""
+    def add(self, conv: Convolution, x: Tensor, parts: Sequence[Tensor], scale: float) -> Tensor:
+        """(The convolution of x + signals of the same rate) · scale, [B, C, T]."""
 
 
 class _Whole:
+    def __init__(self) -> None:
+        self.branches = Branches()
+
     def layer(self, module: nn.Module, x: Tensor) -> Tensor:
         result: Tensor = module(x)
         return result
 
-    def add(self, parts: Sequence[Tensor]) -> Tensor:
-        return reduce(torch.add, parts)
+    def add(self, conv: Convolution, x: Tensor, parts: Sequence[Tensor], scale: float) -> Tensor:
+        result: Tensor = conv(x, addends=parts, scale=scale)
+        return result
 
 
 class Reach(NamedTuple):
@@ -88,13 +99,22 @@ class _Block(nn.Module):
             AntiAliasedSnake(channels, log_scale) for _ in range(2 * len(dilations))
         )
 
-    def forward(self, x: Tensor, walk: Walk) -> Tensor:
-        """[B, C, T] → [B, C, T]"""
-        snakes = iter(self.activations)
-        for dilated, plain in zip(self.convs1, self.convs2, strict=True):
+    def forward(
+        self, x: Tensor, walk: Walk, others: Sequence[Tensor] = (), scale: float = 1
+    ) -> Tensor:
+        """x [B, C, T], results of other blocks → (this block's + theirs) · scale."""
+        snakes, last = iter(self.activations), len(self.convs2) - 1
+        for index, (dilated, plain) in enumerate(zip(self.convs1, self.convs2, strict=True)):
             y = walk.layer(dilated, walk.layer(next(snakes), x))
-            y = walk.layer(plain, walk.layer(next(snakes), y))
-            x = walk.add((x, y))
+            y = walk.layer(next(snakes), y)
+            assert isinstance(plain, Convolution)
+            # The last sum takes in everything, so that no sum is a pass of its own.
+            if index == last:
+                if others:
+                    walk.branches.join()
+                x = walk.add(plain, y, (x, *others), scale)
+            else:
+                x = walk.add(plain, y, (x,), 1)
         return x
 
 
@@ -111,9 +131,7 @@ class BigVgan(nn.Module):
         sizes = zip(stages, config.upsample_kernel_sizes, config.upsample_rates, strict=True)
         # A list in a list: the published names have an index for each.
         self.ups = nn.ModuleList(
-            nn.ModuleList(
-                [nn.ConvTranspose1d(2 * width, width, kernel, rate, padding=(kernel - rate) // 2)]
-            )
+            nn.ModuleList([Upsampling(2 * width, width, kernel, rate)])
             for width, kernel, rate in sizes
         )
         blocks = list(
@@ -126,6 +144,7 @@ class BigVgan(nn.Module):
         )
         self.activation_post = AntiAliasedSnake(stages[-1], log_scale)
         self.conv_post = _conv(stages[-1], 1, EDGE_KERNEL, bias=config.use_bias_at_final)
+        self.recorded: Recorded[Any] = Recorded()
         self.requires_grad_(False)
 
     @classmethod
@@ -159,6 +178,11 @@ class BigVgan(nn.Module):
         """A waveform that follows its mel; None waits for everything a sample depends on."""
         return BigVganStream(self, look_ahead_frames)
 
+    def advance(self, state: BigVganState, mel: Tensor) -> tuple[Tensor, BigVganState]:
+        """One step of a stream, see `bigvgan_stream.advance`; on a GPU as a recorded graph, once
+        shapes repeat."""
+        return recorded_advance(self, state, mel)
+
     def accept(self, mel: Tensor | NDArray[Any]) -> Tensor:
         """Any float mel [B, bands, T] or [bands, T] → [B, bands, T] as the weights are."""
         given = mel if isinstance(mel, Tensor) else torch.tensor(mel)
@@ -173,12 +197,13 @@ class BigVgan(nn.Module):
 
     def compute(self, mel: Tensor, walk: Walk) -> Tensor:
         """mel [B, bands, T] → wave [B, samples], float32 or wider, as far as the walk gets."""
-        x = walk.layer(self.conv_pre, mel)  # [B, C, T]
+        x = walk.layer(self.conv_pre, entering(mel))  # [B, C, T]
         count = len(self.config.resblock_kernel_sizes)
         for stage in range(len(self.ups)):
             x = walk.layer(self.get_submodule(f"ups.{stage}.0"), x)  # [B, C / 2, rate · T]
-            blocks = self.resblocks[stage * count : (stage + 1) * count]
-            x = walk.add([block(x, walk) for block in blocks]) / count
+            *others, final = self.resblocks[stage * count : (stage + 1) * count]
+            results = [walk.branches.aside(partial(block, x, walk)) for block in others]
+            x = final(x, walk, results, 1 / count)
         x = walk.layer(self.activation_post, x)
         wave = walk.layer(self.conv_post, x)[:, 0]
         wave = wave if wave.dtype == torch.float64 else wave.float()
@@ -186,7 +211,8 @@ class BigVgan(nn.Module):
 
 
 def load_bigvgan(path: str | Path, device: str = "cpu", dtype: str = "float32") -> BigVgan:
-    """Reads a published BigVGAN folder. `dtype`: of the arithmetic, "float32" or "bfloat16"."""
+    """Reads a published BigVGAN folder. `dtype`: of convolutions and of what is stored between
+    them: "float32", "bfloat16" or "float16"; snakes always compute in float32."""
     if dtype not in _COMPUTE:
         raise refuse("dtype", dtype, ", ".join(_COMPUTE))
     try:
@@ -195,12 +221,14 @@ def load_bigvgan(path: str | Path, device: str = "cpu", dtype: str = "float32") 
         reason = str(error).splitlines()[0]
         raise refuse("device", device, f"cpu, or one that PyTorch finds ({reason})") from None
     config, tensors = read_bigvgan(path)
-    return BigVgan.from_tensors(tensors, config).to(device, _COMPUTE[dtype])
+    network = BigVgan.from_tensors(tensors, config).to(device)
+    compute_in(network, _COMPUTE[dtype])
+    return network
 
 
 def _conv(
     inputs: int, outputs: int, kernel: int, dilation: int = 1, bias: bool = True
-) -> nn.Conv1d:
+) -> Convolution:
     """As many samples out as in; zeros stand beyond the ends."""
     padding = dilation * (kernel - 1) // 2
-    return nn.Conv1d(inputs, outputs, kernel, dilation=dilation, padding=padding, bias=bias)
+    return Convolution(inputs, outputs, kernel, dilation=dilation, padding=padding, bias=bias)

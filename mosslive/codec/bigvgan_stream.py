@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from mosslive.codec.convolution import Convolution, Upsampling
 from mosslive.codec.snake import SNAKE_REACH_SAMPLES, AntiAliasedSnake
+from mosslive.codec.wave_kernels import entering
 from mosslive.config import refuse
 from mosslive.errors import MossliveError
+from mosslive.kernels.branches import Branches
+from mosslive.kernels.conv1d import join
 
 if TYPE_CHECKING:
     from mosslive.codec.bigvgan import BigVgan
@@ -40,15 +43,16 @@ class BigVganState:
 class _Step:
     """A walk over new samples only. Layers return what they can finish, possibly nothing."""
 
-    def __init__(self, kept: tuple[Tensor, ...], at_end: bool) -> None:
+    def __init__(self, kept: tuple[Tensor, ...], at_end: bool, copies: bool = True) -> None:
         self._kept = iter(kept) if kept else None
-        self._at_end = at_end
+        self._at_end, self._copies = at_end, copies
+        self.branches = Branches()
         self.keep: list[Tensor] = []
 
     def layer(self, module: nn.Module, x: Tensor) -> Tensor:
-        if isinstance(module, nn.Conv1d):
+        if isinstance(module, Convolution):
             return self._convolve(module, x)
-        if isinstance(module, nn.ConvTranspose1d):
+        if isinstance(module, Upsampling):
             rate, crop = module.stride[0], int(module.padding[0])
             inputs = -(-2 * crop // rate)  # kernel = rate + 2 · crop: what overlaps the next input
             return self._windowed(module, x, module.out_channels, rate, crop, inputs)
@@ -56,23 +60,43 @@ class _Step:
         edge = SNAKE_REACH_SAMPLES
         return self._windowed(module, x, x.shape[1], 1, edge, 2 * edge)
 
-    def add(self, parts: Sequence[Tensor]) -> Tensor:
-        windows = [torch.cat((self._take(part), part), -1) for part in parts]
-        ready = min(window.shape[-1] for window in windows)
-        for window in windows:
-            self._keep(window, window.shape[-1] - ready)
-        return reduce(torch.add, [window[..., :ready] for window in windows])
+    def add(self, conv: Convolution, x: Tensor, parts: Sequence[Tensor], scale: float) -> Tensor:
+        window = self._window_of(conv, x)
+        edge = _edge(conv)
+        new = max(0, window.shape[-1] - 2 * edge)  # samples the convolution finishes
+        kept = self._take(x[:, : conv.out_channels])  # finished before, but what they meet was late
+        windows = [join((self._take(part), part)) for part in parts]
+        ready = min(kept.shape[-1] + new, *(each.shape[-1] for each in windows))
+        addends = [each[..., :ready] for each in windows]
+        if not kept.shape[-1] and new == ready > 0:  # as always once the layers are full
+            result: Tensor = conv(window, padding=0, addends=addends, scale=scale)
+            self._keep(kept, 0)
+        else:
+            fresh = conv(window, padding=0) if new else _zeros(x, conv.out_channels, 0)
+            both = join((kept, fresh))
+            result = scale * reduce(torch.add, addends, both[..., :ready])
+            self._keep(both, both.shape[-1] - ready)
+        for each in windows:  # kept in the order in which they were taken
+            self._keep(each, each.shape[-1] - ready)
+        return result
 
-    def _convolve(self, conv: nn.Conv1d, x: Tensor) -> Tensor:
-        """Without the layer's padding: zeros stand before the first and after the last input."""
-        edge = conv.dilation[0] * (conv.kernel_size[0] - 1) // 2
-        window = torch.cat((self._take(x, edge), x), -1)
+    def _convolve(self, conv: Convolution, x: Tensor) -> Tensor:
+        window = self._window_of(conv, x)
+        if window.shape[-1] <= 2 * _edge(conv):
+            return _zeros(x, conv.out_channels, 0)
+        result: Tensor = conv(window, padding=0)
+        return result
+
+    def _window_of(self, conv: Convolution, x: Tensor) -> Tensor:
+        """What the layer sees, without its own padding: zeros stand before the first and after the
+        last input."""
+        edge = _edge(conv)
+        parts = [self._take(x, edge), x]
         if self._at_end:
-            window = F.pad(window, (0, edge))
+            parts.append(_zeros(x, x.shape[1], edge))
+        window = join(parts)
         self._keep(window, 2 * edge)
-        if window.shape[-1] <= 2 * edge:
-            return x.new_zeros(x.shape[0], conv.out_channels, 0)
-        return F.conv1d(window, conv.weight, conv.bias, dilation=conv.dilation)
+        return window
 
     def _windowed(
         self, module: nn.Module, x: Tensor, channels: int, rate: int, open_end: int, inputs: int
@@ -81,31 +105,43 @@ class _Step:
         again (`inputs`), and cuts off the outputs given before and the `open_end` outputs that
         still change."""
         kept = self._take(x)
-        window = torch.cat((kept, x), -1)
+        window = join((kept, x))
         self._keep(window, inputs)
         given = max(0, kept.shape[-1] * rate - open_end)
         ready = window.shape[-1] * rate - (0 if self._at_end else open_end)
         if ready <= given:
-            return x.new_zeros(x.shape[0], channels, 0)
+            return _zeros(x, channels, 0)
         result: Tensor = module(window)[..., given:ready]
         return result
 
     def _take(self, x: Tensor, zeros: int = 0) -> Tensor:
         """What was kept for this place in the walk; at the start that many zeros."""
         if self._kept is None:
-            return x.new_zeros(x.shape[0], x.shape[1], zeros)
+            return _zeros(x, x.shape[1], zeros)
         return next(self._kept)
 
     def _keep(self, window: Tensor, count: int) -> None:
         if not self._at_end:
-            # A copy: a view would hold the whole window in memory until the next step.
-            self.keep.append(window[..., max(0, window.shape[-1] - count) :].clone())
+            kept = window[..., max(0, window.shape[-1] - count) :]
+            # A view would hold the whole window in memory until the next step.
+            self.keep.append(kept.clone() if self._copies else kept)
 
 
-def advance(network: "BigVgan", state: BigVganState, mel: Tensor) -> tuple[Tensor, BigVganState]:
+def _edge(conv: Convolution) -> int:
+    return conv.dilation[0] * (conv.kernel_size[0] - 1) // 2
+
+
+def _zeros(like: Tensor, channels: int, count: int) -> Tensor:
+    return entering(like.new_zeros(like.shape[0], channels, count))
+
+
+def advance(
+    network: "BigVgan", state: BigVganState, mel: Tensor, copies: bool = True
+) -> tuple[Tensor, BigVganState]:
     """The next frames [B, bands, n], n ≥ 0 → the samples [B, s] that are now exact, and the state
-    after them. Once a few chunks of one size have filled the layers, all shapes repeat."""
-    step = _Step(state.kept, at_end=False)
+    after them. Once a few chunks of one size have filled the layers, all shapes repeat. Without
+    `copies` the new state is made of views, for a caller that copies it anyway."""
+    step = _Step(state.kept, at_end=False, copies=copies)
     wave = network.compute(mel, step)
     return wave, BigVganState(tuple(step.keep), state.samples + wave.shape[-1])
 
@@ -142,7 +178,7 @@ class BigVganStream:
             rows = len(self._no_mel)
             raise MossliveError(f"a mel of {len(frames)} rows in a stream that has {rows}")
         self._no_mel, self._batched = frames[..., :0], mel.ndim == 3
-        fresh, self._state = advance(self._network, self._state, frames)
+        fresh, self._state = self._network.advance(self._state, frames)
         self._hold(fresh)
         self._frames += frames.shape[-1]
         return self._give(self._network.hop * max(0, self._frames - self.look_ahead_frames))

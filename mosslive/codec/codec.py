@@ -5,7 +5,7 @@ reads the flow. Not safe for use from several threads at once.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -16,32 +16,57 @@ from numpy.typing import NDArray
 
 from mosslive.checkpoint.codec import CodecFiles, FlowProfile
 from mosslive.codec.conformer import FRAMES_PER_TOKEN
-from mosslive.codec.decoder_stream import CachedMel, DecoderStream, MelSource, Method, PrefixMel
+from mosslive.codec.decoder_batch import DecoderBatch
+from mosslive.codec.decoder_stream import DecoderStream
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.encoder_stream import EncoderStream, HeardTurn
 from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.flow_solver import FlowSettings
-from mosslive.codec.flow_stream import FlowState, FlowStream, StreamSettings, TailRule
+from mosslive.codec.flow_stream import (
+    POOL_SECONDS,
+    FlowState,
+    FlowStream,
+    StreamSettings,
+    TailRule,
+)
 from mosslive.codec.hift import Hift, HiftSettings
 from mosslive.codec.hift_source import SourceSettings
 from mosslive.codec.hift_stream import HiftStream
 from mosslive.codec.mel import FLOW_MEL, HEARING_HZ, log_mel
+from mosslive.codec.mel_source import CachedMel, MelSource, Method, PrefixMel
 from mosslive.codec.resample import ResampleStream, resample
 from mosslive.codec.sound import BadSound, Pcm, Sound, check_rate, mono, read_sound
 from mosslive.codec.speaker import SpeakerEncoder
 from mosslive.codec.voice import Voice, aligned
 from mosslive.config import refuse
 from mosslive.config.codec import DecoderConfig
+from mosslive.kernels.arithmetic import arithmetic
 
 _PROFILES: dict[int, FlowProfile] = {5: "chunk-5", 25: "chunk-25"}
-_COMPUTE = {"float32": torch.float32}
+_COMPUTE = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
-def load_codec(path: str | Path, device: str = "cpu", dtype: str = "float32") -> "Codec":
-    """Reads a codec folder in the published layout; networks follow when they are needed."""
+def load_codec(
+    path: str | Path,
+    device: str = "cpu",
+    dtype: str = "float32",
+    pool_seconds: float = POOL_SECONDS,
+) -> "Codec":
+    """Reads a codec folder in the published layout; networks follow when they are needed.
+
+    `dtype` is what the products of the flow's estimator take when it speaks live, and what its keys
+    and values are stored in; sums, norms, the flow's encoder and everything else are float32.
+    `pool_seconds` of speech can be remembered by all live replies and prompts together.
+    """
     if dtype not in _COMPUTE:
         raise refuse("dtype", dtype, ", ".join(_COMPUTE))
-    return Codec(CodecFiles(path), torch.device(device))
+    if not pool_seconds > 0:
+        raise refuse("pool_seconds", pool_seconds, "above 0")
+    return Codec(CodecFiles(path), torch.device(device), _COMPUTE[dtype], pool_seconds)
 
 
 def vocoder_settings(config: DecoderConfig) -> HiftSettings:
@@ -65,6 +90,12 @@ def vocoder_settings(config: DecoderConfig) -> HiftSettings:
     )
 
 
+def _profile(chunk: int) -> FlowProfile:
+    if chunk not in _PROFILES:
+        raise refuse("chunk", chunk, ", ".join(map(str, _PROFILES)))
+    return _PROFILES[chunk]
+
+
 class HearingStream:
     """Microphone sound at any rate → codes. See `EncoderStream` for what `finish` tells."""
 
@@ -73,20 +104,30 @@ class HearingStream:
         self._stream = EncoderStream(encoder)
 
     def push(self, pcm: Pcm) -> list[int]:
-        return self._stream.push(self._resampler.push(mono(pcm)))
+        with arithmetic("fp32"):
+            return self._stream.push(self._resampler.push(mono(pcm)))
 
     def finish(self) -> HeardTurn:
-        last = self._stream.push(self._resampler.finish())
-        turn = self._stream.finish()
+        with arithmetic("fp32"):
+            last = self._stream.push(self._resampler.finish())
+            turn = self._stream.finish()
         return HeardTurn(last + turn.rest, turn.codes, turn.first_revised)
 
 
 class Codec:
-    def __init__(self, files: CodecFiles, device: torch.device) -> None:
+    def __init__(
+        self,
+        files: CodecFiles,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        pool_seconds: float = POOL_SECONDS,
+    ) -> None:
         self.files = files
         self.device = device
+        self.dtype, self._pool_seconds = dtype, pool_seconds
         self.sample_rate = files.decoder.sample_rate
         self._flows: dict[FlowProfile, Flow] = {}
+        self._streams: dict[StreamSettings, FlowStream] = {}
         # Prompt caches, by voice; they go when the voice goes.
         self._opened: WeakKeyDictionary[Voice, dict[tuple[int, StreamSettings], FlowState]]
         self._opened = WeakKeyDictionary()
@@ -100,12 +141,16 @@ class Codec:
 
     # Hearing
 
-    def encode(self, pcm: Pcm, sample_rate: int) -> list[int]:
-        """One code per 80 ms. Of several channels ([n, channels]) the first is heard."""
+    def encode(
+        self, pcm: Pcm, sample_rate: int, heard: Callable[[int], None] | None = None
+    ) -> list[int]:
+        """One code per 80 ms. Of several channels ([n, channels]) the first is heard. heard: told
+        how many codes each 30 s gave."""
         wave = resample(mono(pcm), check_rate(sample_rate), HEARING_HZ)
         if not len(wave):
             raise BadSound("the sound is empty; at least one sample is needed")
-        codes: list[int] = self._encoder.encode(wave.to(self.device)).tolist()
+        with arithmetic("fp32"):
+            codes: list[int] = self._encoder.encode(wave.to(self.device), heard).tolist()
         return codes
 
     def encoder_stream(self, sample_rate: int) -> HearingStream:
@@ -123,7 +168,8 @@ class Codec:
 
     def _prepared(self, sound: Sound, name: str) -> Voice:
         # Codes come from the original rate: going through 24 kHz changes some of them.
-        codes = self._encoder.encode(resample(*sound, HEARING_HZ).to(self.device)).cpu()
+        with arithmetic("fp32"):
+            codes = self._encoder.encode(resample(*sound, HEARING_HZ).to(self.device)).cpu()
         wave = resample(*sound, FLOW_MEL.sample_rate_hz)
         mel = log_mel(wave, FLOW_MEL).T  # [frames, bands]
         speaker = self._speaker.vector(resample(wave, FLOW_MEL.sample_rate_hz, HEARING_HZ))
@@ -135,8 +181,9 @@ class Codec:
 
     def decode(self, codes: Sequence[int], voice: Voice, seed: int = 0) -> NDArray[np.float32]:
         """A whole reply at once → float32 [1920 · n] at `sample_rate`."""
-        mel = self._flow("offline").mel_offline(codes, voice.prompt)
-        wave = self._hift(mel[None], self._generator(seed)).wave
+        with arithmetic("fp32"):
+            mel = self._flow("offline").mel_offline(codes, voice.prompt)
+            wave = self._hift(mel[None], self._generator(seed)).wave
         samples: NDArray[np.float32] = wave[0].cpu().numpy()
         return samples
 
@@ -153,26 +200,54 @@ class Codec:
     ) -> DecoderStream:
         """A reply rendered while its codes come, `chunk` codes at a time.
 
-        `method`: see `decoder_stream`. `tail`: how the last piece of a cached stream is rendered.
+        `method`: see `mel_source`. `tail`: how the last piece of a cached stream is rendered.
         `window_frames` bounds the memory of long replies and changes the sound. `align` cuts the
         prompt to whole chunks, so that the first sound comes after chunk + 3 codes.
         """
-        if chunk not in _PROFILES:
-            raise refuse("chunk", chunk, ", ".join(map(str, _PROFILES)))
-        flow = self._flow(_PROFILES[chunk])
-        prompt = aligned(voice.prompt, chunk) if align else voice.prompt
+        flow = self._flow(_profile(chunk))
         source: MelSource
         if method == "prefix":
-            source = PrefixMel(flow, prompt, chunk)
+            prompt = aligned(voice.prompt, chunk) if align else voice.prompt
+            source, count = PrefixMel(flow, prompt, chunk), len(prompt.prompt_codes)
         elif method == "cached":
-            stream = FlowStream(flow, StreamSettings(chunk, window_frames))
-            opened = self._open_voice(stream, voice, prompt)
-            source = CachedMel(stream, opened, tail)
+            with arithmetic("fp32"):
+                source, count = self._cached(voice, chunk, tail, window_frames, align)
         else:
             raise refuse("method", method, "cached, prefix")
-        vocoder = HiftStream(self._hift)
-        count = len(prompt.prompt_codes)
-        return DecoderStream(source, vocoder, count, chunk, self._generator(seed))
+        return DecoderStream(source, self._vocoder, count, chunk, self._generator(seed))
+
+    def decoder_batch(
+        self,
+        chunk: int = 5,
+        *,
+        tail: TailRule = "reference",
+        window_frames: int | None = None,
+        align: bool = True,
+    ) -> DecoderBatch:
+        """Many replies rendered together while their codes come, each in its own voice and at its
+        own point; see `decoder_stream` for the settings."""
+        _profile(chunk)
+
+        def begin(voice: Voice) -> tuple[MelSource, int]:
+            return self._cached(voice, chunk, tail, window_frames, align)
+
+        return DecoderBatch(self._vocoder, chunk, begin)
+
+    def _cached(
+        self, voice: Voice, chunk: int, tail: TailRule, window_frames: int | None, align: bool
+    ) -> tuple[MelSource, int]:
+        """A new reply's mel source, and its prompt's length in codes."""
+        prompt = aligned(voice.prompt, chunk) if align else voice.prompt
+        stream = self._stream(StreamSettings(chunk, window_frames, self._pool_seconds, self.dtype))
+        source = CachedMel(stream, self._open_voice(stream, voice, prompt), tail)
+        return source, len(prompt.prompt_codes)
+
+    def _stream(self, settings: StreamSettings) -> FlowStream:
+        """One pool and one set of recorded steps for all replies of these settings."""
+        if settings not in self._streams:
+            flow = self._flow(_profile(settings.chunk))
+            self._streams[settings] = FlowStream(flow, settings)
+        return self._streams[settings]
 
     def _open_voice(self, stream: FlowStream, voice: Voice, prompt: FlowVoice) -> FlowState:
         """The prompt's caches, computed once per voice and shared by all its replies."""
@@ -199,6 +274,10 @@ class Codec:
     def _hift(self) -> Hift:
         settings = vocoder_settings(self.files.decoder)
         return Hift.from_tensors(self.files.vocoder_tensors(), settings).to(self.device)
+
+    @cached_property
+    def _vocoder(self) -> HiftStream:
+        return HiftStream(self._hift)
 
     def _flow(self, profile: FlowProfile) -> Flow:
         if profile not in self._flows:

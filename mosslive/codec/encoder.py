@@ -5,15 +5,20 @@ microphones or turns (`encoder_stream` does). Invariant: a state depends on no l
 `step` over the blocks of a segment gives the states of `forward` over the whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mosslive.codec.encoder_layers import EncoderLayer, Past
 from mosslive.codec.mel import BLOCK_SAMPLES, check_pcm, floor_and_scale, segment_log10_mel
+from mosslive.codec.recorded import FreeList
+from mosslive.codec.wave_kernels import has_twin
 from mosslive.errors import MossliveError, name_list
+from mosslive.kernels.arithmetic import arithmetic
+from mosslive.kernels.graph import Graphed
 
 BLOCK_FRAMES = 8  # mel frames per code
 POOL = 4  # states per code
@@ -64,22 +69,13 @@ class EncoderState:
     position: Tensor  # [B] int64: states done, four per code
 
 
-@dataclass(frozen=True)
-class _Past:
-    """One layer's keys and values, and where the new ones go."""
+@dataclass(frozen=True, eq=False)
+class Seat:
+    """Where one stream sits; used again when it has left."""
 
-    k: Tensor  # [B, heads, positions, head_dim]
-    v: Tensor
-    rows: Tensor  # [B, 1]
-    places: Tensor  # [B, t]
-    mask: Tensor  # [B, 1, t, reach] bool: what each new state sees
-
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """New [B, heads, t, head_dim] in; old and new within reach out."""
-        self.k[self.rows, :, self.places] = k.transpose(1, 2)
-        self.v[self.rows, :, self.places] = v.transpose(1, 2)
-        reach = self.mask.shape[-1]
-        return self.k[:, :, :reach], self.v[:, :, :reach]
+    state: EncoderState
+    step: Graphed[tuple[Tensor, Tensor]] | None  # frames [1, mel_bands, 8] → states, codes
+    made_with: Tensor  # a weight, held, so that no other can take its place in memory
 
 
 class _Table(nn.Module):
@@ -89,44 +85,6 @@ class _Table(nn.Module):
     def __init__(self, rows: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(rows, width))
-
-
-class _SelfAttention(nn.Module):
-    def __init__(self, dims: EncoderDims) -> None:
-        super().__init__()
-        self.head_dim = dims.head_dim
-        self.q_proj = nn.Linear(dims.width, dims.width)
-        self.k_proj = nn.Linear(dims.width, dims.width, bias=False)
-        self.v_proj = nn.Linear(dims.width, dims.width)
-        self.out_proj = nn.Linear(dims.width, dims.width)
-
-    def forward(self, x: Tensor, past: _Past | None) -> Tensor:
-        q, k, v = (
-            projection(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, heads, t, D]
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        if past is None:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            k, v = past.extend(k, v)
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=past.mask)
-        result: Tensor = self.out_proj(y.transpose(1, 2).flatten(2))
-        return result
-
-
-class _Layer(nn.Module):
-    def __init__(self, dims: EncoderDims) -> None:
-        super().__init__()
-        self.self_attn = _SelfAttention(dims)
-        self.self_attn_layer_norm = nn.LayerNorm(dims.width)
-        self.fc1 = nn.Linear(dims.width, dims.ffn)
-        self.fc2 = nn.Linear(dims.ffn, dims.width)
-        self.final_layer_norm = nn.LayerNorm(dims.width)
-
-    def forward(self, x: Tensor, past: _Past | None) -> Tensor:
-        x = x + self.self_attn(self.self_attn_layer_norm(x), past)
-        result: Tensor = x + self.fc2(F.gelu(self.fc1(self.final_layer_norm(x))))
-        return result
 
 
 class Encoder(nn.Module):
@@ -141,13 +99,16 @@ class Encoder(nn.Module):
         self.conv1 = nn.Conv1d(dims.mel_bands, dims.width, 3)
         self.conv2 = nn.Conv1d(dims.width, dims.width, 3, stride=2)
         self.embed_positions = _Table(dims.positions, dims.width)
-        self.layers = nn.ModuleList(_Layer(dims) for _ in range(dims.layers))
+        self.layers = nn.ModuleList(
+            EncoderLayer(dims.width, dims.heads, dims.ffn) for _ in range(dims.layers)
+        )
         self.codebook = _Table(dims.codes, dims.width)
         self.register_buffer("half_norms", torch.empty(dims.codes), persistent=False)
         self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
             lambda module, _: module.measure_codebook()
         )
         self.measure_codebook()
+        self.free_seats: FreeList[Seat] = FreeList()
         self.eval().requires_grad_(False)
 
     def measure_codebook(self) -> None:
@@ -199,6 +160,7 @@ class Encoder(nn.Module):
         encoder.load_state_dict({name: own[name].float() for name in needed}, assign=True)
         return encoder.requires_grad_(False)
 
+    @arithmetic("fp32")
     def forward(self, features: Tensor) -> Tensor:
         """features [B, mel_bands, F] of whole segments → states [B, ceil(F / 8), width]."""
         x = features.to(self.conv1.weight.dtype)
@@ -207,14 +169,15 @@ class Encoder(nn.Module):
         x = x + self.embed_positions.weight[: x.shape[1]]
         return self._run(x, [None] * self.dims.layers)
 
+    @arithmetic("fp32")
     def quantise(self, states: Tensor) -> Tensor:
         """states [..., width] → the nearest codes [...] int64, the lowest where two are equal."""
         # argmin |h - c|² without what all codes share; argmax takes the first of equals.
         return (states @ self.codebook.weight.T - self.half_norms).argmax(-1)
 
-    def encode(self, wave: Tensor) -> Tensor:
+    def encode(self, wave: Tensor, heard: Callable[[int], None] | None = None) -> Tensor:
         """wave [n] at 16 kHz, float in [-1, 1] or int16 → codes [ceil(n / 1280)] int64 (per segment
-        of 30 s; segments know nothing of each other)."""
+        of 30 s; segments know nothing of each other). heard: told the codes of each segment."""
         wave = check_pcm(wave).to(self.conv1.weight.device)
         codes = [torch.zeros(0, dtype=torch.int64, device=wave.device)]
         for first in range(0, wave.shape[0], self.dims.segment_samples):
@@ -222,6 +185,8 @@ class Encoder(nn.Module):
             log10 = segment_log10_mel(segment, self.dims.mel_bands)
             features = floor_and_scale(log10, log10.amax())
             codes.append(self.quantise(self(features[None]))[0])
+            if heard is not None:
+                heard(len(codes[-1]))
         return torch.cat(codes)
 
     def open(self, streams: int) -> EncoderState:
@@ -238,6 +203,7 @@ class Encoder(nn.Module):
             position=torch.zeros(streams, dtype=torch.int64, device=like.device),
         )
 
+    @arithmetic("fp32")
     def step(
         self,
         state: EncoderState,
@@ -264,12 +230,25 @@ class Encoder(nn.Module):
             places = torch.where(active[:, None], places, within)
         x = self._stem(state, frames.to(self.conv1.weight.dtype), rows, places[:, ::POOL] // POOL)
         x = x + F.embedding(places, self.embed_positions.weight)
-        keys = torch.arange(reach or self.dims.positions, device=frames.device)
-        mask = (keys <= places[..., None])[:, None]  # [B, 1, 4n, reach]
-        pasts = [_Past(k, v, rows, places, mask) for k, v in zip(state.k, state.v, strict=True)]
+        position = state.position.clone()  # where the streams stood, whatever becomes of the state
+        pasts = [Past(k, v, position, reach) for k, v in zip(state.k, state.v, strict=True)]
         states = self._run(x, pasts)
         state.position += new if active is None else new * active
         return states, self.quantise(states)
+
+    def take_seat(self) -> Seat:
+        """Memory of one stream at the start of a segment, and on a GPU its step of one code as a
+        graph, which serves every position. To be put back into `free_seats`."""
+        weight = self.conv1.weight
+        while (seat := self.free_seats.take()) is not None:
+            if seat.made_with.data_ptr() == weight.data_ptr():
+                return seat
+        state = self.open(1)
+        step = None
+        if has_twin(weight):
+            frames = weight.new_zeros(1, self.dims.mel_bands, BLOCK_FRAMES)
+            step = Graphed(lambda frames: self.step(state, frames), frames)
+        return Seat(state, step, weight.detach())
 
     @staticmethod
     def truncate(state: EncoderState, code_index: int | Tensor) -> None:
@@ -293,7 +272,7 @@ class Encoder(nn.Module):
         state.conv_tails[rows, codes + 1] = y[:, BLOCK_FRAMES - 1 :: BLOCK_FRAMES]
         return _convolve(self.conv2, x.transpose(1, 2))
 
-    def _run(self, x: Tensor, pasts: list[_Past] | list[None]) -> Tensor:
+    def _run(self, x: Tensor, pasts: list[Past] | list[None]) -> Tensor:
         """x [B, t, width] → states [B, ceil(t / 4), width]."""
         for layer, past in zip(self.layers, pasts, strict=True):
             x = layer(x, past)

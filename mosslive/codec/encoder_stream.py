@@ -6,6 +6,7 @@ codes go by the loudest so far; when a segment ends, everything from the first b
 loudness changes is computed again. Knows nothing of transport, sample rates or who is speaking.
 """
 
+import weakref
 from dataclasses import dataclass, field
 
 import torch
@@ -60,7 +61,10 @@ class EncoderStream:
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
-        self._state = encoder.open(1)
+        self._seat = encoder.take_seat()
+        # The memory of one stream is large, and its recorded step takes time: both are used again.
+        weakref.finalize(self, encoder.free_seats.put, self._seat)
+        self._state = self._seat.state
         self.reset()
 
     def reset(self) -> None:
@@ -164,9 +168,12 @@ class EncoderStream:
 
     def _step(self, features: Tensor, first: int) -> list[int]:
         """features [mel_bands, 8n] of the codes from `first` on → n codes, on the host."""
-        positions = POOL * first + features.shape[1] * POOL // BLOCK_FRAMES
-        reach = min(-(-positions // _REACH_STEP) * _REACH_STEP, self._encoder.dims.positions)
-        _, codes = self._encoder.step(self._state, features[None], reach)
+        if features.shape[1] == BLOCK_FRAMES and self._seat.step is not None:
+            _, codes = self._seat.step(features[None])
+        else:
+            positions = POOL * first + features.shape[1] * POOL // BLOCK_FRAMES
+            reach = min(-(-positions // _REACH_STEP) * _REACH_STEP, self._encoder.dims.positions)
+            _, codes = self._encoder.step(self._state, features[None], reach)
         result: list[int] = codes[0].tolist()
         return result
 

@@ -87,13 +87,23 @@ class _Block(nn.Module):
             {"0": nn.Conv1d(inputs, channels, 3), "2": nn.LayerNorm(channels)}
         )
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    @property
+    def conv(self) -> nn.Conv1d:
         conv = self.block["0"]
         assert isinstance(conv, nn.Conv1d)
-        return F.mish(self.block["2"](causal(conv, x, past).mT)).mT  # [R, C, T]
+        return conv
+
+    @property
+    def norm(self) -> nn.LayerNorm:
+        norm = self.block["2"]
+        assert isinstance(norm, nn.LayerNorm)
+        return norm
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        return F.mish(self.norm(causal(self.conv, x, past).mT)).mT  # [R, C, T]
 
 
-class _Resnet(nn.Module):
+class Resnet(nn.Module):
     def __init__(self, inputs: int, dims: EstimatorDims) -> None:
         super().__init__()
         self.block1 = _Block(inputs, dims.channels)
@@ -101,9 +111,13 @@ class _Resnet(nn.Module):
         self.mlp = nn.ModuleDict({"1": nn.Linear(dims.time_hidden, dims.channels)})
         self.res_conv = nn.Conv1d(inputs, dims.channels, 1)
 
+    @property
+    def time(self) -> nn.Linear:
+        return _as_linear(self.mlp["1"])
+
     def forward(self, x: Tensor, time: Tensor, past: Past) -> Tensor:
         """x [R, C, T], time [1, hidden] with Mish applied: the same vector for every frame."""
-        h = self.block1(x, past) + self.mlp["1"](time)[:, :, None]
+        h = self.block1(x, past) + self.time(time)[:, :, None]
         y: Tensor = self.block2(h, past) + self.res_conv(x)
         return y
 
@@ -117,12 +131,16 @@ class _Attention(nn.Module):
         self.to_v = nn.Linear(dims.channels, dims.inner, bias=False)
         self.to_out = nn.ModuleDict({"0": nn.Linear(dims.inner, dims.channels)})
 
+    @property
+    def out(self) -> nn.Linear:
+        return _as_linear(self.to_out["0"])
+
     def forward(self, x: Tensor, past: Past) -> Tensor:
         q, k, v = (
             linear(x).unflatten(2, self._heads).transpose(1, 2)  # [R, H, T, D]
             for linear in (self.to_q, self.to_k, self.to_v)
         )
-        y: Tensor = self.to_out["0"](past.attend(q, k, v).transpose(1, 2).flatten(2))
+        y: Tensor = self.out(past.attend(q, k, v).transpose(1, 2).flatten(2))
         return y
 
 
@@ -132,14 +150,22 @@ class _FeedForward(nn.Module):
         first = nn.ModuleDict({"proj": nn.Linear(dims.channels, dims.ffn)})
         self.net = nn.ModuleDict({"0": first, "2": nn.Linear(dims.ffn, dims.channels)})
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def first(self) -> nn.Linear:
         first = self.net["0"]
         assert isinstance(first, nn.ModuleDict)
-        y: Tensor = self.net["2"](F.gelu(first["proj"](x)))
+        return _as_linear(first["proj"])
+
+    @property
+    def second(self) -> nn.Linear:
+        return _as_linear(self.net["2"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.second(F.gelu(self.first(x)))
         return y
 
 
-class _Transformer(nn.Module):
+class Transformer(nn.Module):
     def __init__(self, dims: EstimatorDims) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dims.channels)
@@ -153,29 +179,41 @@ class _Transformer(nn.Module):
         return y
 
 
-class _Stage(nn.ModuleList):
+class Stage(nn.ModuleList):
     """0: ResNet block, 1: its transformer blocks, and in the outer stages 2: a convolution."""
 
     def __init__(self, inputs: int, dims: EstimatorDims, outer: bool) -> None:
-        blocks = nn.ModuleList(_Transformer(dims) for _ in range(dims.n_blocks))
-        parts: list[nn.Module] = [_Resnet(inputs, dims), blocks]
+        blocks = nn.ModuleList(Transformer(dims) for _ in range(dims.n_blocks))
+        parts: list[nn.Module] = [Resnet(inputs, dims), blocks]
         if outer:
             parts.append(nn.Conv1d(dims.channels, dims.channels, 3))
         super().__init__(parts)
 
-    def run(self, x: Tensor, time: Tensor, past: Past) -> Tensor:
-        """ResNet and transformer blocks: [R, inputs, T] → [R, C, T]"""
-        resnet, blocks, *_ = self
-        x = resnet(x, time, past).mT
-        assert isinstance(blocks, nn.ModuleList)
-        for block in blocks:
-            x = block(x, past)
-        return x.mT
+    @property
+    def resnet(self) -> Resnet:
+        resnet = self[0]
+        assert isinstance(resnet, Resnet)
+        return resnet
 
-    def leave(self, x: Tensor, past: Past) -> Tensor:
+    @property
+    def blocks(self) -> list[Transformer]:
+        blocks = self[1]
+        assert isinstance(blocks, nn.ModuleList)
+        return [block for block in blocks if isinstance(block, Transformer)]
+
+    @property
+    def conv(self) -> nn.Conv1d:
+        """Of the outer stages only."""
         conv = self[2]
         assert isinstance(conv, nn.Conv1d)
-        return causal(conv, x, past)
+        return conv
+
+    def run(self, x: Tensor, time: Tensor, past: Past) -> Tensor:
+        """ResNet and transformer blocks: [R, inputs, T] → [R, C, T]"""
+        x = self.resnet(x, time, past).mT
+        for block in self.blocks:
+            x = block(x, past)
+        return x.mT
 
 
 class Estimator(nn.Module):
@@ -184,28 +222,41 @@ class Estimator(nn.Module):
         self.dims = dims
         width = dims.channels
         self.time_mlp = _TimeMlp(dims.inputs, dims.time_hidden)
-        self.down_blocks = nn.ModuleList([_Stage(dims.inputs, dims, outer=True)])
+        self.down_blocks = nn.ModuleList([Stage(dims.inputs, dims, outer=True)])
         self.mid_blocks = nn.ModuleList(
-            _Stage(width, dims, outer=False) for _ in range(dims.mid_blocks)
+            Stage(width, dims, outer=False) for _ in range(dims.mid_blocks)
         )
-        self.up_blocks = nn.ModuleList([_Stage(2 * width, dims, outer=True)])
+        self.up_blocks = nn.ModuleList([Stage(2 * width, dims, outer=True)])
         self.final_block = _Block(width, width)
         self.final_proj = nn.Conv1d(width, dims.bands, 1)
 
     def forward(self, x: Tensor, t: Tensor, past: Past) -> Tensor:
         """x [R, inputs, T], t [1] in 0..1 → velocity [R, bands, T]."""
         time = F.mish(self.time_mlp(time_embedding(t, self.dims.inputs)))
-        down, up = self.down_blocks[0], self.up_blocks[0]
-        assert isinstance(down, _Stage)
-        assert isinstance(up, _Stage)
-        skip = down.run(x, time, past)
-        x = down.leave(skip, past)
-        for stage in self.mid_blocks:
-            assert isinstance(stage, _Stage)
+        skip = self.down.run(x, time, past)
+        x = causal(self.down.conv, skip, past)
+        for stage in self.middle:
             x = stage.run(x, time, past)
-        x = up.leave(up.run(torch.cat((x, skip), 1), time, past), past)
+        x = self.up.run(torch.cat((x, skip), 1), time, past)
+        x = causal(self.up.conv, x, past)
         y: Tensor = self.final_proj(self.final_block(x, past))
         return y
+
+    @property
+    def down(self) -> Stage:
+        stage = self.down_blocks[0]
+        assert isinstance(stage, Stage)
+        return stage
+
+    @property
+    def middle(self) -> list[Stage]:
+        return [stage for stage in self.mid_blocks if isinstance(stage, Stage)]
+
+    @property
+    def up(self) -> Stage:
+        stage = self.up_blocks[0]
+        assert isinstance(stage, Stage)
+        return stage
 
     @property
     def layers(self) -> int:
@@ -216,3 +267,8 @@ class Estimator(nn.Module):
         """Numbers a stream carries between chunks for all convolutions, per row."""
         convs = (part for part in self.modules() if isinstance(part, nn.Conv1d))
         return sum(conv.in_channels * (conv.kernel_size[0] - 1) for conv in convs)
+
+
+def _as_linear(module: nn.Module) -> nn.Linear:
+    assert isinstance(module, nn.Linear)
+    return module

@@ -2,8 +2,9 @@
 
 `open` computes a voice's prompt once; `fork` of that state starts a reply; `step` moves any number
 of replies by a chunk in one batch; `finish` renders what is left. It does not decide when to step
-(`flow_hops` does) and keeps no queue. Invariant: what `step` has returned equals the frames that
-`Flow.mel_prefix` gives for the same codes, and stays so whatever codes follow.
+(`flow_hops` does) and keeps no queue. Invariants: what `step` has returned equals the frames that
+`Flow.mel_prefix` gives for the same codes, and stays so whatever codes follow; a stream that is
+closed, finished or forgotten has given its pages back.
 """
 
 from collections.abc import Sequence
@@ -16,12 +17,13 @@ from torch import Tensor
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.flow import Codes, Flow, FlowVoice
 from mosslive.codec.flow_hops import settled_prompt
-from mosslive.codec.flow_memory import Memory, MemoryForm
-from mosslive.codec.flow_resume import Resumed, Sight
-from mosslive.codec.flow_solver import Condition, solve
+from mosslive.codec.flow_pages import PagePool, Pages
+from mosslive.codec.flow_step import ChunkInput, FlowStep
+from mosslive.config import SECONDS_PER_CODE
 from mosslive.errors import MossliveError
 
 TailRule = Literal["reference", "cached"]
+POOL_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,23 @@ class StreamSettings:
     # Frames the estimator sees before the chunk it computes; None: all. A bound changes results.
     # The conformer always sees all: its keys and values are half a percent of the memory.
     window_frames: int | None = None
-    block: int = 25  # codes; buffers grow and are read in steps of this size
+    # Of speech that is remembered, of all streams together, prompts included and shared ones once:
+    # the memory is set aside at the start. At the published size 115 MB a second in halves.
+    pool_seconds: float = POOL_SECONDS
+    dtype: torch.dtype = torch.float32  # of the estimator's products and of its keys and values
 
     def __post_init__(self) -> None:
-        for name in ("chunk", "block"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; allowed: 1 or more")
+        if self.chunk < 1:
+            raise ValueError(f"chunk is {self.chunk}; allowed: 1 or more")
         if self.window_frames is not None and self.window_frames < 0:
             raise ValueError(f"window_frames is {self.window_frames}; allowed: 0 or more, or None")
+        if self.pages < 1:
+            seconds = self.chunk * SECONDS_PER_CODE
+            raise ValueError(f"pool_seconds is {self.pool_seconds}; allowed: {seconds:g} or more")
+
+    @property
+    def pages(self) -> int:
+        return int(round(self.pool_seconds / SECONDS_PER_CODE, 6) // self.chunk)
 
 
 @dataclass(eq=False)
@@ -48,39 +59,38 @@ class FlowState:
     prompt: list[int]
     prompt_feat: Tensor  # [4P, bands] on the flow's device
     speaker: Tensor  # [bands]
-    tokens: Memory  # conformer at 12.5/s
-    frames: Memory  # conformer at 50/s
-    estimator: Memory  # layers and convolutions of every Euler step, one step after another
+    chunk: int  # tokens
+    conformer: Pages
+    estimator: Pages
+    page_bytes: tuple[int, int]  # of the conformer and of the estimator
     codes: list[int]  # of the reply, rendered
     closed: bool = False
 
     @property
     def position(self) -> int:
         """Tokens computed, prompt included."""
-        return self.tokens.own.end
+        return self.chunk * len(self.conformer.held)
 
     @property
     def own_bytes(self) -> int:
-        """Memory that `close` frees for certain; what is shared with the voice is not counted."""
-        memories = (self.tokens, self.frames, self.estimator)
-        return sum(memory.own.bytes + memory.tails.nbytes for memory in memories)
+        """Memory that `close` gives back for certain; what is shared is not counted."""
+        conformer, estimator = self.page_bytes
+        return self.conformer.own * conformer + self.estimator.own * estimator
 
     def fork(self) -> "FlowState":
-        """A second reply that continues from here. Of a freshly opened voice this copies only
-        convolution tails; all keys and values stay shared."""
+        """A second reply that continues from here. Nothing is copied."""
         _require_open(self)
         return replace(
             self,
-            tokens=self.tokens.fork(),
-            frames=self.frames.fork(),
+            conformer=self.conformer.fork(),
             estimator=self.estimator.fork(),
             codes=list(self.codes),
         )
 
     def close(self) -> None:
-        """Lets go of all tensors, at once and whoever still holds the state."""
-        for memory in (self.tokens, self.frames, self.estimator):
-            memory.close()
+        """Gives all pages back, at once and whoever still holds the state."""
+        self.conformer.close()
+        self.estimator.close()
         self.prompt_feat = self.speaker = torch.empty(0)
         self.closed = True
 
@@ -94,28 +104,38 @@ class _Move(NamedTuple):
 
 class FlowStream:
     def __init__(self, flow: Flow, settings: StreamSettings) -> None:
+        """Sets the pool's memory aside. Streams of one flow and one setting share it."""
         self.flow, self.settings = flow, settings
-        chunk, block, frames = settings.chunk, settings.block, FRAMES_PER_TOKEN
-        self._token_sight = Sight(chunk, None, block)
-        self._frame_sight = Sight(frames * chunk, None, frames * block)
-        self._estimator_sight = Sight(frames * chunk, settings.window_frames, frames * block)
+        pages = settings.pages
+        # A window gives the estimator's old pages back but not the conformer's small ones.
+        few = pages if settings.window_frames is None else 4 * pages
+        self.pools = PagePool(few, "conformer"), PagePool(pages, "estimator")
+        self._step = FlowStep(
+            flow, settings.chunk, settings.window_frames, settings.dtype, (few, pages)
+        )
+        tokens, frames, estimator = (form.page_bytes for form in self._step.forms)
+        self._page_bytes = tokens + frames, estimator
 
     @torch.no_grad()
     def open(self, voice: FlowVoice) -> FlowState:
         """Computes the chunks of the prompt that no reply can change. Keep the result with the
         voice and start each reply on a fork of it."""
-        flow, noise = self.flow, self.flow.noise
+        flow, chunk = self.flow, self.settings.chunk
         prompt: list[int] = flow.check_voice(voice).tolist()
         flow.check_length(len(prompt))
-        tokens, frames, estimator = (Memory.empty(form, noise) for form in self._forms())
-        prompt_feat, speaker = voice.prompt_feat.to(noise), flow.speaker(voice)
-        state = FlowState(voice, prompt, prompt_feat, speaker, tokens, frames, estimator, [])
-        settled = settled_prompt(len(prompt), self.settings.chunk)
-        if settled:
-            self._advance([_Move(state, prompt[: settled + LOOK_AHEAD], settled, [])])
-        tokens.share(None)
-        frames.share(None)
-        estimator.share(self.settings.window_frames)
+        state = FlowState(
+            voice,
+            prompt,
+            voice.prompt_feat.to(flow.noise),
+            flow.speaker(voice),
+            chunk,
+            *(Pages(self.pools[0]), Pages(self.pools[1])),
+            self._page_bytes,
+            [],
+        )
+        for begin in range(0, settled_prompt(len(prompt), chunk), chunk):
+            tokens = prompt[begin : begin + chunk + LOOK_AHEAD]
+            self._advance([_Move(state, tokens, chunk, [])])
         return state
 
     @torch.no_grad()
@@ -165,66 +185,58 @@ class FlowStream:
         self.flow.check_length(len(state.prompt) + len(state.codes) + len(checked))
         return checked
 
-    def _forms(self) -> tuple[MemoryForm, MemoryForm, MemoryForm]:
-        flow, steps = self.flow, self.flow.settings.steps
-        conformer, estimator = flow.dims.conformer, flow.estimator
-        heads, width = conformer.heads, conformer.width // conformer.heads
-        token_tail, frame_tail = flow.encoder.tail_values()
-        return (
-            MemoryForm(conformer.layers, 1, heads, width, token_tail),
-            MemoryForm(conformer.up_layers, 1, heads, width, frame_tail),
-            MemoryForm(
-                steps * estimator.layers,
-                2,
-                estimator.dims.heads,
-                estimator.dims.head_dim,
-                steps * estimator.tail_values(),
-            ),
+    def _advance(self, moves: list[_Move]) -> list[Tensor]:
+        """Chunk by chunk, each of all streams that have one; all or nothing."""
+        states, chunk = [move.state for move in moves], self.settings.chunk
+        assert len(set(map(id, states))) == len(states), "a stream moves once per call"
+        marks = [len(state.conformer.held) for state in states]
+        pieces: list[list[Tensor]] = [[] for _ in moves]
+        for pool in self.pools:  # before anything is computed in vain
+            pool.require(sum(-(-move.new // chunk) for move in moves))
+        try:
+            for begin in range(0, max(move.new for move in moves), chunk):
+                rows = [row for row, move in enumerate(moves) if move.new > begin]
+                inputs = [self._input(moves[row], begin) for row in rows]
+                for row, mel in zip(rows, self._step(inputs), strict=True):
+                    pieces[row].append(mel)
+        except BaseException:
+            for state, mark in zip(states, marks, strict=True):
+                state.conformer.cut(mark)
+                state.estimator.cut(mark)
+            raise
+        mels = []
+        for move, parts in zip(moves, pieces, strict=True):
+            move.state.codes += move.codes
+            self._forget(move.state)
+            end = FRAMES_PER_TOKEN * move.new
+            begin = end - FRAMES_PER_TOKEN * len(move.codes)
+            mels.append(torch.cat(parts, 1)[:, begin:end])
+        return mels
+
+    def _input(self, move: _Move, begin: int) -> ChunkInput:
+        """The chunk that begins with token `begin` of the move, with a new page for it."""
+        state, chunk = move.state, self.settings.chunk
+        index, frames = len(state.conformer.held), FRAMES_PER_TOKEN * chunk
+        state.conformer.append()
+        state.estimator.append()
+        return ChunkInput(
+            move.tokens[begin : begin + chunk + LOOK_AHEAD],
+            index,
+            state.conformer.held,
+            state.estimator.held,
+            state.speaker,
+            state.prompt_feat[frames * index : frames * (index + 1)],
         )
 
-    def _advance(self, moves: list[_Move]) -> list[Tensor]:
-        states = [move.state for move in moves]
-        assert len(set(map(id, states))) == len(states), "a stream moves once per call"
-        flow, device = self.flow, self.flow.noise.device
-        starts = [FRAMES_PER_TOKEN * state.position for state in states]
-        new = [move.new for move in moves]
-        new_frames, table = [FRAMES_PER_TOKEN * n for n in new], flow.encoder.table
-        tokens = Resumed([state.tokens for state in states], new, self._token_sight, table)
-        frames = Resumed([state.frames for state in states], new_frames, self._frame_sight, table)
-        estimator = Resumed(
-            [state.estimator for state in states], new_frames, self._estimator_sight
-        )
-        codes, present = _padded([move.tokens for move in moves], max(new) + LOOK_AHEAD, device)
-        columns = torch.arange(max(new_frames), device=device)
-        places = torch.tensor(starts, device=device)[:, None] + columns  # [B, T]
-        noise = flow.noise[:, places.clamp(max=flow.noise.shape[1] - 1)].transpose(0, 1)
-        known = torch.zeros_like(noise)  # [B, bands, T]
-        for row, (state, start) in enumerate(zip(states, starts, strict=True)):
-            piece = state.prompt_feat[start : start + len(columns)]
-            known[row, :, : len(piece)] = piece.T
-        condition = Condition(
-            mu=flow.mu(codes, present, tokens, frames),
-            speaker=torch.stack([state.speaker for state in states]),
-            known=known,
-        )
-        mel = solve(flow.estimator, noise, condition, estimator, flow.settings)
-        for past in (tokens, frames, estimator):
-            past.commit()
-        pieces = []
-        for row, move in enumerate(moves):
-            move.state.codes += move.codes
-            end = FRAMES_PER_TOKEN * move.new
-            pieces.append(mel[row, :, end - FRAMES_PER_TOKEN * len(move.codes) : end])
-        return pieces
+    def _forget(self, state: FlowState) -> None:
+        """Gives pages back that no later chunk can see."""
+        window = self.settings.window_frames
+        if window is not None:
+            done, frames = len(state.estimator.held), FRAMES_PER_TOKEN * self.settings.chunk
+            # The last page also holds the convolutions' tails.
+            state.estimator.drop_before(min((frames * done - window) // frames, done - 1))
 
 
 def _require_open(state: FlowState) -> None:
     if state.closed:
         raise MossliveError("this stream is closed; fork an opened voice to start another")
-
-
-def _padded(tokens: list[list[int]], width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """→ [B, width] int64, and bool: which of them are there."""
-    rows = [row + [0] * (width - len(row)) for row in tokens]
-    held = torch.tensor([len(row) for row in tokens], device=device)
-    return torch.tensor(rows, device=device), torch.arange(width, device=device) < held[:, None]

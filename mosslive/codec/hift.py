@@ -6,17 +6,23 @@ speech, which one inverse transform turns into samples. Keeps no state and knows
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mosslive.codec.convolution import Convolution, Upsampling, compute_in
 from mosslive.codec.hift_source import F0Predictor, HarmonicSource, SourceSettings
+from mosslive.codec.recorded import Recorded
+from mosslive.codec.wave_kernels import entering, snake
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.errors import MossliveError, name_list
+from mosslive.kernels.branches import Branches
+from mosslive.kernels.conv1d import join
 
 _MOST_MAGNITUDE = 100.0  # of a spectral line; exp() of an untrained layer has no bound
 _LAST_SLOPE = 0.01  # the last leaky ReLU is the published one with its default slope, not `slope`
@@ -87,36 +93,51 @@ class HiftResult(NamedTuple):
 
 
 class _Snake(nn.Module):
-    """x + sin²(α x) / α, one α per channel."""
+    """The tensor of x + sin²(α x) / α, one α per channel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.alpha = nn.Parameter(torch.ones(channels))
 
-    def forward(self, x: Tensor) -> Tensor:
-        alpha = self.alpha[:, None]
-        return x + (alpha * x).sin().square() / (alpha + 1e-9)
-
 
 class _ResBlock(nn.Module):
-    """Residual pairs of convolutions, the first of each pair dilated."""
+    """Residual pairs of convolutions, the first of each pair dilated, a snake before each."""
 
     def __init__(self, channels: int, kernel: int, dilations: tuple[int, ...]) -> None:
         super().__init__()
         self.convs1 = nn.ModuleList(
-            nn.Conv1d(channels, channels, kernel, dilation=d, padding="same") for d in dilations
+            Convolution(channels, channels, kernel, dilation=d, padding=d * (kernel - 1) // 2)
+            for d in dilations
         )
         self.convs2 = nn.ModuleList(
-            nn.Conv1d(channels, channels, kernel, padding="same") for _ in dilations
+            Convolution(channels, channels, kernel, padding=(kernel - 1) // 2) for _ in dilations
         )
         self.activations1 = nn.ModuleList(_Snake(channels) for _ in dilations)
         self.activations2 = nn.ModuleList(_Snake(channels) for _ in dilations)
 
-    def forward(self, x: Tensor) -> Tensor:
-        for snake1, conv1, snake2, conv2 in zip(
-            self.activations1, self.convs1, self.activations2, self.convs2, strict=True
-        ):
-            x = x + conv2(snake2(conv1(snake1(x))))
+    def forward(
+        self,
+        x: Tensor,
+        others: Sequence[Tensor] = (),
+        scale: float = 1,
+        slope: float = 1,
+        branches: Branches | None = None,
+    ) -> Tensor:
+        """x, others [B, C, T] → leaky ReLU of (this block's result + the others) · scale. A snake
+        is computed by the convolution before it, the last sum by the last convolution. branches:
+        where the others come from."""
+        snakes1 = [each.get_parameter("alpha") for each in self.activations1]
+        snakes2 = [each.get_parameter("alpha") for each in self.activations2]
+        bent, last = snake(x, snakes1[0]), len(snakes1) - 1
+        for index, (dilated, plain) in enumerate(zip(self.convs1, self.convs2, strict=True)):
+            assert isinstance(plain, Convolution)
+            bent = dilated(bent, activation="snake", alpha=snakes2[index])
+            if index < last:
+                x, bent = plain.with_snake(bent, snakes1[index + 1], addends=(x,))
+            else:
+                if branches is not None:
+                    branches.join()
+                x = plain(bent, addends=(x, *others), scale=scale, activation="leaky", slope=slope)
         return x
 
 
@@ -131,26 +152,25 @@ class Hift(nn.Module):
         self.m_source = HarmonicSource(
             settings.source, settings.harmonics, settings.samples_per_frame
         )
-        self.conv_pre = nn.Conv1d(mel_bins, settings.channels, 7, padding=3)
+        self.conv_pre = Convolution(mel_bins, settings.channels, 7, padding=3)
         self.ups, self.source_downs = nn.ModuleList(), nn.ModuleList()
         self.source_resblocks, self.resblocks = nn.ModuleList(), nn.ModuleList()
         width = settings.channels
         for stage, rate in enumerate(settings.upsample_rates):
             kernel, width = settings.upsample_kernels[stage], width // 2
-            self.ups.append(
-                nn.ConvTranspose1d(2 * width, width, kernel, rate, padding=(kernel - rate) // 2)
-            )
+            self.ups.append(Upsampling(2 * width, width, kernel, rate))
             # From the spectra's rate down to this stage's: by all rates that are still to come.
             down = math.prod(settings.upsample_rates[stage + 1 :])
             reach = 2 * down if down > 1 else 1
-            self.source_downs.append(nn.Conv1d(lines, width, reach, down, padding=down // 2))
+            self.source_downs.append(Convolution(lines, width, reach, down, padding=down // 2))
             self.source_resblocks.append(
                 _ResBlock(width, settings.source_kernels[stage], settings.dilations)
             )
             self.resblocks.extend(
                 _ResBlock(width, kernel, settings.dilations) for kernel in settings.resblock_kernels
             )
-        self.conv_post = nn.Conv1d(width, lines, 7, padding=3)
+        self.conv_post = Convolution(width, lines, 7, padding=3)
+        self.recorded: Recorded[Any] = Recorded()  # windows of streams
         # Not in the checkpoint. Its device is named so that building on "meta" leaves it real.
         window = torch.hann_window(settings.n_fft, periodic=True, device="cpu")
         self.register_buffer("window", window, persistent=False)
@@ -174,6 +194,13 @@ class Hift(nn.Module):
         hift.load_state_dict(folded, assign=True)
         return hift.to(folded["conv_pre.weight"].device).eval().requires_grad_(False)
 
+    def compute_in(self, dtype: torch.dtype) -> None:
+        """Shape spectra in `dtype` from now on. Pitch, source and both transforms stay float32."""
+        for module in (self.conv_pre, self.ups, self.source_downs, self.source_resblocks):
+            compute_in(module, dtype)
+        for module in (self.resblocks, self.conv_post):
+            compute_in(module, dtype)
+
     def f0(self, mel: Tensor) -> Tensor:
         """mel [B, M, T] → pitch in Hz [B, T]."""
         self._frames_of(mel)
@@ -195,18 +222,20 @@ class Hift(nn.Module):
         frames = self._frames_of(mel)
         _check("source", source, (mel.shape[0], frames * settings.samples_per_frame))
         dtype = self.conv_pre.weight.dtype
-        spectra = self._spectra(source).to(dtype)  # [B, 2 · bins, N]
-        x = self.conv_pre(mel.to(dtype))
-        last, kernels = len(self.ups) - 1, len(settings.resblock_kernels)
+        spectra = entering(self._spectra(source).to(dtype))  # [B, 2 · bins, N]
+        slope, last, branches = settings.slope, len(self.ups) - 1, Branches()
+        x = self.conv_pre(entering(mel.to(dtype)), activation="leaky", slope=slope)
+        count = len(settings.resblock_kernels)
         for stage, up in enumerate(self.ups):
-            x = up(F.leaky_relu(x, settings.slope))
+            x = up(x)
             if stage == last:  # a centred transform has one frame more than there are hops
-                x = F.pad(x, (1, 0), mode="reflect")
-            x = x + self.source_resblocks[stage](self.source_downs[stage](spectra))
-            blocks = list(self.resblocks)[stage * kernels : (stage + 1) * kernels]
-            x = sum((block(x) for block in blocks[1:]), blocks[0](x)) / kernels
-        x = self.conv_post(F.leaky_relu(x, _LAST_SLOPE))
-        return self._samples(x).clamp(-settings.audio_limit, settings.audio_limit)
+                x = join((x[..., 1:2], x))
+            x = self.source_resblocks[stage](self.source_downs[stage](spectra), (x,))
+            *others, final = self.resblocks[stage * count : (stage + 1) * count]
+            results = [branches.aside(partial(block, x)) for block in others]
+            ended = _LAST_SLOPE if stage == last else slope
+            x = final(x, results, 1 / count, ended, branches)
+        return self._samples(self.conv_post(x)).clamp(-settings.audio_limit, settings.audio_limit)
 
     def forward(
         self,

@@ -12,7 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mosslive.codec.convolution import Convolution
+from mosslive.codec.wave_kernels import entering
 from mosslive.errors import MossliveError
+from mosslive.kernels.arithmetic import arithmetic
 
 _F0_LAYERS = 5  # fixed by the published network, as is their kernel of 3
 
@@ -36,10 +39,12 @@ class F0Predictor(nn.Module):
         layers: list[nn.Module] = []
         for index in range(_F0_LAYERS):
             width = channels if index else mel_bins
-            layers += [nn.Conv1d(width, channels, 3, padding=1), nn.ELU()]
+            layers += [Convolution(width, channels, 3, padding=1), nn.Identity()]
+        # Published names count an ELU after each layer, which the layer computes itself.
         self.condnet = nn.Sequential(*layers)
         self.classifier = nn.Linear(channels, 1)
 
+    @arithmetic("fp32")
     def forward(self, mel: Tensor) -> Tensor:
         dtype = self.classifier.weight.dtype
         if dtype not in (torch.float32, torch.float64):
@@ -48,8 +53,11 @@ class F0Predictor(nn.Module):
                 "in float32 and use autocast for the rest"
             )
         with torch.autocast(mel.device.type, enabled=False):
-            hidden = self.condnet(mel.to(dtype)).transpose(1, 2)  # [B, T, C]
-            f0: Tensor = self.classifier(hidden).squeeze(-1).abs()
+            x = entering(mel.to(dtype))
+            for layer in self.condnet:
+                if isinstance(layer, Convolution):
+                    x = layer(x, activation="elu")
+            f0: Tensor = self.classifier(x.transpose(1, 2)).squeeze(-1).abs()  # [B, T]
         return f0
 
 
@@ -66,6 +74,7 @@ class HarmonicSource(nn.Module):
     def sines(self) -> int:
         return self.l_linear.in_features
 
+    @arithmetic("fp32")
     def forward(self, f0: Tensor, noise: Tensor | None) -> Tensor:
         """f0 [B, T] in Hz, noise [B, S · T, H] standard normal or None for none → [B, S · T]."""
         settings, dtype = self.settings, self.l_linear.weight.dtype

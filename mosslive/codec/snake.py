@@ -1,30 +1,20 @@
-"""The anti-aliased SnakeBeta activation: twice the rate, a periodic bend, half the rate again.
+"""One anti-aliased snake as a module: its tensors under their published names, and its filter.
 
-    up   = sinc filter of x at twice the rate
-    bent = up + sin²(α · up) / (β + 1e-9)          one α and one β per channel
-    y    = sinc filter of bent, every second sample
-
-The bend adds harmonics; at twice the rate those above the band can be filtered out before they
-fold back. `anti_aliased_snake` is the definition a fused kernel must equal; `AntiAliasedSnake` only
-holds its tensors under their published names. Knows nothing of the networks around it. Invariant:
-sample t of the result depends on samples t-5 .. t+5 of the input, the ends being continued by their
-last value, once before each filter.
+What it computes is defined by `kernels.snake`; which form of that runs, `wave_kernels` chooses.
+Knows nothing of the networks around it.
 """
 
 import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-TAPS = 12
-SNAKE_REACH_SAMPLES = 5  # on both sides
+from mosslive.codec.wave_kernels import anti_aliased_snake
+from mosslive.kernels.snake import SNAKE_REACH_SAMPLES, TAPS
 
-_UP_EDGE = TAPS // 2 - 1  # continued on both sides before the rate is doubled
-_UP_CROP = 2 * _UP_EDGE + (TAPS - 2) // 2  # of the doubled signal: what the continuation made
-_DOWN_EDGES = (TAPS // 2 - 1, TAPS // 2)  # an even filter has no centre: one more on the right
+__all__ = ["SNAKE_REACH_SAMPLES", "AntiAliasedSnake", "anti_aliased_snake", "sinc_filter"]
+
 _KAISER_BETA = 0.1102 * (2.285 * (TAPS // 2 - 1) * math.pi * 1.2 + 7.95 - 8.7)  # 4.6638
-_TINY = 1e-9
 
 
 def sinc_filter() -> Tensor:
@@ -34,34 +24,6 @@ def sinc_filter() -> Tensor:
     window = torch.kaiser_window(TAPS, periodic=False, beta=_KAISER_BETA, dtype=wide)
     taps = window * torch.sinc(time / 2)
     return (taps / taps.sum()).float().view(1, 1, TAPS)
-
-
-def anti_aliased_snake(
-    x: Tensor,
-    alpha: Tensor,
-    beta: Tensor,
-    up_filter: Tensor,
-    down_filter: Tensor,
-    *,
-    log_scale: bool,
-) -> Tensor:
-    """x [B, C, T], T ≥ 1; alpha, beta [C], natural logarithms if `log_scale`; filters [1, 1, 12]
-    → [B, C, T].
-
-    Half-precision input is widened to float32 and rounded once, at the end.
-    """
-    channels = x.shape[1]
-    wide = x if x.dtype == torch.float64 else x.float()
-    alpha, beta = (p.to(wide.dtype)[:, None] for p in (alpha, beta))  # [C, 1]
-    if log_scale:
-        alpha, beta = alpha.exp(), beta.exp()
-    up, down = (f.to(wide.dtype).expand(channels, 1, TAPS) for f in (up_filter, down_filter))
-    edged = F.pad(wide, (_UP_EDGE, _UP_EDGE), mode="replicate")
-    # Doubling the rate by zeros halves the level, hence the 2.
-    doubled = 2 * F.conv_transpose1d(edged, up, stride=2, padding=_UP_CROP, groups=channels)
-    bent = doubled + (doubled * alpha).sin().square() / (beta + _TINY)  # [B, C, 2T]
-    edged = F.pad(bent, _DOWN_EDGES, mode="replicate")
-    return F.conv1d(edged, down, stride=2, groups=channels).to(x.dtype)
 
 
 class _Filter(nn.Module):

@@ -49,12 +49,12 @@ class Device:
 
     def step(self) -> bool:
         """One step; False if there was nothing to do."""
-        books = self.books
+        books, began = self.books, self.books.clock()
         while self._take_mail(block=False):
             pass
         with books:
             self._follow()
-            chosen = plan(self._wants(), books.clock(), self.limits, books.settings)
+            chosen = plan(self._wants(), began, self.limits, books.settings)
             jobs = [self._claim(books.lines[key], rows) for key, rows in chosen.prefill]
             makings = self._promise(chosen)
             ended, books.ended = books.ended, []
@@ -62,9 +62,9 @@ class Device:
             if making.request:
                 self.stepper.release(making.request)
         if jobs:
-            self._prefill(jobs, makings)
+            began += self._prefill(jobs, makings)
         if makings:
-            self._decode(makings)
+            self._decode(makings, began)
         self.steps += bool(jobs or makings)
         return bool(jobs or makings or ended)
 
@@ -160,7 +160,9 @@ class Device:
 
     # The model; without the lock.
 
-    def _prefill(self, jobs: list[tuple[Line, list[Row]]], makings: list[Making]) -> None:
+    def _prefill(self, jobs: list[tuple[Line, list[Row]]], makings: list[Making]) -> float:
+        """Returns the seconds it took."""
+
         def compute(some: Sequence[tuple[Line, list[Row]]]) -> list[MossliveError | None]:
             self.stepper.prefill([(line.table, rows) for line, rows in some])
             return [None] * len(some)
@@ -178,8 +180,10 @@ class Device:
             for making in makings:  # their rows are still to be made in this step
                 making.line.claimed = making.line.pages_for(1, self.books.pool.page_size)
                 self.books.count_promise(making.line)
+        return seconds
 
-    def _decode(self, makings: list[Making]) -> None:
+    def _decode(self, makings: list[Making], began: float) -> None:
+        """`began`: when the step did, as if there had been no prefill in it."""
         books = self.books
         # A caller may have ended some of them by now, and so may a prefill that failed.
         live = [making for making in makings if not making.ended and not making.abandoned]
@@ -196,16 +200,16 @@ class Device:
                     raise StepFailed("a step failed after it had made rows, and lost them")
             return self.stepper.decode(requests)
 
-        began = books.clock()
+        typical = all(making.rows for making in live)  # a first row may run a tail over all
         results = _each(live, decode) if live else []
         now = books.clock()
-        if live and all(making.rows for making in live):  # a first row may run a tail over all
-            books.decode.observe(len(live), now - began)
         with books:
             for making, made in zip(live, results, strict=True):
                 self._hand_out(making, made, now)
             for making in makings:
                 self._count(making.line)
+        if live and typical:
+            books.decode.observe(len(live), books.clock() - began)
 
     def _hand_out(self, making: Making, made: Made, now: float) -> None:
         """Under the lock. Whoever ended the reply while its row was made does not get the row."""

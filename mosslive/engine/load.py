@@ -77,12 +77,12 @@ def load_stepper(
 
 
 def _rows_that_fit(decoder: Decoder) -> int:
-    free, _ = torch.cuda.mem_get_info(decoder.device)
-    limit = torch.cuda.get_per_process_memory_fraction(decoder.device)
-    _, total = torch.cuda.mem_get_info(decoder.device)
-    reserved = torch.cuda.memory_reserved(decoder.device)
-    unused = reserved - torch.cuda.memory_allocated(decoder.device)
-    room = min(free + unused, int(limit * total) - reserved + unused)
+    device = decoder.device
+    free, total = torch.cuda.mem_get_info(device)
+    reserved = torch.cuda.memory_reserved(device)
+    # Somebody may have capped this process below what the card has.
+    allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total) - reserved
+    room = min(free, allowed) + reserved - torch.cuda.memory_allocated(device)
     return max(1, int(_GPU_SHARE * room / row_bytes(decoder.config, decoder.dtype)))
 
 

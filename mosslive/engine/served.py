@@ -16,10 +16,10 @@ from mosslive.engine.books import Books
 from mosslive.engine.conversation import Conversation
 from mosslive.engine.desk import Desk
 from mosslive.engine.device import Device
-from mosslive.engine.lm import load_lm
+from mosslive.engine.load import load_stepper
 from mosslive.engine.refusals import Reason
 from mosslive.engine.settings import EngineSettings
-from mosslive.engine.stepper import PlainStepper, Stepper
+from mosslive.engine.stepper import Stepper
 from mosslive.rows import END_OF_TEXT, PromptFormat, RowIds, TextTokenizer
 
 
@@ -73,14 +73,15 @@ class Engine:
         cls,
         path: str | Path,
         device: str = "cpu",
-        dtype: str = "float32",
+        dtype: str | None = None,
         *,
         settings: EngineSettings | None = None,
         **options: Any,
     ) -> "Engine":
-        """Reads a model folder in the published layout. Options: those of `load_lm`."""
-        lm = load_lm(path, device, dtype, **options)
-        return cls(PlainStepper(lm.runner), lm.tokenizer, settings)
+        """Reads an engine folder, which is checked, or a model folder in the published layout.
+        Options: those of `load_stepper`."""
+        stepper, tokenizer = load_stepper(path, device, dtype, **options)
+        return cls(stepper, tokenizer, settings)
 
     def open(self) -> Conversation:
         """A new, empty conversation. Raises `EngineFull` ("conversations", "closed")."""

@@ -15,6 +15,8 @@ SMALLEST_SCALE = 2.0**-100
 def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """x [T, K] → q float8_e4m3fn [T, K], scale float32 [T]: max|row| / 448, never 0."""
     wide = x.float()
-    scale = (wide.abs().amax(dim=-1) / LARGEST).clamp(min=SMALLEST_SCALE)
-    scaled = (wide / scale[:, None]).clamp(-LARGEST, LARGEST)  # the quotient may round above
+    largest = wide.abs().amax(dim=-1)
+    # A tensor, not a number: by a number CUDA multiplies with the inverse, which rounds otherwise.
+    scale = (largest / torch.full_like(largest, LARGEST)).clamp(min=SMALLEST_SCALE)
+    scaled = (wide * scale.reciprocal()[:, None]).clamp(-LARGEST, LARGEST)  # may round above
     return scaled.to(torch.float8_e4m3fn), scale

@@ -8,7 +8,8 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from mosslive.bench import reference
-from mosslive.bench.step import NotVerified, measure_step
+from mosslive.bench.step import measure_step
+from mosslive.bench.verified import NotVerified
 from mosslive.cli.app import app
 
 

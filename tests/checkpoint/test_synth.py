@@ -19,14 +19,14 @@ from safetensors.torch import load_file
 from mosslive import LanguageModel, MossliveError, Sampling, Turn
 from mosslive.checkpoint import SIZES, SizeName, synth, synthesise, take_inventory, writer
 from mosslive.checkpoint.layout import expected_tensors
-from mosslive.checkpoint.synth import NoSpace, synth_config
+from mosslive.checkpoint.synth import synth_config
 from mosslive.checkpoint.vocabulary import (
     Vocabulary,
     VocabularyError,
     learned_vocabulary,
     ranked_vocabulary,
 )
-from mosslive.checkpoint.writer import FolderExists, write_shards
+from mosslive.checkpoint.writer import FolderExists, NoSpace, write_shards
 from mosslive.config import ModelConfig
 from mosslive.rows import Reply, TextTokenizer
 from tests.config.test_model_config import PUBLISHED
@@ -102,7 +102,7 @@ def test_full_size_is_the_published_model() -> None:
 
 def test_full_size_has_four_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The full model is split and indexed as published: 446 tensors, 18.19 GB, four files."""
-    monkeypatch.setattr(writer, "_write_shard", lambda *_: None)  # the index without the 18 GB
+    monkeypatch.setattr(writer, "write_shard", lambda *_: None)  # the index without the 18 GB
     shapes = expected_tensors(ModelConfig.from_dict(PUBLISHED))
     write_shards(tmp_path, shapes, "BF16", pytest.fail, SIZES["full"].shard_bytes)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())

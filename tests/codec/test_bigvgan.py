@@ -5,6 +5,7 @@ The models and helpers here serve the other BigVGAN tests too.
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.config import ConfigError
 from mosslive.config.bigvgan import BigVganConfig
 from mosslive.errors import MossliveError
+from mosslive.kernels.branches import Branches
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bigvgan.safetensors"
 
@@ -134,13 +136,18 @@ def test_golden_block() -> None:
     """One residual block (kernel 11) of the public reference, to 1e-5."""
 
     class Plain:
+        branches = Branches()
+
         def layer(self, module: torch.nn.Module, x: Tensor) -> Tensor:
             result: Tensor = module(x)
             return result
 
-        def add(self, parts: list[Tensor]) -> Tensor:
-            first, second = parts
-            return first + second
+        def add(
+            self, conv: torch.nn.Module, x: Tensor, parts: Sequence[Tensor], scale: float
+        ) -> Tensor:
+            (part,) = parts
+            result: Tensor = (conv(x) + part) * scale
+            return result
 
     io = golden("io")
     result = golden_network().resblocks[2](io["act_in"][None], Plain())[0]
@@ -350,8 +357,19 @@ def test_load_from_a_folder(tmp_path: Path) -> None:
     assert torch.equal(vocoder(mel), BigVgan.from_tensors(tensors, TINY)(mel))
     assert (vocoder.sample_rate, vocoder.hop) == (24_000, 6)
     assert vocoder.mel_settings == MelSettings(24_000, 1024, 6, 5, 0, 12_000)
-    rough = load_bigvgan(tmp_path, dtype="bfloat16")
-    assert {parameter.dtype for parameter in rough.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(("dtype", "cosine"), [("bfloat16", 0.99), ("float16", 0.999)])
+def test_half_precision_is_of_convolutions(tmp_path: Path, dtype: str, cosine: float) -> None:
+    """Weights of convolutions are rounded, what bends and filters is not; the sound stays close."""
+    tensors = random_tensors(GOLDEN_CONFIG)
+    rough = load_bigvgan(write_folder(tmp_path, GOLDEN_CONFIG, tensors), dtype=dtype)
+    for name, tensor in rough.state_dict().items():
+        snake = "activation" in name
+        assert tensor.dtype == (torch.float32 if snake else getattr(torch, dtype)), name
+    mel = random_mel(20, 12)
+    exact = BigVgan.from_tensors(tensors, GOLDEN_CONFIG)(mel)
+    assert float(F.cosine_similarity(rough(mel), exact, 0)) > cosine
 
 
 @pytest.mark.parametrize(("name", "value"), [("dtype", "int8"), ("device", "abacus")])

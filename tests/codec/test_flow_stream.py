@@ -1,9 +1,7 @@
 """The flow live: cached chunks equal prefix recomputation, for any mix of streams, and memory."""
 
 import copy
-import weakref
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import pytest
 import torch
@@ -13,7 +11,7 @@ from torch import Tensor
 
 from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.flow_hops import next_hop, settled_prompt
-from mosslive.codec.flow_memory import Memory, MemoryForm
+from mosslive.codec.flow_pages import PagePool, Pages, PoolFull
 from mosslive.codec.flow_past import Whole
 from mosslive.codec.flow_solver import Condition, solve
 from mosslive.codec.flow_stream import FlowState, FlowStream, StreamSettings
@@ -107,11 +105,10 @@ def test_settled_prompt(prompt: int, chunk: int, settled: int) -> None:
     assert settled_prompt(prompt, chunk) == settled
 
 
-@pytest.mark.parametrize("block", [2, 25])
-def test_golden_chunks(block: int) -> None:
+def test_golden_chunks() -> None:
     """Spec 2.8: cached chunks equal the reference's prefix calls, the prompt cached beforehand."""
     model = golden()
-    stream = FlowStream(model.flow, StreamSettings(GOLDEN_CHUNK, block=block))
+    stream = FlowStream(model.flow, StreamSettings(GOLDEN_CHUNK))
     opened = stream.open(model.voice)
     assert opened.position == 5
     codes: list[int] = model.io["codes"].tolist()
@@ -131,14 +128,12 @@ def test_golden_chunks(block: int) -> None:
 
 
 @settings(derandomize=True, deadline=None, max_examples=15)
-@given(data=st.data(), chunk=st.integers(1, 6), block=st.integers(1, 9))
-def test_any_mix_of_streams_equals_recomputation(
-    data: st.DataObject, chunk: int, block: int
-) -> None:
+@given(data=st.data(), chunk=st.integers(1, 6))
+def test_any_mix_of_streams_equals_recomputation(data: st.DataObject, chunk: int) -> None:
     """The law of 2.8: whichever streams move together, from whichever points and by however many
     chunks, each gets the frames it would get alone from a recomputation of its prefix."""
     flow = small_flow()
-    stream = FlowStream(flow, StreamSettings(chunk, block=block))
+    stream = FlowStream(flow, StreamSettings(chunk))
     talks = [
         begin(stream, data.draw(st.integers(0, 14)), data.draw(st.integers(8, 30)), seed)
         for seed in range(3)
@@ -158,6 +153,8 @@ def test_any_mix_of_streams_equals_recomputation(
     for talk in talks:
         if talk.pieces:
             assert error(talk.mel(), recomputed(flow, talk, chunk)) < 1e-4
+        talk.state.close()
+    assert [pool.used for pool in stream.pools] == [0, 0]
 
 
 @settings(derandomize=True, deadline=None, max_examples=10)
@@ -205,21 +202,22 @@ def test_nothing_left_to_finish() -> None:
 
 
 def test_forks_share_the_voice_and_nothing_else() -> None:
-    """Two replies on one opened voice: the prompt's keys exist once, are not written, and neither
+    """Two replies on one opened voice: the prompt's pages exist once, are not written, and neither
     reply changes the other; a fork in mid-reply goes its own way."""
     flow = small_flow()
-    stream = FlowStream(flow, StreamSettings(4, block=50))
+    stream = FlowStream(flow, StreamSettings(4))
     voice = small_voice(14, 1)
     opened = stream.open(voice)
-    shared = opened.estimator.shared
-    assert shared is not None
-    assert shared.length == 4 * 8
-    before = [layer.clone() for layer in shared.layers]
+    shared = list(opened.estimator.held)
+    assert len(shared) == 2
+    store = stream._step._pages
+    before = [layer[:, shared].clone() for layer in store.layers] + [store.tails[shared].clone()]
     talks = [Talk(voice, small_codes(30, seed), opened.fork()) for seed in (1, 2)]
     for talk in talks:
-        assert talk.state.estimator.shared is shared
-        assert not talk.state.estimator.own.layers, "an unused fork holds no keys of its own"
+        assert talk.state.estimator.held == shared
+        assert talk.state.own_bytes == 0, "an unused fork holds no page of its own"
         talk.pieces += stream.step([talk.state], [talk.next_codes(6)])
+        assert talk.state.estimator.held[:2] == shared
     common = talks[0].codes[: talks[0].cursor + 3]
     codes = common + small_codes(30 - len(common), 9)
     other = Talk(voice, codes, talks[0].state.fork(), list(talks[0].pieces))
@@ -230,49 +228,98 @@ def test_forks_share_the_voice_and_nothing_else() -> None:
     for talk in talks:
         assert error(talk.mel(), recomputed(flow, talk, 4)) < 1e-4
     assert error(other.mel(), talks[0].mel()) > 1e-2
-    assert all(torch.equal(*pair) for pair in zip(before, shared.layers, strict=True))
+    after = [layer[:, shared] for layer in store.layers] + [store.tails[shared]]
+    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
 def test_close_frees() -> None:
-    """Barge-in: a closed stream holds no tensor, though someone holds the stream; the voice and its
-    other replies go on; a closed stream refuses to move."""
+    """Barge-in: a closed stream gives its pages back, though someone holds the stream; the voice
+    and its other replies go on; a closed stream refuses to move; at the end the pool is empty."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(4))
     opened = stream.open(small_voice(9, 2))
     talk = run(stream, Talk(opened.voice, small_codes(20, 2), opened.fork()))
     other = Talk(opened.voice, talk.codes, opened.fork())
-    memories = (talk.state.tokens, talk.state.frames, talk.state.estimator)
-    held = [
-        weakref.ref(tensor) for memory in memories for tensor in (*memory.own.layers, memory.tails)
-    ]
-    assert len(held) == 1 + 2 + 2 * 4 + 3
-    assert talk.state.own_bytes > 0
+    used = [pool.used for pool in stream.pools]
+    own = len(talk.state.estimator.held) - len(opened.estimator.held)
+    assert used == [len(talk.state.estimator.held)] * 2
+    assert talk.state.own_bytes == own * sum(talk.state.page_bytes)
     talk.state.close()
-    assert not [ref for ref in held if ref() is not None]
+    assert [pool.used for pool in stream.pools] == [len(opened.estimator.held)] * 2
     assert talk.state.own_bytes == 0
     for move in (lambda: stream.step([talk.state], [[1] * 7]), talk.state.fork):
         with pytest.raises(MossliveError, match="closed"):
             move()
     opened.close()  # the voice is dropped while a reply still speaks with it
     assert error(run(stream, other).mel(), talk.mel()) < 1e-6
+    del other  # forgotten, never closed
+    assert [pool.used for pool in stream.pools] == [0, 0]
+
+
+def test_full_pool() -> None:
+    """A pool without a page left says so and how to get one; no stream has moved, and all go on
+    when another gives its pages back."""
+    flow = small_flow()
+    stream = FlowStream(flow, StreamSettings(5, pool_seconds=5 * 5 * 0.08))
+    talks = [begin(stream, 0, 23, seed) for seed in (0, 1)]
+    for _ in range(2):
+        moves = [t.next_codes(5) for t in talks]
+        for talk, mel in zip(talks, stream.step([t.state for t in talks], moves), strict=True):
+            talk.pieces.append(mel)
+    with pytest.raises(PoolFull, match="4 of 5 pages of the flow's conformer"):
+        stream.step([t.state for t in talks], [t.next_codes(5) for t in talks])
+    assert [pool.used for pool in stream.pools] == [4, 4]
+    talks[0].state.close()
+    run(stream, talks[1])
+    assert talks[1].cursor == 20
+    assert error(talks[1].mel(), recomputed(flow, talks[1], 5)) < 1e-4
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 5), max_size=60))
+def test_pool_accounting(choices: list[int]) -> None:
+    """Whatever streams do, a page is free exactly when nobody holds it, and none is held twice by
+    streams that did not share it."""
+    pool = PagePool(6, "test")
+    streams = [Pages(pool)]
+    for step, choice in enumerate(choices):
+        stream = streams[step % len(streams)]
+        if choice <= 1:
+            try:
+                stream.append()
+            except PoolFull:
+                assert pool.used == 6
+        elif choice == 2:
+            streams.append(stream.fork())
+        elif choice == 3:
+            stream.drop_before(len(stream.held) - 1)
+        elif choice == 4:
+            stream.cut(len(stream.held) // 2)
+        else:
+            stream.close()
+        held = {page for each in streams for page in each.held} - {0}
+        assert pool.used == len(held)
+    for stream in streams:
+        stream.close()
+    assert pool.used == 0
 
 
 def test_failed_pass_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that breaks half-way (out of memory) leaves its streams where they were."""
     flow = small_flow()
-    stream = FlowStream(flow, StreamSettings(3, block=2))
+    stream = FlowStream(flow, StreamSettings(3))
     talk = begin(stream, 5, 30, seed=4)
-    calls = 0
-    final = flow.estimator.final_block.forward
+    calls, packed = 0, stream._step._estimator
+    velocity = packed._velocity
 
     def breaks(*args: object) -> Tensor:
         nonlocal calls
         calls += 1
-        if calls % 3 == 0:  # some in the second Euler step, after keys were written
+        if calls in (1, 4, 9, 16, 25):  # some in the second Euler step, after keys were written
             raise MemoryError
-        return final(*args)  # type: ignore[arg-type]
+        return velocity(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(flow.estimator.final_block, "forward", breaks)
+    monkeypatch.setattr(packed, "_velocity", breaks)
     failures = 0
     while (hop := talk.hop(3)) is not None:
         try:
@@ -282,56 +329,6 @@ def test_failed_pass_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failures >= 3
     monkeypatch.undo()
     assert error(talk.mel(), recomputed(flow, talk, 3)) < 1e-4
-
-
-def test_buffers_grow_in_blocks() -> None:
-    """Growth is in whole blocks and rare: columns copied stay in proportion to columns made."""
-    stream = FlowStream(small_flow(steps=1), StreamSettings(1, block=2))
-    talk = begin(stream, 0, 83, seed=5)
-    capacities = []
-    while (hop := talk.hop(1)) is not None:
-        stream.step([talk.state], [talk.next_codes(hop)])
-        capacities.append(talk.state.estimator.own.layers[0].shape[3])
-    assert all(capacity % 8 == 0 for capacity in capacities)
-    lengths = [4 * (step + 1) for step in range(len(capacities))]
-    assert all(
-        n <= capacity <= 1.25 * n + 12 for n, capacity in zip(lengths, capacities, strict=True)
-    )
-    grown = [n for n, (old, new) in zip(lengths, pairwise(capacities), strict=False) if new > old]
-    assert len(grown) < 20
-    assert sum(grown) < 6 * lengths[-1]
-
-
-@pytest.mark.parametrize("keep_from", [0, 6])
-def test_growth_that_fails_half_way(keep_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Out of memory while a buffer grows, or slides on: what the layers hold stays together, and
-    the same growth succeeds once there is memory."""
-    memory = Memory.empty(MemoryForm(3, 2, 1, 1, 0), torch.zeros(1))
-    memory.reserve(8, 0, block=4)
-    for layer in memory.own.layers:
-        layer[:] = torch.arange(8.0)[:, None]
-    memory.own.length = 8
-    real, left = torch.Tensor.new_zeros, 1
-
-    def scarce(self: Tensor, *shape: int) -> Tensor:
-        nonlocal left
-        if not left:
-            raise MemoryError
-        left -= 1
-        return real(self, *shape)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.Tensor, "new_zeros", scarce)
-        with pytest.raises(MemoryError):
-            memory.reserve(4, keep_from, block=4)
-    for _ in range(2):  # as it was left, and then grown
-        own = memory.own
-        wanted = torch.arange(float(own.first), 8.0).expand(2, 2, 1, -1)
-        for layer in own.layers:
-            assert torch.equal(layer[:, :, :, : own.length, 0], wanted)
-        memory.reserve(4, keep_from, block=4)
-    assert memory.own.first == keep_from
-    assert {layer.shape[3] for layer in memory.own.layers} == {16 if keep_from == 0 else 8}
 
 
 def windowed(flow: Flow, talk: Talk, chunk: int, window: int) -> Tensor:
@@ -355,14 +352,13 @@ def windowed(flow: Flow, talk: Talk, chunk: int, window: int) -> Tensor:
 @given(
     prompt=st.integers(0, 16),
     chunk=st.integers(2, 4),
-    block=st.integers(1, 4),
     window=st.integers(0, 50),
 )
-def test_window_is_what_its_mask_says(prompt: int, chunk: int, block: int, window: int) -> None:
+def test_window_is_what_its_mask_says(prompt: int, chunk: int, window: int) -> None:
     """The sliding window: frames see their chunk and `window` frames before it, no matter where the
-    border between prompt, own buffer and dropped columns falls."""
+    border between prompt, own pages and dropped ones falls."""
     flow = small_flow()
-    stream = FlowStream(flow, StreamSettings(chunk, window, block))
+    stream = FlowStream(flow, StreamSettings(chunk, window))
     talk = run(stream, begin(stream, prompt, 26, seed=prompt))
     assert error(talk.mel(), windowed(flow, talk, chunk, window)) < 1e-4
 
@@ -370,25 +366,21 @@ def test_window_is_what_its_mask_says(prompt: int, chunk: int, block: int, windo
 def test_window_bounds_memory_and_changes_results() -> None:
     """What the window buys and costs: a bounded estimator memory, frames that differ the more the
     smaller it is, and nothing at all once it covers the stream."""
-    flow, chunk, block = small_flow(), 4, 4
-    stream = FlowStream(flow, StreamSettings(chunk, None, block))
+    flow, chunk = small_flow(), 4
+    stream = FlowStream(flow, StreamSettings(chunk))
     exact = run(stream, begin(stream, 8, 90, seed=6))
     differences, held = [], []
     for window in (8, 80, 1000):
-        stream = FlowStream(flow, StreamSettings(chunk, window, block))
+        stream = FlowStream(flow, StreamSettings(chunk, window))
         talk = run(stream, begin(stream, 8, 90, seed=6))
         differences.append(error(talk.mel(), exact.mel()))
-        held.append(talk.state.estimator.own.layers[0].shape[3])
-        shared = talk.state.estimator.shared
-        assert shared is not None
-        assert shared.layers[0].shape[3] == min(window, 16), "the voice keeps what can be seen"
-    print(f"window 8, 80, 1000 frames: differs by {differences}, holds {held} columns")
+        assert stream.pools[1].used == sum(page > 0 for page in talk.state.estimator.held)
+        held.append(stream.pools[1].used)
+    print(f"window 8, 80, 1000 frames: differs by {differences}, holds {held} pages")
     assert differences[0] > differences[1] > 1e-3
     assert differences[2] < 1e-5
-    # the window, a quarter more, the chunk, and up to a whole block
-    assert held[0] <= 8 + 2 + 16 + 16
-    assert held[1] <= 80 + 20 + 16 + 16
-    assert held[2] >= 4 * exact.cursor
+    assert held[:2] == [1, 5]  # a page is 16 frames
+    assert held[2] == len(exact.state.estimator.held)
 
 
 @pytest.mark.parametrize("given_codes", [[], [1, 2, 3], [1] * 8, [1] * 10])
@@ -432,18 +424,20 @@ def test_end_of_the_noise() -> None:
     assert stream.finish(late.state, late.codes[11:], "cached").shape == (3, 20)
 
 
-@pytest.mark.parametrize(("field", "value"), [("chunk", 0), ("block", 0), ("window_frames", -1)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("chunk", 0), ("pool_seconds", 0), ("window_frames", -1)]
+)
 def test_settings_are_checked(field: str, value: int) -> None:
     """A setting that makes no sense is named with its value."""
     with pytest.raises(ValueError, match=f"{field} is {value}"):
-        StreamSettings(**{field: value})
+        StreamSettings(**{field: value})  # type: ignore[arg-type]
 
 
 def test_device_is_the_modules_own() -> None:
     """Every tensor is made where the flow is, and no value is read back to the host: a pass runs on
     the meta device, which has no values at all."""
     flow = copy.deepcopy(small_flow()).to("meta")
-    stream = FlowStream(flow, StreamSettings(5, window_frames=20, block=3))
+    stream = FlowStream(flow, StreamSettings(5, window_frames=20))
     opened = stream.open(small_voice(12, 0))
     first, second = opened.fork(), opened.fork()
     stream.step([first], [small_codes(11, 0)])

@@ -9,12 +9,13 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from mosslive.codec.decoder_stream import CachedMel, DecoderStream, MelSource, PrefixMel
+from mosslive.codec.decoder_stream import DecoderStream
 from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.flow_solver import FlowSettings
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
 from mosslive.codec.hift import Hift
 from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.mel_source import CachedMel, MelSource, PrefixMel
 
 LIMIT = 3e-3  # of the golden README, as a share of the largest sample
 PIECES = 3

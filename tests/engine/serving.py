@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mosslive import Engine, EngineSettings, LanguageModel
+from mosslive import Conversation, Engine, EngineSettings, LanguageModel, Sampling
 from mosslive.cache import PageTable
 from mosslive.engine import PlainStepper, Reply
 from mosslive.engine.request import Request
 from mosslive.engine.stepper import Made
 from mosslive.rows import Row
-from tests.engine.models import Answer, all_free, fresh
+from tests.engine.models import Answer, all_free, answer, fresh, prompt_rows
 
 ROOMY = EngineSettings(headroom_rows=0, ahead_rows=10_000)
 
@@ -77,6 +77,28 @@ class Served:
     def all_free(self) -> bool:
         """Nothing taken and nothing promised."""
         return all_free(self.lm) and self.engine.stats().free_pages == self.lm.pool.total
+
+
+def opened(served: Served, name: str) -> Conversation:
+    conversation = served.engine.open()
+    conversation.append(prompt_rows(served.lm, name))
+    return conversation
+
+
+Oracle = Callable[[list[Row], Sampling], Answer]
+
+
+def oracle_of(wandering: LanguageModel) -> Oracle:
+    """(history, sampling) → what the plain loop answers to it; computed once each."""
+    known: dict[Any, Answer] = {}
+
+    def plain(history: list[Row], sampling: Sampling) -> Answer:
+        key = tuple(history), sampling
+        if key not in known:
+            known[key] = answer(fresh(wandering), history, sampling)
+        return known[key]
+
+    return plain
 
 
 async def until(done: Callable[[], bool], step: Callable[[], Any] = lambda: None) -> None:

@@ -23,7 +23,7 @@ from tests.engine.models import (
     prompt_rows,
     wandering_lm,
 )
-from tests.engine.serving import ROOMY, Served, Watched, read, until
+from tests.engine.serving import ROOMY, Served, Watched, opened, read, until
 
 SPEECH, TEXT = "mixed to speech", "mixed to text"
 FILTERED = replace(SETTINGS["filtered"], max_new=12)
@@ -38,7 +38,7 @@ def served(wandering: LanguageModel) -> Served:
     return Served(wandering, pages=300, page_size=4)
 
 
-def opened(engine: Engine, rows: list[Row]) -> Conversation:
+def opened_with(engine: Engine, rows: list[Row]) -> Conversation:
     conversation = engine.open()
     conversation.append(rows)
     return conversation
@@ -51,7 +51,7 @@ def test_leaving_the_loop_ends_the_reply(served: Served, alone: Alone) -> None:
     """A break is enough where nobody else holds the reply: no row is added after it."""
 
     async def main() -> None:
-        conversation = opened(served.engine, prompt_rows(served.lm, SPEECH))
+        conversation = opened(served, SPEECH)
         ticking = asyncio.create_task(until(lambda: False, served.step))
         rows = []
         async for row in conversation.reply(FILTERED):
@@ -74,7 +74,7 @@ def test_cancelling_the_reader_ends_the_reply(served: Served, rows: int) -> None
     """Within one step, wherever the task waits; the conversation stays usable."""
 
     async def main() -> None:
-        conversation = opened(served.engine, prompt_rows(served.lm, SPEECH))
+        conversation = opened(served, SPEECH)
         before = len(conversation)
         reply = conversation.reply(FILTERED)
         reader = asyncio.create_task(read(reply))
@@ -96,7 +96,7 @@ def test_an_interrupted_reader_stops_at_once(served: Served) -> None:
     """Rows made and not read are not given out any more, and stand in the conversation."""
 
     async def main() -> None:
-        conversation = opened(served.engine, prompt_rows(served.lm, SPEECH))
+        conversation = opened(served, SPEECH)
         reply = conversation.reply(FILTERED)
         reader = asyncio.create_task(read(reply))
         await asyncio.sleep(0)  # it waits
@@ -114,7 +114,7 @@ def test_an_interrupted_reader_stops_at_once(served: Served) -> None:
 
 def test_letting_go_of_everything_gives_the_pages_back(served: Served) -> None:
     """Nobody has to call close, not even for what hangs together in a circle."""
-    conversation = opened(served.engine, prompt_rows(served.lm, SPEECH))
+    conversation = opened(served, SPEECH)
     circle: list[Any] = [conversation.reply(FILTERED)]
     circle.append(circle)
     served.step(3)
@@ -126,13 +126,13 @@ def test_letting_go_of_everything_gives_the_pages_back(served: Served) -> None:
 
 def test_an_event_loop_that_is_gone_hurts_nobody(served: Served, alone: Alone) -> None:
     """Its reader is never woken; another one, on another loop, is."""
-    reply = opened(served.engine, prompt_rows(served.lm, TEXT)).reply(FILTERED)
+    reply = opened(served, TEXT).reply(FILTERED)
     loop = asyncio.new_event_loop()
     waiting = loop.create_task(read(reply))
     loop.run_until_complete(asyncio.sleep(0))
     waiting._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.close()
-    other = opened(served.engine, prompt_rows(served.lm, SPEECH)).reply(FILTERED)
+    other = opened(served, SPEECH).reply(FILTERED)
 
     async def main() -> list[Row]:
         reader = asyncio.create_task(read(other))
@@ -151,7 +151,7 @@ def test_a_slow_reader_is_waited_for(wandering: LanguageModel, alone: Alone, ahe
     served = Served(wandering, replace(ROOMY, ahead_rows=ahead), pages=300, page_size=4)
 
     async def main() -> None:
-        reply = opened(served.engine, prompt_rows(served.lm, SPEECH)).reply(FILTERED)
+        reply = opened(served, SPEECH).reply(FILTERED)
         served.idle()
         assert len(reply.rows) == ahead
         rows = []
@@ -176,7 +176,7 @@ def test_a_rest_is_not_a_missed_deadline(wandering: LanguageModel) -> None:
     speaks = replace(FILTERED, min_new=99)
 
     async def main() -> None:
-        reply = opened(served.engine, prompt_rows(served.lm, SPEECH)).reply(speaks)
+        reply = opened(served, SPEECH).reply(speaks)
         served.idle()
         served.clock.now += 60
         for _ in range(3):
@@ -221,7 +221,7 @@ def test_settled_does_not_wait_for_a_reply_that_rests(wandering: LanguageModel) 
     served = Served(wandering, replace(ROOMY, ahead_rows=2))
 
     async def main() -> None:
-        conversation = opened(served.engine, prompt_rows(served.lm, SPEECH))
+        conversation = opened(served, SPEECH)
         reply = conversation.reply(FILTERED)
         waiting = asyncio.create_task(conversation.settled())
         await until(waiting.done, served.step)
@@ -236,7 +236,7 @@ def test_one_reader_at_a_time(served: Served) -> None:
     """A second task is told, and the first goes on."""
 
     async def main() -> None:
-        reply = opened(served.engine, prompt_rows(served.lm, SPEECH)).reply(FILTERED)
+        reply = opened(served, SPEECH).reply(FILTERED)
         reader = asyncio.create_task(read(reply))
         await asyncio.sleep(0)
         with pytest.raises(Busy, match="one reader at a time"):
@@ -317,9 +317,9 @@ def test_the_event_loop_never_waits_for_the_model(wandering: LanguageModel, alon
 
     async def main() -> None:
         async with Engine(stepper, lm.tokenizer, ROOMY) as engine:
-            first = opened(engine, prompt_rows(lm, SPEECH))
+            first = opened_with(engine, prompt_rows(lm, SPEECH))
             await asyncio.to_thread(running.wait)
-            second = opened(engine, prompt_rows(lm, TEXT))
+            second = opened_with(engine, prompt_rows(lm, TEXT))
             second.truncate(4)
             fork = first.fork()
             reply = first.reply(FILTERED)
@@ -344,7 +344,7 @@ def test_closing_the_engine_leaves_nobody_waiting(wandering: LanguageModel) -> N
         engine = Engine(
             Watched(lm.runner), lm.tokenizer, EngineSettings(headroom_rows=0, ahead_rows=3)
         )
-        conversations = [opened(engine, prompt_rows(lm, name)) for name in (SPEECH, TEXT)]
+        conversations = [opened_with(engine, prompt_rows(lm, name)) for name in (SPEECH, TEXT)]
         replies = [c.reply(replace(FILTERED, max_new=500)) for c in conversations]
         first = await anext(replies[0])
         await engine.close()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from mosslive import Conversation, LanguageModel, MossliveError
+from mosslive import LanguageModel, MossliveError
 from mosslive.cache import PageTable
 from mosslive.engine import EngineBroken, StepFailed
 from mosslive.kernels import NonFiniteLogits
 from tests.engine.models import SETTINGS, Alone, alone_of, break_at, prompt_rows, wandering_lm
-from tests.engine.serving import Served, read, until
+from tests.engine.serving import Served, opened, read, until
 
 SPEECH, TEXT = "mixed to speech", "mixed to text"
 FILTERED = replace(SETTINGS["filtered"], max_new=10)
@@ -25,12 +25,6 @@ alone = pytest.fixture(scope="module")(alone_of)
 @pytest.fixture
 def served(wandering: LanguageModel) -> Served:
     return Served(wandering, pages=300, page_size=4)
-
-
-def opened(served: Served, name: str) -> Conversation:
-    conversation = served.engine.open()
-    conversation.append(prompt_rows(served.lm, name))
-    return conversation
 
 
 def breaks(served: Served, rows: int) -> Callable[[list[PageTable]], None]:

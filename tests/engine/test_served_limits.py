@@ -1,5 +1,6 @@
 """The served engine under too much: refused with a reason, ended by a stated rule, never stuck."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -20,19 +21,13 @@ from tests.engine.models import (
     prompt_rows,
     wandering_lm,
 )
-from tests.engine.serving import ROOMY, Served
+from tests.engine.serving import ROOMY, Served, opened
 
 SPEECH, TEXT = "text to speech", "speech to text"
 GREEDY = replace(SETTINGS["greedy"], max_new=12)
 
 wandering = pytest.fixture(scope="module")(wandering_lm)
 alone = pytest.fixture(scope="module")(alone_of)
-
-
-def opened(served: Served, name: str) -> Conversation:
-    conversation = served.engine.open()
-    conversation.append(prompt_rows(served.lm, name))
-    return conversation
 
 
 def refused(reason: Reason, message: str | None = None) -> "pytest.RaisesExc[EngineFull]":
@@ -114,6 +109,31 @@ def test_a_fork_is_refused_if_what_it_may_copy_has_no_page(wandering: LanguageMo
     served.idle()
     assert served.lm.pool.free == 0
     fork.append([(1, 64)])  # the half-filled page is its own now
+
+
+@pytest.mark.parametrize("spare", [0, 1, 2])
+def test_a_fork_in_the_middle_of_a_step_counts_the_row_being_made(
+    wandering: LanguageModel, spare: int
+) -> None:
+    """That row goes into the half-filled page both now share: it needs one of its own."""
+    prompt = prompt_rows(wandering, "short")
+    served = Served(wandering, pages=-(-len(prompt) // 5) + spare, page_size=5)
+    assert len(prompt) % 5 == 2
+    conversation = opened(served, "short")
+    served.idle()
+    reply = conversation.reply(GREEDY)
+    forks: list[Conversation] = []
+
+    def meddle(_: object) -> None:
+        with suppress(EngineFull):
+            forks.append(conversation.fork())
+
+    served.stepper.after = meddle
+    served.step()
+    assert (len(forks), len(reply.rows)) == (int(spare > 0), 1)
+    del served.stepper.after
+    served.idle()
+    assert served.engine.stats().free_pages >= 0
 
 
 @pytest.mark.parametrize("page_size", [1, 4])

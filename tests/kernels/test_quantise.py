@@ -1,7 +1,7 @@
 """Float8 rows: the definition against the format's own law, the twin against the definition.
 
-Triton's interpreter rounds to float8 wrongly where a carry runs into the exponent, so there the twin
-is held to values that need no rounding; a GPU is held to equal bits.
+Triton's interpreter rounds to float8 wrongly where a carry runs into the exponent, so there the
+twin is held to values that need no rounding; a GPU is held to equal bits.
 """
 
 import pytest

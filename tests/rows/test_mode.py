@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mosslive.cache import PagePool
+from mosslive.cache import PagePool, PageTable
 from mosslive.config import Sampling
+from mosslive.engine.choose import choose_row
 from mosslive.engine.request import Request
 from mosslive.kernels import uniform
 from mosslive.rows import Mode, Row, RowIds, compose, ends_reply, first_mode, next_mode
@@ -80,7 +81,7 @@ class Loop:
     """The package's request, driven by given logits instead of a model."""
 
     def __init__(self, logits: np.ndarray, prompt: list[Row], sampling: Sampling) -> None:
-        self.request = Request(prompt, sampling, IDS, PagePool(1, 1), torch.device("cpu"))
+        self.request = Request(prompt, sampling, IDS, PageTable(PagePool(1, 1)), longest=10_000)
         modes: list[str] = []
         while not self.request.stop:
             k = len(self.request.new_rows)
@@ -90,7 +91,7 @@ class Loop:
                 "text": torch.from_numpy(logits[k, : IDS.text_size]),
                 "audio": torch.from_numpy(logits[k, : IDS.audio_size]),
             }
-            self.request.finish_step({c: both[c] for c in self.request.channels}, longest=10_000)
+            choose_row(self.request, {c: both[c] for c in self.request.channels})
         self.trace = Trace(self.request.new_rows, modes, str(self.request.stop))
 
 

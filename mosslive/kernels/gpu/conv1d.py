@@ -193,10 +193,8 @@ def choose_tiles(rows: int, inputs: int, outputs: int, taps: int, dtype: torch.d
         one_tile = triton.next_power_of_2(outputs) == tiles.outputs
         if count >= enough and (one_tile or outputs % tiles.outputs == 0):
             return tiles
-    if rows <= 16:
-        tiles = Tiles(16, 16, 128, 4, 4)
-    elif dtype == torch.float32:
-        tiles = Tiles(32, 32, 64, 4, 3) if rows <= 32 else Tiles(64, 32, 32, 4, 4)
+    if dtype == torch.float32:
+        tiles = Tiles(32, 16, 64, 4, 4) if rows <= 32 else Tiles(64, 32, 32, 4, 4)
     else:
         tiles = Tiles(64, 32, 64, 4, 5)
     count = triton.cdiv(rows, tiles.rows) * triton.cdiv(outputs, tiles.outputs)

@@ -32,7 +32,7 @@ def attention_shares(groups: int, placed: bool) -> Shares:
         return Shares(1 if groups > 64 else 4, 32, 4, 2)
     if groups >= 512:
         return Shares(1, 128, 4, 2)
-    return Shares(8 if groups <= 32 else 4, 64, 4, 3)
+    return Shares(8 if groups <= 32 else 4 if groups <= 128 else 2, 64, 4, 3)
 
 
 @triton.jit

@@ -1,8 +1,9 @@
 """Triton twins of `mosslive.kernels.flow_layers`, and of the product in `flow_conv`.
 
-One kernel for all products: rows in tiles, each program a tile of columns, the norm of its rows
-computed anew in every program, because a launch costs more than reading 256 numbers twice. Where
-the whole depth fits into a tile, weights are fetched while the kernel before still runs.
+One kernel for all products: rows in tiles, each program a tile of columns. With few rows the norm
+is computed anew in every program, because a launch costs more than reading 256 numbers twice; with
+many rows it is a kernel of its own. Where the whole depth fits into a tile, weights are fetched
+while the kernel before still runs.
 """
 
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from mosslive.kernels.gpu.flow_tiles import input_precision, mish, require, row_
 from mosslive.kernels.gpu.overlap import after_previous, overlap
 
 _WEIGHTS = (torch.float32, torch.bfloat16, torch.float16)
+_FEW_ROWS = 192
 
 
 class Tiles(NamedTuple):
@@ -33,11 +35,13 @@ def product_tiles(rows: int, depth: int, dtype: torch.dtype) -> Tiles:
     """As measured on an H200: many small tiles while the device is not full, since then only the
     way through one program counts."""
     halves = dtype != torch.float32
-    if rows <= 192:
-        return Tiles(16, 32, min(256 if halves else 128, tile(depth)), 4, 3)
+    if rows <= _FEW_ROWS:
+        if halves or depth <= 256:
+            return Tiles(16, 32, min(256, tile(depth)), 4, 3 if halves else 2)
+        return Tiles(16, 32, 128, 4, 3)
     if rows <= 768:
-        return Tiles(64, 64, min(64, tile(depth)), 4, 4) if halves else Tiles(32, 32, 32, 4, 3)
-    return Tiles(64, 128, min(64, tile(depth)), 4, 3) if halves else Tiles(64, 64, 32, 4, 3)
+        return Tiles(64, 64, 64, 4, 4) if halves else Tiles(32, 32, 64, 4, 3)
+    return Tiles(64, 128, 64, 4, 3) if halves else Tiles(64, 64, 32, 4, 3)
 
 
 @triton.jit(do_not_specialize=["rows", "streams"])
@@ -170,6 +174,8 @@ def _launch(
         require("index", index, (streams,), torch.int32)
         if rows != halves * streams * columns or outputs != 3 * heads * width:
             raise ValueError(f"{rows} rows, {outputs} outputs; pages {list(pages.shape)}")
+    if norm and rows > _FEW_ROWS:
+        x, norm = _normed(x, weight.dtype), False
     tiles = product_tiles(rows, depth, weight.dtype)
     _product[(triton.cdiv(outputs, tiles.columns), triton.cdiv(rows, tiles.rows))](
         x,
@@ -244,20 +250,39 @@ def _norm_mish(  # type: ignore[no-untyped-def]
     eps,
     channels: tl.constexpr,
     block: tl.constexpr,
-    other: tl.constexpr,
+    activate: tl.constexpr,
+    add: tl.constexpr,
     OVERLAP: tl.constexpr,  # noqa: N803
 ):
     m, c = tl.program_id(0), tl.arange(0, block)
     inside = c < channels
-    scale = tl.load(scale_at + c, mask=inside, other=0.0)[None, :]
-    shift = tl.load(shift_at + c, mask=inside, other=0.0)[None, :]
     after_previous(OVERLAP)
     y = tl.load(y_at + m * channels + c, mask=inside, other=0.0)[None, :]
     mean, rstd = row_norm(y, inside[None, :], channels, eps)
-    out = mish((y - mean[:, None]) * rstd[:, None] * scale + shift)
-    if other:
+    out = (y - mean[:, None]) * rstd[:, None]
+    if activate:
+        scale = tl.load(scale_at + c, mask=inside, other=0.0)[None, :]
+        shift = tl.load(shift_at + c, mask=inside, other=0.0)[None, :]
+        out = mish(out * scale + shift)
+    if add:
         out += tl.load(other_at + m * other_stride + c, mask=inside, other=0.0)[None, :]
-    tl.store(out_at + m * channels + c[None, :], out, mask=inside[None, :])
+    place = out_at + m * channels + c[None, :]
+    tl.store(place, out.to(out_at.dtype.element_ty), mask=inside[None, :])
+
+
+def _normed(x: Tensor, dtype: torch.dtype) -> Tensor:
+    rows, channels = x.shape
+    out = torch.empty(rows, channels, dtype=dtype, device=x.device)
+    _norm_mish[(rows,)](
+        *(x, x, x, x, out, 0, EPS),
+        channels=channels,
+        block=tile(channels),
+        activate=False,
+        add=False,
+        num_warps=1,
+        **overlap(x),
+    )
+    return out
 
 
 def norm_mish_add(y: Tensor, scale: Tensor, shift: Tensor, other: Tensor | None) -> Tensor:
@@ -280,7 +305,8 @@ def norm_mish_add(y: Tensor, scale: Tensor, shift: Tensor, other: Tensor | None)
         EPS,
         channels=channels,
         block=tile(channels),
-        other=other is not None,
+        activate=True,
+        add=other is not None,
         num_warps=1,
         **overlap(y),
     )

@@ -54,7 +54,7 @@ def _tile(width: int, gated: bool) -> tuple[int, int, int]:
 
 @triton.jit
 def _weights(first, start, exists, columns, WIDTH: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """[ROWS, BLOCK] from input `start` on; the mask of inputs costs speed where it is not needed."""
+    """[ROWS, BLOCK] from input `start` on; masking inputs costs speed where it is not needed."""
     if EVEN:
         return tl.load(first + start, exists[:, None], other=0.0)
     return tl.load(first + start, exists[:, None] & (columns < WIDTH - start)[None, :], other=0.0)

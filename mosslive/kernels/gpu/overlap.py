@@ -2,9 +2,9 @@
 
 A decode step is some 250 short kernels; one that starts only after the last one ended leaves the
 memory idle for a few microseconds. A kernel launched with `**overlap(x)` may read weights at once
-and calls `after_previous` before it touches anything else. Invariant: every such kernel calls it,
-in every program, before its first read of an activation and before its first write; then "all
-earlier kernels are done" holds after the call, as it would without overlap.
+and calls `after_previous` before it touches anything else. Invariant: every such kernel calls it
+(or `wait_for_previous`), in every program, before its first read of an activation and before its
+first write; then "all earlier kernels are done" holds after the call, as without overlap.
 """
 
 from functools import lru_cache
@@ -30,8 +30,22 @@ def _can_overlap(device_index: int) -> bool:
 
 
 @triton.jit
-def after_previous(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """Lets the next kernel start, then waits until all earlier ones have written everything."""
+def wait_for_previous(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """Returns when all earlier kernels have written everything."""
+    if OVERLAP:
+        gdc_wait()
+
+
+@triton.jit
+def release_next(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """The next kernel may start once every program has come here, or has ended. Where programs are
+    few and large, late is better: an early next kernel crowds onto the processors free first."""
     if OVERLAP:
         gdc_launch_dependents()
-        gdc_wait()
+
+
+@triton.jit
+def after_previous(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """Lets the next kernel start, then waits until all earlier ones have written everything."""
+    release_next(OVERLAP)
+    wait_for_previous(OVERLAP)

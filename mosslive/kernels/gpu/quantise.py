@@ -1,5 +1,7 @@
-"""Twin of `kernels.quantise`: one program per row, which stays in registers between maximum and
-division. Divisions are the exactly rounded ones, so that results equal the definition's bit by bit.
+"""Twin of `kernels.quantise`: every program finds the maximum of its row and writes a part of it.
+
+A long row in one program would keep the whole device waiting for one processor; reading the row
+once per part costs less. Invariant: the definition's bits, as every operation rounds like its own.
 """
 
 import torch
@@ -11,6 +13,7 @@ from mosslive.kernels.gpu.overlap import after_previous, overlap
 from mosslive.kernels.quantise import LARGEST, SMALLEST_SCALE
 
 _LONGEST = 32768  # values of a row that one program can hold in registers
+_PART = 2048  # values a program writes
 _LARGEST = tl.constexpr(LARGEST)
 _SMALLEST_SCALE = tl.constexpr(SMALLEST_SCALE)
 
@@ -24,37 +27,34 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     scale = x.new_empty(count, dtype=torch.float32)
     block = triton.next_power_of_2(width)
     if count:
-        _kernel[(count,)](
+        _kernel[(count, triton.cdiv(width, _PART))](
             x,
             q,
             scale,
             WIDTH=width,
             BLOCK=block,
-            num_warps=min(max(block // 512, 1), 16),
+            PART=min(block, _PART),
+            num_warps=min(max(block // 256, 1), 16),
             **overlap(x),
         )
     return q, scale
 
 
 @triton.jit
-def quantise(wide):  # type: ignore[no-untyped-def]
-    """float32 [n] → float8 [n] and its scale."""
-    scale = tl.div_rn(tl.max(tl.abs(wide), 0), _LARGEST)
-    scale = tl.maximum(scale, _SMALLEST_SCALE)
-    scaled = tl.div_rn(wide, tl.broadcast_to(scale, wide.shape))
-    scaled = tl.minimum(tl.maximum(scaled, -_LARGEST), _LARGEST)
-    return scaled.to(tl.float8e4nv), scale
-
-
-@triton.jit
 def _kernel(  # type: ignore[no-untyped-def]
-    x_at, q_at, scale_at, WIDTH: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr
-):
-    row = tl.program_id(0).to(tl.int64)
-    columns = tl.arange(0, BLOCK)
+    x_at, q_at, scale_at,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, OVERLAP: tl.constexpr,
+):  # fmt: skip
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    all_columns = tl.arange(0, BLOCK)
+    columns = part * PART + tl.arange(0, PART)
     inside = columns < WIDTH
     after_previous(OVERLAP)
-    x = tl.load(x_at + row * WIDTH + columns, inside, other=0)
-    q, scale = quantise(x.to(tl.float32))
-    tl.store(q_at + row * WIDTH + columns, q, inside)
-    tl.store(scale_at + row, scale)
+    own = tl.load(x_at + row * WIDTH + columns, inside, other=0).to(tl.float32)
+    whole = tl.load(x_at + row * WIDTH + all_columns, all_columns < WIDTH, other=0).to(tl.float32)
+    scale = tl.maximum(tl.div_rn(tl.max(tl.abs(whole), 0), _LARGEST), _SMALLEST_SCALE)
+    scaled = own * tl.div_rn(1.0, scale)
+    scaled = tl.minimum(tl.maximum(scaled, -_LARGEST), _LARGEST)
+    tl.store(q_at + row * WIDTH + columns, scaled.to(tl.float8e4nv), inside)
+    if part == 0:
+        tl.store(scale_at + row, scale)

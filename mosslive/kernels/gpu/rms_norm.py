@@ -61,7 +61,7 @@ def _launch(
         WIDTH=width,
         BLOCK=block,
         ADD=add,
-        num_warps=min(max(block // 512, 1), 16),
+        num_warps=min(max(block // 256, 1), 16),
         **overlap(hidden),
     )
 

@@ -1,0 +1,166 @@
+"""`mosslive build`: an engine folder from a published checkpoint."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.filesize import decimal
+from rich.table import Table
+
+from mosslive.cli.console import advance, byte_progress, err, out, print_json, step_progress
+from mosslive.cli.verify import verdict_table
+from mosslive.config import Sampling
+
+if TYPE_CHECKING:
+    from mosslive.build import Built, Fp8Report
+    from mosslive.build.builder import MakeReplies
+    from mosslive.rows import Row, TextTokenizer
+
+
+class Fp8Option(StrEnum):
+    trunk = "trunk"
+
+
+class DtypeOption(StrEnum):
+    bfloat16 = "bfloat16"
+    float32 = "float32"
+
+
+def build(
+    model: Annotated[Path, typer.Argument(metavar="LM_DIR", help="A model folder, or its parent.")],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="The engine folder to make.")],
+    fp8: Annotated[
+        Fp8Option | None, typer.Option(help="Store the trunk's matrices as float8 e4m3.")
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON lines to measure fp8 on: rows, or turns. Default: synthetic conversations.",
+        ),
+    ] = None,
+    sequences: Annotated[int, typer.Option(min=1, help="Calibration sequences, at most.")] = 500,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Not fp8: a matrix or layer, trunk.3.down or trunk.3; * and ? match."),
+    ] = None,
+    keep_below: Annotated[
+        float | None,
+        typer.Option(metavar="DB", help="Not fp8: matrices with less signal to noise than this."),
+    ] = None,
+    replies: Annotated[
+        int, typer.Option(min=0, help="Replies generated to look for ones without an end.")
+    ] = 16,
+    reply_rows: Annotated[int, typer.Option(min=1, help="Longest of them; 12.5 are 1 s.")] = 250,
+    dtype: Annotated[
+        DtypeOption | None, typer.Option(help="Of all that is not fp8; default: the checkpoint's.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda: measures and verifies.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Fuse, quantise and verify a checkpoint: OUT appears when the engine is whole and right.
+
+    Exit status 1, and no OUT, when the engine would not give the logits of its source.
+    """
+    if fp8 is None and (calibration or keep or keep_below is not None):
+        raise typer.BadParameter("--calibration, --keep and --keep-below need --fp8 trunk")
+
+    from mosslive.build import Fp8Options, Keep, build_engine
+    from mosslive.engine.read import read_device
+
+    options = Fp8Options(
+        keep=Keep(tuple(keep or ()), keep_below),
+        calibration=calibration,
+        sequences=sequences,
+        replies=replies,
+    )
+    built = build_engine(
+        model,
+        folder,
+        read_device(device),
+        dtype=dtype.value if dtype else None,
+        fp8=options if fp8 else None,
+        make_replies=_replies(Sampling(greedy=True, max_new=reply_rows)),
+        stage=_stage,
+    )
+    if as_json:
+        print_json(_document(built))
+    else:
+        if built.report:
+            _show(built.report)
+        out.print(verdict_table(built.verdict))
+        err.print(f"{built.folder}: {decimal(built.weight_bytes)} of weights", markup=False)
+
+
+def _document(built: "Built") -> dict[str, Any]:
+    return {
+        "folder": str(built.folder),
+        "weight_bytes": built.weight_bytes,
+        "fp8": built.report.to_dict() if built.report else None,
+        "verdict": built.verdict.to_dict(),
+    }
+
+
+@contextmanager
+def _stage(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    bar = byte_progress if total > 1_000_000 else step_progress
+    with bar(label, total) as progress:
+        yield lambda count: advance(progress, count)
+
+
+def _replies(sampling: Sampling) -> "MakeReplies":
+    from mosslive.cache import PagePool
+    from mosslive.engine import LanguageModel
+    from mosslive.engine.runner import Runner
+    from mosslive.model import Decoder
+
+    def replies(
+        tokenizer: "TextTokenizer", decoder: Decoder, prompts: list[list["Row"]]
+    ) -> list[list["Row"]]:
+        page_size = 16
+        pages = sum(-(-(len(rows) + sampling.max_new) // page_size) for rows in prompts)
+        runner = Runner(decoder, PagePool(pages, page_size), chunk=512)
+        lm = LanguageModel(runner, tokenizer)
+        requests, rows = lm.generate_many([(prompt, sampling) for prompt in prompts])
+        for _ in rows:
+            pass
+        return [request.new_rows for request in requests]
+
+    return replies
+
+
+def _show(report: "Fp8Report") -> None:
+    table = Table("layer", caption_justify="left")
+    fields = list(dict.fromkeys(name.rpartition(".")[2] for name in report.snr_db))
+    for field in fields:
+        table.add_column(field, justify="right")
+    for layer in dict.fromkeys(name.rpartition(".")[0] for name in report.snr_db):
+        cells = [_ratio(report, f"{layer}.{field}") for field in fields]
+        table.add_row(layer, *cells)
+    if report.kept:
+        table.caption = "* not fp8"
+    out.print(
+        f"fp8 on {report.sequences} sequences, {report.rows:,} rows. Signal to noise of each "
+        f"product in dB, its inputs as in the unquantised model:"
+    )
+    out.print(table)
+    heads = Table("head", title="fp8 against unquantised, same rows", title_justify="left")
+    for name in ("rows", "mean cosine", "worst", "same most likely id"):
+        heads.add_column(name, justify="right")
+    for head, found in report.heads.items():
+        shares = f"{found.cosine_mean:.6f}", f"{found.cosine_worst:.6f}"
+        heads.add_row(head, f"{found.rows:,}", *shares, f"{found.argmax_agreement:.2%}")
+    out.print(heads)
+    if report.free_running:
+        run = report.free_running
+        out.print(
+            f"replies without an end: {run.runaways_before} of {run.replies} unquantised, "
+            f"{run.runaways_fp8} with fp8, {run.new_runaways} of them new"
+        )
+
+
+def _ratio(report: "Fp8Report", name: str) -> str:
+    return f"{report.snr_db[name]:.1f}" + ("*" if name in report.kept else "")

@@ -1,0 +1,81 @@
+"""BigVGAN's steps as recorded graphs, once a stream's layers are full.
+
+A full stream repeats the same shapes with every chunk of the same size. What all its layers keep is
+then one row of numbers per stream, which goes into a graph and comes out of it anew: states stay
+values, and streams share a graph. Invariant: a step gives what `advance` gives, recorded or not.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mosslive.codec.bigvgan_stream import BigVganState, advance
+from mosslive.codec.wave_kernels import has_twin
+from mosslive.kernels.graph import Graphed
+
+if TYPE_CHECKING:
+    from mosslive.codec.bigvgan import BigVgan
+
+Shapes = tuple[torch.Size, ...]
+
+
+@dataclass(frozen=True)
+class FullState(BigVganState):
+    """A state whose `kept` are views of one tensor, after a step that left their shapes alone."""
+
+    packed: Tensor | None = None  # [B, values], every part as [n, C]
+    shapes: Shapes = ()
+    frames: int = 0  # of that step
+
+
+def recorded_advance(
+    network: "BigVgan", state: BigVganState, mel: Tensor
+) -> tuple[Tensor, BigVganState]:
+    """As `advance`; a step is recorded when its shapes have repeated, and then replayed."""
+    if not has_twin(mel):
+        return advance(network, state, mel)
+    frames = mel.shape[-1]
+    if isinstance(state, FullState) and state.frames == frames:
+        key = (mel.shape, mel.dtype, state.shapes)
+        weight = network.conv_pre.weight
+        step: _Step = network.recorded.get(weight, key, lambda: _Step(network, state, mel))
+        return step(state, mel)
+    wave, after = advance(network, state, mel)
+    shapes = tuple(part.shape for part in after.kept)
+    if shapes != tuple(part.shape for part in state.kept):
+        return wave, after
+    return wave, _full(_packed(after.kept), shapes, frames, after.samples)
+
+
+class _Step:
+    def __init__(self, network: "BigVgan", state: FullState, mel: Tensor) -> None:
+        shapes, frames = state.shapes, state.frames
+
+        def work(mel: Tensor, packed: Tensor) -> tuple[Tensor, Tensor]:
+            full = _full(packed, shapes, frames, 0)
+            wave, after = advance(network, full, mel, copies=False)
+            return wave, _packed(after.kept)
+
+        assert state.packed is not None
+        self._graph = Graphed(work, mel, state.packed)
+
+    def __call__(self, state: FullState, mel: Tensor) -> tuple[Tensor, FullState]:
+        assert state.packed is not None
+        wave, packed = (result.clone() for result in self._graph(mel, state.packed))
+        samples = state.samples + wave.shape[-1]
+        return wave, _full(packed, state.shapes, state.frames, samples)
+
+
+def _packed(kept: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([part.transpose(1, 2).flatten(1) for part in kept], 1)
+
+
+def _full(packed: Tensor, shapes: Shapes, frames: int, samples: int) -> FullState:
+    parts = torch.split(packed, [channels * count for _, channels, count in shapes], 1)
+    kept = tuple(
+        part.view(len(part), count, channels).transpose(1, 2)
+        for part, (_, channels, count) in zip(parts, shapes, strict=True)
+    )
+    return FullState(kept, samples, packed, shapes, frames)

@@ -1,0 +1,151 @@
+"""Many replies spoken at once, each while its codes arrive: codes → mel → samples in one batch.
+
+`add` a reply, `push` codes to any, and `step` renders the next chunk of every reply that has one
+whole, wherever each stands; `finish` or `cancel` a reply at any time. Keeps the codes that wait and
+nothing else: what replies remember is in their mel source and in the vocoder's state. Knows neither
+sockets nor clocks; the caller decides when to step. Invariants: a reply sounds as it would alone; a
+finished one has given exactly 1920 samples per code at the published sizes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
+from mosslive.codec.flow_hops import next_hop
+from mosslive.codec.flow_pages import PoolFull
+from mosslive.codec.hift_stream import HiftState, HiftStream
+from mosslive.codec.mel_source import MelSource, step_together
+from mosslive.codec.voice import Voice
+from mosslive.errors import MossliveError
+from mosslive.kernels.arithmetic import arithmetic
+
+Samples = NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class Reply:
+    """One reply on its way; made by `DecoderBatch.add`."""
+
+    source: MelSource
+    vocoder: HiftState
+    prompt_codes: int
+    chunk: int
+    waiting: list[int] = field(default_factory=list)  # codes not rendered yet
+    rendered: int = 0
+    open: bool = True
+
+    @property
+    def hop(self) -> int | None:
+        """Codes that can be rendered now; None: more must come first."""
+        available = self.rendered + len(self.waiting)
+        return next_hop(available, self.rendered, self.prompt_codes, self.chunk)
+
+
+class DecoderBatch:
+    def __init__(
+        self,
+        vocoder: HiftStream,
+        chunk: int,
+        begin: Callable[[Voice], tuple[MelSource, int]] | None = None,
+    ) -> None:
+        """`begin` gives a voice's new mel source and the length of its prompt in codes."""
+        self._vocoder, self._chunk, self._begin = vocoder, chunk, begin
+        self._replies: list[Reply] = []
+
+    def add(self, voice: Voice, seed: int = 0) -> Reply:
+        """A new reply in this voice; `seed` of the vocoder's noise."""
+        assert self._begin is not None, "this batch takes sources only"
+        device = self._vocoder.hift.conv_pre.weight.device
+        with arithmetic("fp32"):
+            source, prompt = self._begin(voice)
+        return self.join(source, prompt, torch.Generator(device).manual_seed(seed))
+
+    def join(
+        self, source: MelSource, prompt_codes: int, generator: torch.Generator | None
+    ) -> Reply:
+        reply = Reply(source, self._vocoder.open(generator), prompt_codes, self._chunk)
+        self._replies.append(reply)
+        return reply
+
+    def push(self, reply: Reply, codes: Sequence[int]) -> None:
+        """More codes of a reply; the next steps render them. What is no code is refused here, so
+        that it stops nobody else."""
+        _require_open(reply)
+        reply.source.check(codes)
+        reply.waiting += [int(code) for code in codes]
+
+    @property
+    def ready(self) -> list[Reply]:
+        """The replies that the next step moves."""
+        return [reply for reply in self._replies if reply.hop is not None]
+
+    def step(self) -> dict[Reply, Samples]:
+        """One chunk of every reply that is ready → the samples it settles. Replies the pool has no
+        page for wait, the youngest first; if none can move, that is `PoolFull`."""
+        return self._step(self.ready)
+
+    def finish(self, reply: Reply) -> Samples:
+        """Everything a reply still owes; it is closed."""
+        _require_open(reply)
+        pieces = []
+        while reply.hop is not None:
+            pieces.append(self._step([reply])[reply])
+        with arithmetic("fp32"):
+            bands = self._vocoder.hift.settings.mel_bins
+            mel = torch.zeros(bands, 0, device=reply.vocoder.mel.device)
+            if reply.waiting:
+                mel = reply.source.finish(reply.waiting)
+            if reply.rendered or reply.waiting:
+                pieces += _on_host(self._vocoder.finish([reply.vocoder], [mel]))
+        self.cancel(reply)
+        return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.float32)
+
+    def cancel(self, reply: Reply) -> None:
+        """Frees all memory of a reply at once; nothing more comes. Again does no harm."""
+        if reply.open:
+            reply.source.close()
+            reply.waiting, reply.open = [], False
+            self._replies.remove(reply)
+
+    def _step(self, replies: list[Reply]) -> dict[Reply, Samples]:
+        if not replies:
+            return {}
+        with arithmetic("fp32"):
+            moved, mels = self._mels(replies)
+            for reply, mel in zip(moved, mels, strict=True):
+                hop = mel.shape[1] // FRAMES_PER_TOKEN
+                reply.waiting, reply.rendered = reply.waiting[hop:], reply.rendered + hop
+            waves = self._vocoder.push([reply.vocoder for reply in moved], mels)
+        return dict(zip(moved, _on_host(waves), strict=True))
+
+    def _mels(self, replies: list[Reply]) -> tuple[list[Reply], list[Tensor]]:
+        """The replies that the pool has pages for, oldest first, and their next mel."""
+        while True:
+            codes = [
+                reply.waiting[: hop + LOOK_AHEAD]
+                for reply in replies
+                if (hop := reply.hop) is not None
+            ]
+            try:
+                return replies, step_together([reply.source for reply in replies], codes)
+            except PoolFull:
+                if len(replies) == 1:
+                    raise
+                replies = replies[:-1]
+
+
+def _require_open(reply: Reply) -> None:
+    if not reply.open:
+        raise MossliveError("this reply was finished or closed; open another stream")
+
+
+def _on_host(waves: list[Tensor]) -> list[Samples]:
+    """The one place where the host waits for the device."""
+    joined: Samples = torch.cat(waves).float().cpu().numpy()
+    ends = np.cumsum([len(wave) for wave in waves])
+    return np.split(joined, ends[:-1])

@@ -1,0 +1,57 @@
+"""The past of streams whose chunks lie in pages, as the networks of `flow_past` ask for it.
+
+One step moves each of B streams by one chunk of T columns. Knows not which network asks; layers and
+convolutions are told apart by their order. Invariant: pages before the chunk's own are only read.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mosslive.codec.flow_pages import PageStore
+from mosslive.kernels.flow_chunks import Chunks
+
+
+class Paged:
+    """A `Past` of B rows, all float32."""
+
+    def __init__(
+        self,
+        store: PageStore,
+        chunks: Chunks,
+        attention: Callable[..., Tensor],
+        table: Tensor,
+    ) -> None:
+        """`table` [N, E]: the position table that scores are taken against."""
+        self._store, self._chunks = store, chunks
+        self._attention, self._table = attention, table
+        self._own, self._before = chunks.own, chunks.before
+        self._layer = 0  # asked so far
+        self._value = 0  # tail values asked for so far
+
+    @property
+    def positions(self) -> Tensor:
+        columns = self._store.form.columns
+        steps = torch.arange(columns, device=self._own.device)
+        # Padding of a last chunk may stand behind the table's end; nobody sees it.
+        places = columns * self._chunks.index[:, None].long() + steps
+        return places.clamp(max=len(self._table) - 1)
+
+    def extend(self, x: Tensor, width: int) -> Tensor:
+        rows, channels, _ = x.shape
+        span = slice(self._value, self._value + channels * width)
+        self._value = span.stop
+        tails = self._store.tails
+        whole = torch.cat((tails[self._before, 0, span].view(rows, channels, width), x), 2)
+        tails[self._own, 0, span] = whole[:, :, -width:].flatten(1)
+        return whole
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, turned: Tensor | None = None) -> Tensor:
+        pages = self._store.layers[self._layer]
+        self._layer += 1
+        pages[:, self._own, 0] = torch.stack((k, v))  # [2, B, H, T, D]
+        by_column = q.transpose(1, 2).contiguous()
+        aimed = None if turned is None else turned.transpose(1, 2).contiguous()
+        found = self._attention(by_column, pages, self._chunks, None, aimed, self._table)
+        return found.transpose(1, 2)

@@ -1,0 +1,153 @@
+"""One chunk of many streams, from codes to mel, with every shape fixed beforehand.
+
+What tells streams apart (codes, page tables, positions, voice) comes in as tensors, so that on a
+GPU a step of B streams is one recorded graph, replayed for any streams at any positions. Keeps no
+streams and decides nothing. Invariants: a step reads pages of earlier chunks and writes only those
+its tables name for the new one; running it twice changes nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
+from mosslive.codec.estimator_step import EstimatorStep
+from mosslive.codec.flow import Flow
+from mosslive.codec.flow_paged import Paged
+from mosslive.codec.flow_pages import SCRATCH_PAGE, PageForm, PageStore
+from mosslive.kernels.flow_chunks import Chunks
+from mosslive.kernels.flow_ops import flow_ops
+from mosslive.kernels.graph import Graphed
+
+BUCKETS = (1, 2, 4, 8, 16, 32, 64)  # streams a recorded step is made for
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkInput:
+    """What one stream brings to a step."""
+
+    tokens: list[int]  # of the chunk, and up to three behind it; fewer at a stream's end
+    index: int  # of the chunk, counted from the prompt's start
+    conformer: list[int]  # pages, up to and with the chunk's own
+    estimator: list[int]
+    speaker: Tensor  # [bands]
+    known: Tensor  # [frames in the chunk, bands], the prompt's mel where it reaches into the chunk
+
+
+class FlowStep:
+    def __init__(
+        self,
+        flow: Flow,
+        chunk: int,
+        window_frames: int | None,
+        dtype: torch.dtype,
+        pages: tuple[int, int],
+    ) -> None:
+        """`pages` of the conformer and of the estimator; `dtype` of the estimator's products."""
+        self._flow, self._chunk, self._window = flow, chunk, window_frames
+        self._frames = FRAMES_PER_TOKEN * chunk
+        self._device = device = flow.noise.device
+        self._columns = -(-flow.noise.shape[1] // self._frames)  # of a page table
+        self._ops = flow_ops(device)
+        self._estimator = EstimatorStep(flow.estimator, flow.settings, dtype, self._ops)
+        self.forms = token_form, frame_form, estimator_form = self._forms(dtype)
+        self._tokens = PageStore(token_form, pages[0], device)
+        self._frame_store = PageStore(frame_form, pages[0], device)
+        self._pages = PageStore(estimator_form, pages[1], device)
+        self._graphs: dict[int, Graphed[Tensor]] = {}
+
+    @torch.no_grad()
+    def __call__(self, streams: Sequence[ChunkInput]) -> Tensor:
+        """→ mel [B, bands, T]; frames a chunk does not have are rubbish."""
+        most = BUCKETS[-1]
+        batches = [streams[first : first + most] for first in range(0, len(streams), most)]
+        return torch.cat([self._batch(batch) for batch in batches])
+
+    def _batch(self, streams: Sequence[ChunkInput]) -> Tensor:
+        count, recorded = len(streams), self._device.type == "cuda"
+        rows = next(size for size in BUCKETS if size >= count) if recorded else count
+        numbers = torch.from_numpy(self._numbers(streams, rows)).to(self._device)
+        bands = len(self._flow.noise)
+        speaker = torch.zeros(rows, bands, device=self._device)
+        speaker[:count] = torch.stack([stream.speaker for stream in streams])
+        known = torch.zeros(rows, self._frames, bands, device=self._device)
+        for row, stream in enumerate(streams):
+            if len(stream.known):
+                known[row, : len(stream.known)] = stream.known
+        if not recorded:
+            reach = 1 + max(stream.index for stream in streams)
+            return self._compute(numbers, speaker, known, reach)
+        if rows not in self._graphs:
+            self._graphs[rows] = Graphed(self._compute, numbers, speaker, known)
+        return self._graphs[rows](numbers, speaker, known)[:count].clone()
+
+    def _numbers(self, streams: Sequence[ChunkInput], rows: int) -> NDArray[np.int32]:
+        """[rows, width] int32: see `_compute`. Padding is a stream at its start that writes to the
+        scratch page."""
+        codes, columns = self._chunk + LOOK_AHEAD, self._columns
+        numbers = np.zeros((rows, codes + 2 + 2 * columns), dtype=np.int32)
+        numbers[:, codes] = codes
+        numbers[:, codes + 2 :: columns] = SCRATCH_PAGE
+        for row, stream in zip(numbers, streams, strict=False):
+            row[: len(stream.tokens)] = stream.tokens
+            row[codes : codes + 2] = len(stream.tokens), stream.index
+            for pages, first in (
+                (stream.conformer, codes + 2),
+                (stream.estimator, codes + 2 + columns),
+            ):
+                row[first : first + len(pages)] = pages
+        return numbers
+
+    def _compute(
+        self, numbers: Tensor, speaker: Tensor, known: Tensor, reach: int | None = None
+    ) -> Tensor:
+        """numbers: the chunk's codes with those behind it, how many of these there are, the chunk's
+        index, the two page tables. → mel [B, bands, T]"""
+        flow, chunk, columns = self._flow, self._chunk, self._columns
+        widths = [chunk + LOOK_AHEAD, 1, 1, columns, columns]
+        codes, there, index, *tables = torch.split(numbers, widths, 1)
+        index, held = index[:, 0].contiguous(), there[:, 0].clamp(max=chunk)
+        conformer, estimator = (table.contiguous() for table in tables)
+        reach = columns if reach is None else reach
+        tokens = Chunks(conformer, index, held, reach)
+        frames = Chunks(conformer, index, FRAMES_PER_TOKEN * held, reach)
+        at = Chunks(estimator, index, frames.held, reach)
+        present = torch.arange(widths[0], device=numbers.device) < there
+        attention, table = self._ops.chunk_attention, flow.encoder.table
+        mu = flow.mu(
+            codes.long(),
+            present,
+            Paged(self._tokens, tokens, attention, table),
+            Paged(self._frame_store, frames, attention, table),
+        )
+        places = self._frames * index[:, None] + torch.arange(self._frames, device=numbers.device)
+        noise = flow.noise[:, places.clamp(max=flow.noise.shape[1] - 1)].permute(1, 2, 0)
+        told = (mu.mT, speaker[:, None].expand(-1, self._frames, -1), known)
+        mel = self._estimator.solve(
+            noise, torch.cat(told, 2), self._pages, at, self._window
+        )  # [B, T, bands]
+        return mel.mT
+
+    def _forms(self, dtype: torch.dtype) -> tuple[PageForm, PageForm, PageForm]:
+        flow, steps = self._flow, self._flow.settings.steps
+        conformer, estimator = flow.dims.conformer, flow.estimator
+        heads, width = conformer.heads, conformer.width // conformer.heads
+        token_tail, frame_tail = flow.encoder.tail_values()
+        exact, frames = torch.float32, self._frames
+        return (
+            PageForm(conformer.layers, 1, heads, self._chunk, width, token_tail, exact),
+            PageForm(conformer.up_layers, 1, heads, frames, width, frame_tail, exact),
+            PageForm(
+                steps * estimator.layers,
+                2,
+                estimator.dims.heads,
+                frames,
+                estimator.dims.head_dim,
+                steps * estimator.tail_values(),
+                dtype,
+            ),
+        )

@@ -1,0 +1,90 @@
+"""Where a reply's mel comes from, chunk by chunk: from the flow's caches, or all anew each time.
+
+Both give the same mel for committed chunks. "prefix" renders everything from the start for each
+chunk, as the published stream does; "cached" computes nothing twice, and moves many replies in one
+batch. Knows nothing of sound.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
+from mosslive.codec.flow import Flow, FlowVoice
+from mosslive.codec.flow_stream import FlowState, FlowStream, TailRule
+
+Method = Literal["cached", "prefix"]
+
+
+class MelSource(Protocol):
+    """The mel of one reply."""
+
+    def check(self, codes: Sequence[int]) -> None:
+        """Refuses what is no code."""
+
+    def step(self, codes: list[int]) -> Tensor:
+        """The next hop and three codes of look-ahead → the hop's mel [bands, 4 · hop]."""
+
+    def finish(self, codes: list[int]) -> Tensor:
+        """All codes not rendered yet → their mel."""
+
+    def close(self) -> None:
+        """Lets go of all memory."""
+
+
+class PrefixMel:
+    """The published stream: the whole prefix again for every chunk."""
+
+    def __init__(self, flow: Flow, voice: FlowVoice, chunk: int) -> None:
+        self._flow, self._voice, self._chunk = flow, voice, chunk
+        self._codes: list[int] = []
+
+    def check(self, codes: Sequence[int]) -> None:
+        self._flow.check_codes(codes)
+
+    def step(self, codes: list[int]) -> Tensor:
+        mel = self._flow.mel_prefix(self._codes + codes, self._voice, self._chunk, finalize=False)
+        new = mel[:, FRAMES_PER_TOKEN * len(self._codes) :]
+        self._codes += codes[:-LOOK_AHEAD]
+        return new
+
+    def finish(self, codes: list[int]) -> Tensor:
+        mel = self._flow.mel_offline(self._codes + codes, self._voice)
+        return mel[:, FRAMES_PER_TOKEN * len(self._codes) :]
+
+    def close(self) -> None:
+        self._codes = []
+
+
+class CachedMel:
+    def __init__(self, stream: FlowStream, opened: FlowState, tail: TailRule) -> None:
+        self.stream, self.state, self._tail = stream, opened.fork(), tail
+
+    def check(self, codes: Sequence[int]) -> None:
+        self.stream.flow.check_codes(codes)
+
+    def step(self, codes: list[int]) -> Tensor:
+        return self.stream.step([self.state], [codes])[0]
+
+    def finish(self, codes: list[int]) -> Tensor:
+        return self.stream.finish(self.state, codes, self._tail)
+
+    def close(self) -> None:
+        if not self.state.closed:
+            self.state.close()
+
+
+def step_together(sources: Sequence[MelSource], codes: Sequence[list[int]]) -> list[Tensor]:
+    """`step` of every source; cached ones, which must share a flow stream, in one batch that moves
+    as a whole or not at all."""
+    cached = [row for row, source in enumerate(sources) if isinstance(source, CachedMel)]
+    mels: dict[int, Tensor] = {}
+    if cached:
+        members = [source for source in sources if isinstance(source, CachedMel)]
+        (stream,) = {member.stream for member in members}
+        moved = stream.step([member.state for member in members], [codes[row] for row in cached])
+        mels |= zip(cached, moved, strict=True)
+    return [
+        mels[row] if row in mels else source.step(codes[row]) for row, source in enumerate(sources)
+    ]

@@ -1,0 +1,22 @@
+"""A linear layer for a few rows, with what follows it: bias, a residual sum or a GELU.
+
+Knows no layer. Invariant: the product of `F.linear` in the dtype of the rows, float32 exactly as
+such; another form may differ by the order of summing and by rounding less often.
+"""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def rows_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    residual: Tensor | None = None,
+    gelu: bool = False,
+) -> Tensor:
+    """x [B, t, I], weight [O, I], bias [O], residual [B, t, O] → [B, t, O]; GELU (exact) last."""
+    y = F.linear(x, weight, bias)
+    y = y if residual is None else residual + y
+    return F.gelu(y) if gelu else y

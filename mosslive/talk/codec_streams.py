@@ -1,0 +1,105 @@
+"""One user's turn being heard, one reply being spoken: what a conversation holds of the codec.
+
+Each lives on the codec's thread and is opened there when first needed; its owner awaits one call
+before the next. Knows nothing of rows or of time beyond when a result is due.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from mosslive.codec.encoder_stream import HeardTurn
+from mosslive.codec.flow_hops import next_hop
+from mosslive.codec.voice import Voice, aligned
+from mosslive.errors import MossliveError
+from mosslive.talk.codec_thread import (
+    CodecThread,
+    Done,
+    HearingSource,
+    Samples,
+    SpeakingBatch,
+)
+
+
+class Hearing:
+    def __init__(self, thread: CodecThread, rate_hz: int) -> None:
+        self._thread, self._rate_hz = thread, rate_hz
+        self._source: HearingSource | None = None
+
+    async def push(self, wave: Tensor, due: float) -> Done[list[int]]:
+        return await self._thread.do(lambda: self._opened().push(wave), due)
+
+    async def finish(self) -> Done[HeardTurn]:
+        return await self._thread.do(lambda: self._opened().finish())
+
+    def _opened(self) -> HearingSource:
+        if self._source is None:
+            self._source = self._thread.codec.encoder_stream(self._rate_hz)
+        return self._source
+
+
+class Speaking:
+    """`close` at any time frees its memory."""
+
+    def __init__(self, thread: CodecThread, voice: Voice, chunk: int, seed: int) -> None:
+        self._thread, self._voice, self._chunk, self._seed = thread, voice, chunk, seed
+        self._prompt = len(aligned(voice.prompt, chunk).prompt_codes)
+        self._member: Any = None  # of the batch
+        self._given = self._rendered = 0  # codes
+        self._closed = False
+
+    def ready(self, waiting: int) -> bool:
+        """Whether so many codes that were not pushed yet would give sound."""
+        given = self._given + waiting
+        return next_hop(given, self._rendered, self._prompt, self._chunk) is not None
+
+    async def open(self) -> None:
+        """Ahead of the first codes, so that they need not wait for it."""
+        await self._thread.do(self._opened)
+
+    async def push(self, codes: Sequence[int], due: float) -> Done[Samples]:
+        """All the sound that is settled now."""
+        given = list(codes)
+        self._given += len(given)
+        while hop := next_hop(self._given, self._rendered, self._prompt, self._chunk):
+            self._rendered += hop
+        return await self._thread.render(self._opened, given, due)
+
+    async def finish(self, codes: Sequence[int], due: float) -> Done[Samples]:
+        """The last codes, and everything still owed."""
+        first = await self.push(codes, due)
+
+        def work() -> Samples:
+            batch, member = self._opened()
+            rest = batch.finish(member)
+            self._shut()
+            return rest
+
+        last = await self._thread.do(work, due)
+        return Done(np.concatenate((first.value, last.value)), first.cost_s + last.cost_s)
+
+    def close(self) -> None:
+        """May be called while a job waits or runs; what that gives is nobody's any more."""
+        self._closed = True
+        self._thread.tell(self._shut)
+
+    # On the thread.
+
+    def _opened(self) -> tuple[SpeakingBatch, Any]:
+        if self._closed:
+            raise MossliveError("this reply was closed")
+        batch = self._thread.batch(self._chunk)
+        if self._member is None:
+            self._member = batch.add(self._voice, self._seed)
+            self._thread.open_replies += 1
+        return batch, self._member
+
+    def _shut(self) -> None:
+        self._closed = True
+        if self._member is not None:
+            self._thread.forget(self._member)
+            self._thread.batch(self._chunk).cancel(self._member)
+            self._member = None
+            self._thread.open_replies -= 1

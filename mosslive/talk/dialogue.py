@@ -1,0 +1,158 @@
+"""What was said: the turns of a conversation, and the engine's rows kept equal to them.
+
+Turns are whole: the list holds closed ones, and at most one is open, the rows after them. When the
+context is full the oldest turns leave, never the system turn, never half of one. Knows nothing of
+sound or time. Invariant: outside a call the engine's rows are those of the turns, then of the open
+one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from mosslive.config import Sampling
+from mosslive.engine.conversation import Conversation
+from mosslive.engine.conversation import Reply as RowStream
+from mosslive.engine.refusals import EngineFull
+from mosslive.engine.served import Engine
+from mosslive.rows import PromptFormat, Reply, Role, Row, RowIds
+
+CLOSING_ROWS = 8  # what ends a turn and begins the next, generously
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """A closed turn."""
+
+    role: Role
+    kind: Reply
+    rows: tuple[Row, ...]
+
+
+class Dialogue:
+    def __init__(
+        self,
+        engine: Engine,
+        context_rows: int,
+        keep: float,
+        on_trim: Callable[[int, int], None],
+    ) -> None:
+        """`on_trim(turns, rows)`: told what left."""
+        self.format: PromptFormat = engine.format
+        self.ids: RowIds = engine.ids
+        self.turns: list[Said] = []
+        self.conversation: Conversation = engine.open()
+        self._engine = engine
+        self._limit = min(context_rows, engine.config.max_position_embeddings)
+        self._keep, self._on_trim = keep, on_trim
+
+    # The open turn.
+
+    @property
+    def start(self) -> int:
+        """Row where the open turn begins."""
+        return sum(len(said.rows) for said in self.turns)
+
+    @property
+    def open_rows(self) -> int:
+        return len(self.conversation) - self.start
+
+    def append(self, rows: Sequence[Row], reserve: int = 0) -> None:
+        """To the open turn. `reserve`: rows that should still fit after these."""
+        if len(self.conversation) < self.start:
+            self.drop_open()
+        self.make_room(len(rows), reserve)
+        self.conversation.append(list(rows))
+
+    def cut(self, length: int) -> None:
+        """The open turn keeps its first `length` rows."""
+        self.conversation.truncate(self.start + length)
+
+    def close_turn(self, role: Role, kind: Reply) -> None:
+        """The open turn, which stands there whole, is one of the turns now."""
+        self.turns.append(Said(role, kind, tuple(self.conversation.rows[self.start :])))
+
+    def reopen(self) -> Said:
+        """The last turn is the open one again."""
+        return self.turns.pop()
+
+    def say(self, role: Role, kind: Reply, rows: Sequence[Row], reserve: int = 0) -> None:
+        """A whole turn."""
+        self.append(rows, reserve)
+        self.close_turn(role, kind)
+
+    def drop_open(self) -> None:
+        """Nothing was said after the last turn. Also says again what the engine has lost: rows that
+        it could not compute are taken out there."""
+        kept = min(self.start, len(self.conversation))
+        self.conversation.truncate(kept)
+        if kept < self.start:
+            rows = [*chain.from_iterable(said.rows for said in self.turns)]
+            self.conversation.append(rows[kept:])
+
+    def reply(self, sampling: Sampling, prefix: Sequence[Row]) -> RowStream:
+        """As long as `sampling` says, and not longer than leaves room to close the turn."""
+        if len(self.conversation) < self.start:
+            self.drop_open()
+        self.make_room(len(prefix) + 1 + CLOSING_ROWS, sampling.max_new)
+        room = self._limit - len(self.conversation) - len(prefix) - CLOSING_ROWS
+        sampling = replace(sampling, max_new=min(sampling.max_new, room))
+        return self.conversation.reply(sampling, list(prefix))
+
+    # Trial and replacement.
+
+    def branch(self) -> "Dialogue":
+        """A second dialogue that shares everything so far."""
+        twin = object.__new__(Dialogue)
+        twin.__dict__.update(self.__dict__)
+        twin.turns = list(self.turns)
+        twin.conversation = self.conversation.fork()
+        return twin
+
+    def close(self) -> None:
+        self.conversation.close()
+
+    # Memory.
+
+    def make_room(self, rows: int, reserve: int = 0) -> None:
+        """For `rows` that will come; if `reserve` would not fit after them, turns leave too."""
+        reserve = min(reserve, self._limit // 2)
+        if len(self.conversation) + rows + reserve > self._limit:
+            target = min(int(self._keep * self._limit), self._limit - reserve)
+            gone = leaving(self.turns, self.open_rows + rows, target)
+            if gone:
+                self._leave(gone)
+        have = len(self.conversation) + rows
+        if have > self._limit:
+            raise EngineFull(
+                "context", f"{have} rows and no turn left to forget; allowed: {self._limit}"
+            )
+
+    def _leave(self, gone: list[Said]) -> None:
+        """Positions count from the first row, so what stays is computed again, but for the system
+        turn, whose pages are found by content. All or nothing."""
+        kept = [said for said in self.turns if said not in gone]
+        stays = [*chain.from_iterable(said.rows for said in kept)]
+        fresh = self._engine.open()
+        try:
+            fresh.append(stays + self.conversation.rows[self.start :])
+        except BaseException:
+            fresh.close()
+            raise
+        self.conversation.close()
+        self.conversation, self.turns = fresh, kept
+        self._on_trim(len(gone), sum(len(said.rows) for said in gone))
+
+
+def leaving(turns: Sequence[Said], coming: int, target: int) -> list[Said]:
+    """Who leaves: the oldest first, until what stays and `coming` fill at most `target` rows. The
+    system turn stays."""
+    total = sum(len(said.rows) for said in turns) + coming
+    gone = []
+    for said in turns:
+        if total <= target:
+            break
+        if said.role != "system":
+            gone.append(said)
+            total -= len(said.rows)
+    return gone

@@ -1,0 +1,254 @@
+"""Who speaks: the user's turn being heard, the reply on trial, the reply being given.
+
+Every change of the dialogue is work on the floor, one after the other, so that a turn which begins
+while a reply is being cut off waits for that to be mended. Calls return at once. Knows nothing of
+ears, packets or transports.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from mosslive.codec.voice import Voice
+from mosslive.errors import MossliveError
+from mosslive.rows import Reply, Row, TextTokenizer
+from mosslive.talk.answer import Answer
+from mosslive.talk.clock import Clock
+from mosslive.talk.codec_streams import Speaking
+from mosslive.talk.codec_thread import CodecThread
+from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue
+from mosslive.talk.events import AudioChunk, Event, Stage, TalkFault
+from mosslive.talk.floor import Floor
+from mosslive.talk.listening import Listening
+from mosslive.talk.playback import Playback
+from mosslive.talk.settings import TalkSettings
+from mosslive.talk.speech_out import SpeechOut
+from mosslive.talk.timing import Stopwatch
+from mosslive.talk.trial import Trial
+
+_TURN_ROWS = 375  # 30 s of speech: room that is made after a reply, while nobody waits
+
+
+class Exchange:
+    def __init__(
+        self,
+        dialogue: Dialogue,
+        codec: CodecThread,
+        voice: Voice,
+        tokenizer: TextTokenizer,
+        settings: TalkSettings,
+        clock: Clock,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.dialogue = dialogue
+        self.listening: Listening | None = None  # while the user speaks
+        self.answer: Answer | None = None  # until its last sample is heard
+        self.floor = Floor()
+        self._codec, self._voice, self._tokenizer = codec, voice, tokenizer
+        self._settings, self._clock, self._emit = settings, clock, emit
+        self._turn = 0
+        self._hearing: asyncio.Task[None] | None = None  # runs `listening`
+        self._answering: asyncio.Task[None] | None = None  # runs `answer`
+        self._trial: Trial | None = None
+        self._trying: asyncio.Task[None] | None = None  # runs `_trial`
+
+    # The user's turns. `turn` numbers what comes.
+
+    def listen(self, turn: int, rate_hz: int) -> None:
+        """The user speaks; a reply being given is cut off."""
+        self._turn = turn
+        self.interrupt()
+        listening = self.listening = Listening(
+            self.dialogue,
+            self._codec,
+            rate_hz,
+            self._clock,
+            reply_rows=self._settings.sampling.max_new,
+            keep_sound=self._settings.speculate,
+        )
+
+        async def run() -> None:
+            try:
+                await listening.run()
+            except Exception as error:
+                listening.failed = True
+                self._fault("listening", error)
+                with self._fatal():
+                    self.dialogue.drop_open()
+
+        self._hearing = self.floor.take(run)
+
+    def feed(self, wave: Tensor) -> None:
+        if self.listening:
+            self.listening.feed(wave)
+
+    def end_turn(self, reply: Reply, speech_end: float) -> None:
+        """The user has finished; `speech_end`: when the last of the speech was here."""
+        listening, self.listening = self.listening, None
+        if listening is None:
+            return
+        now, trial, trying = self._clock.now(), self._trial, self._trying
+        if trial and trying and trial.ready:
+            self._trial = None
+            trial.answer.stopwatch.set(speech_end=speech_end, turn_detected=now, speculative=True)
+            self._adopt(trial, trying)
+            return
+        self.resume()
+        stopwatch = Stopwatch(self._turn, reply)
+        stopwatch.set(speech_end=speech_end, turn_detected=now)
+        listening.end(stopwatch)
+        self._answer_with(self._make_answer(reply, stopwatch), listening)
+
+    def drop_turn(self) -> None:
+        """What is being heard was never said."""
+        self.resume()
+        self.listening = None
+        if self._hearing:
+            self._hearing.cancel()
+        self._work(lambda: self.dialogue.drop_open())
+
+    def write(self, turn: int, rows: Sequence[Row], reply: Reply) -> None:
+        """A turn of the user in writing; a reply being given is cut off."""
+        self._turn = turn
+        self.interrupt()
+        self._work(lambda: self.dialogue.say("user", "text", rows, self._reserve))
+        self.respond(reply)
+
+    # Replies.
+
+    def respond(self, reply: Reply) -> None:
+        stopwatch = Stopwatch(self._turn, reply)
+        stopwatch.set(turn_detected=self._clock.now())
+        self._answer_with(self._make_answer(reply, stopwatch), None)
+
+    def interrupt(self) -> bool:
+        answer, answering = self.answer, self._answering
+        if answer is None or answering is None:
+            return False
+        self.answer = None
+        answer.stop()
+        answering.cancel()
+
+        async def mend() -> None:
+            with self._fatal():
+                await answer.mend()
+
+        self.floor.take(mend)
+        return True
+
+    def pause(self, reply: Reply) -> None:
+        """The user may have finished: a reply is begun on trial."""
+        listening = self.listening
+        if listening is None or listening.failed:
+            return
+        answer = self._make_answer(reply, Stopwatch(self._turn, reply))
+        trial = self._trial = Trial(listening, answer)
+
+        async def run() -> None:
+            try:
+                await trial.run()
+            except Exception:
+                if trial.adopted:
+                    raise
+                # Nobody was promised anything: the turn's end takes the ordinary way, and should
+                # that fail too, the user is told then.
+
+        self._trying = self.floor.beside(lambda: self._give(answer, run))
+
+    def resume(self) -> None:
+        """The user goes on: there is no reply on trial any more."""
+        trial, self._trial = self._trial, None
+        if trial and self._trying:
+            trial.answer.stop()
+            self._trying.cancel()
+
+    async def close(self) -> None:
+        if self.answer:
+            self.answer.stop()
+        self.resume()
+        await self.floor.close()
+        self.dialogue.close()
+
+    def _make_answer(self, kind: Reply, stopwatch: Stopwatch) -> Answer:
+        settings, turn = self._settings, self._turn
+        again = settings.history == "reencode"
+        sound = None
+        if kind == "speech":
+            sound = SpeechOut(
+                Speaking(self._codec, self._voice, settings.chunk, settings.voice_seed),
+                Playback(self._codec.sample_rate, settings.lead_s),
+                self._clock,
+                stopwatch,
+                lambda first, pcm: self._emit(AudioChunk(turn, first, pcm)),
+                keep_sound=again,
+            )
+        return Answer(
+            turn,
+            settings.sampling,
+            self._tokenizer,
+            self._clock,
+            stopwatch,
+            self._emit,
+            sound,
+            self._codec if again else None,
+        )
+
+    def _answer_with(self, answer: Answer, listening: Listening | None) -> None:
+        async def run() -> None:
+            if listening is None or not listening.failed:
+                await answer.run(self.dialogue)
+
+        self.answer = answer
+        answer.release()
+        self._answering = self.floor.take(lambda: self._give(answer, run))
+
+    async def _give(self, answer: Answer, run: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await run()
+            if self.answer is answer:
+                self.dialogue.make_room(0, self._reserve + _TURN_ROWS)
+        except Exception as error:
+            self._fault("reply", error)
+            with self._fatal():
+                await answer.mend()
+        finally:
+            if self.answer is answer:
+                self.answer = None
+
+    def _adopt(self, trial: Trial, trying: "asyncio.Task[None]") -> None:
+        """What was on trial is the conversation now."""
+        if self._hearing:
+            self._hearing.cancel()
+        old, self.dialogue = self.dialogue, trial.adopt()
+        old.close()
+        self.floor.join(trying)
+        self.answer, self._answering = trial.answer, trying
+        trial.answer.release()
+
+    # Small things.
+
+    @property
+    def _reserve(self) -> int:
+        return self._settings.sampling.max_new + CLOSING_ROWS
+
+    def _work(self, change: Callable[[], None]) -> None:
+        async def work() -> None:
+            with self._fatal():
+                change()
+
+        self.floor.take(work)
+
+    def _fault(self, stage: Stage, error: Exception, fatal: bool = False) -> None:
+        known = isinstance(error, MossliveError)
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+        self._emit(TalkFault(self._turn, stage, message, fatal))
+
+    @contextmanager
+    def _fatal(self) -> Iterator[None]:
+        """Where the dialogue itself cannot be changed, the conversation cannot go on."""
+        try:
+            yield
+        except Exception as error:
+            self._fault("memory", error, fatal=True)

@@ -1,0 +1,53 @@
+"""Settings of a live conversation: what is said first, how turns are taken, what is remembered."""
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from mosslive.config import Sampling, refuse
+from mosslive.config.files import is_positive_number
+from mosslive.rows import Reply, check_reply
+from mosslive.talk.turns import TurnSettings
+
+History = Literal["generated", "reencode"]
+
+
+def _talk_sampling() -> Sampling:
+    # Rows that are written then look as the prompt format has them, and the audio tail can rest.
+    return Sampling.driver(ignored_audio="pad")
+
+
+@dataclass(frozen=True)
+class TalkSettings:
+    reply: Reply = "speech"
+    system: str | None = None  # the system turn; None: the publishers' for this reply, "": none
+    sampling: Sampling = field(default_factory=_talk_sampling)
+    # How turns are heard to end. None: push to talk, `commit` ends a turn.
+    turns: TurnSettings | None = field(default_factory=TurnSettings)
+    barge_in: bool = True  # whether speech interrupts a reply; else it is not listened to
+    speculate: bool = False  # begin the reply at the first pause, drop it if the user goes on
+    # "generated": the reply's own codes are its history. "reencode": its sound is encoded again, as
+    # the published driver does.
+    history: History = "generated"
+    chunk: int = 5  # codes rendered at a time, 5 or 25
+    voice_seed: int = 0  # of the vocoder's noise
+    # How far ahead of the ear sound is handed out. None: it is not played in real time.
+    lead_s: float | None = 0.5
+    # When turn and reply would not fit into so many rows, the oldest turns leave, until the rest
+    # fills at most `keep` of it.
+    context_rows: int = 10_240
+    keep: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_reply(self.reply)
+        if self.history not in get_args(History):
+            raise refuse("history", self.history, " or ".join(get_args(History)))
+        if self.chunk not in (5, 25):
+            raise refuse("chunk", self.chunk, "5 or 25")
+        if self.lead_s is not None and not self.lead_s > 0:
+            raise refuse("lead_s", self.lead_s, "above 0 seconds, inf, or None")
+        if type(self.context_rows) is not int or self.context_rows < 64:
+            raise refuse("context_rows", self.context_rows, "64 rows or more")
+        if not is_positive_number(self.keep) or self.keep > 1:
+            raise refuse("keep", self.keep, "above 0 and at most 1")
+        if self.speculate and self.turns is None:
+            raise refuse("speculate", True, "False where turns are told (push to talk)")

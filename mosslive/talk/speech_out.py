@@ -1,0 +1,153 @@
+"""Codes of a reply → sound, handed out no faster than it may be.
+
+Rendering runs ahead as fast as the codec allows; handing out waits for the playback clock. Dropping
+everything is one call. Knows codes and samples, not rows and not the dialogue.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from mosslive.config import SECONDS_PER_CODE
+from mosslive.talk.clock import Clock
+from mosslive.talk.codec_streams import Speaking
+from mosslive.talk.codec_thread import Samples
+from mosslive.talk.playback import Playback
+from mosslive.talk.timing import Stopwatch
+
+_PIECE_S = 0.02  # sound is handed out in pieces not shorter than this, but for the last
+
+
+class SpeechOut:
+    def __init__(
+        self,
+        speaking: Speaking,
+        playback: Playback,
+        clock: Clock,
+        stopwatch: Stopwatch,
+        hand_out: Callable[[int, Samples], None],
+        *,
+        keep_sound: bool = False,
+    ) -> None:
+        """`hand_out(first sample, samples)` takes sound for the transport."""
+        self.playback = playback
+        self.kept: list[Samples] | None = [] if keep_sound else None
+        self._speaking, self._clock, self._stopwatch = speaking, clock, stopwatch
+        self._hand_out = hand_out
+        self._codes: list[int] = []  # not rendered yet
+        self._no_more_codes = False
+        self._news = asyncio.Event()  # for rendering
+        self._queue: deque[Samples] = deque()  # not handed out yet
+        self._queued = 0  # samples in it
+        self._all_rendered = False
+        self._sound_news = asyncio.Event()  # for handing out
+        self._released = asyncio.Event()
+
+    def push(self, code: int) -> None:
+        self._codes.append(code)
+        if self._speaking.ready(len(self._codes)):
+            self._stopwatch.mark("first_chunk", self._clock.now())
+            self._news.set()
+
+    def end(self) -> None:
+        """No more codes come."""
+        self._no_more_codes = True
+        self._stopwatch.mark("first_chunk", self._clock.now())
+        self._news.set()
+
+    def release(self) -> None:
+        """From now on sound may be handed out."""
+        self._released.set()
+
+    def drop(self) -> None:
+        """Nothing more is rendered or handed out; memory is freed."""
+        self._queue.clear()
+        self._queued = 0
+        self._codes.clear()
+        self._speaking.close()
+
+    @property
+    def samples_per_code(self) -> int:
+        return round(SECONDS_PER_CODE * self.playback.rate_hz)
+
+    def heard_codes(self, now: float) -> int:
+        """Codes whose sound was heard, to the nearest one."""
+        return int(self.playback.heard(now) / self.samples_per_code + 0.5)
+
+    @property
+    def handed_codes(self) -> int:
+        return int(self.playback.handed / self.samples_per_code + 0.5)
+
+    async def render(self) -> None:
+        await self._speaking.open()
+        while not self._all_rendered:
+            await self._news.wait()
+            self._news.clear()
+            ending, codes = self._no_more_codes, self._codes
+            if not ending and not self._speaking.ready(len(codes)):
+                continue
+            self._codes = []
+            render = self._speaking.finish if ending else self._speaking.push
+            done = await render(codes, self._runs_dry_at())
+            self._stopwatch.mark("first_pcm", self._clock.now())
+            if not self._stopwatch.has("first_render_s"):
+                self._stopwatch.set(first_render_s=done.cost_s)
+            self._stopwatch.add(render_s=done.cost_s, audio_s=len(done.value) / self._rate_hz)
+            self._take(done.value)
+            self._all_rendered = ending
+            if self._codes and not ending:
+                self._news.set()
+        self._stopwatch.mark("last_pcm", self._clock.now())
+        self._sound_news.set()
+
+    async def play(self) -> None:
+        """Until everything was handed out."""
+        await self._released.wait()
+        least = round(_PIECE_S * self._rate_hz)
+        while self._queue or not self._all_rendered:
+            if not self._queue:
+                await self._sound_news.wait()
+                self._sound_news.clear()
+                continue
+            now, piece = self._clock.now(), self._queue[0]
+            room = self.playback.room(now)
+            if room < min(least, len(piece)):
+                moment = self.playback.room_at(min(least, len(piece)), now)
+                await self._clock.sleep_until(moment)
+                continue
+            self._give(self._queue.popleft(), room, now)
+
+    async def played(self) -> None:
+        """Until everything handed out was heard."""
+        while self.playback.lead_s is not None and self._clock.now() < self.playback.ends_at:
+            await self._clock.sleep_until(self.playback.ends_at)
+
+    @property
+    def _rate_hz(self) -> int:
+        return self.playback.rate_hz
+
+    def _runs_dry_at(self) -> float:
+        """When the listener will have heard all there is; before the first sound, now."""
+        waiting_s = self._queued / self._rate_hz
+        return max(self._clock.now(), self.playback.ends_at) + waiting_s
+
+    def _take(self, sound: Samples) -> None:
+        if not len(sound):
+            return
+        self._queue.append(sound)
+        self._queued += len(sound)
+        if self.kept is not None:
+            self.kept.append(sound)
+        self._sound_news.set()
+
+    def _give(self, piece: Samples, room: int, now: float) -> None:
+        if room < len(piece):
+            self._queue.appendleft(piece[room:])
+        now_out = np.ascontiguousarray(piece[:room])
+        self._queued -= len(now_out)
+        self._stopwatch.mark("first_out", now)
+        first = self.playback.handed
+        self.playback.hand_out(len(now_out), now)
+        self._hand_out(first, now_out)

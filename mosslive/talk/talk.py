@@ -1,0 +1,229 @@
+"""A live conversation: sound and text in, events out.
+
+Joins an ear, which says when the user speaks, to the exchange, which listens and replies. All calls
+but `close` and `warm` return at once, and are made on one event loop. Knows no devices, no network
+and no wall clock: transports push sound and read `events`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+
+from mosslive.codec.sound import Pcm, check_rate, mono
+from mosslive.codec.voice import Voice
+from mosslive.config import refuse
+from mosslive.engine.served import Engine
+from mosslive.errors import MossliveError
+from mosslive.rows import DRIVER_SYSTEM, Reply, Turn, check_reply
+from mosslive.talk.clock import Clock, WallClock
+from mosslive.talk.codec_thread import CodecThread, SpeechCodec
+from mosslive.talk.dialogue import Dialogue, Said
+from mosslive.talk.ear import Ear, Heard, ListeningEar, Sound, ToldEar
+from mosslive.talk.events import (
+    ContextTrimmed,
+    Event,
+    SpeechStarted,
+    SpeechStopped,
+    TurnDetected,
+)
+from mosslive.talk.exchange import Exchange
+from mosslive.talk.settings import TalkSettings
+from mosslive.talk.turns import Ended, Paused, Resumed, Started
+from mosslive.talk.vad import SileroVad, VoiceActivity
+
+_REMEMBERED_S = 60  # when packets came: longer than any silence that ends a turn
+
+
+class Talk:
+    def __init__(
+        self,
+        engine: Engine,
+        codec: SpeechCodec | CodecThread,
+        voice: Voice,
+        settings: TalkSettings | None = None,
+        *,
+        turns: Sequence[Said] = (),
+        vad: VoiceActivity | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`codec`: a codec, or the thread that many conversations share. `turns`: what was said
+        before, as `load_turns` gives it; no other system turn is added then. `vad`: default
+        Silero's, where turns are listened for."""
+        self.settings = settings or TalkSettings()
+        self.clock: Clock = clock or WallClock()
+        self.codec = codec if isinstance(codec, CodecThread) else CodecThread(codec)
+        self.voice = voice
+        self._own_codec = not isinstance(codec, CodecThread)
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._vad = vad
+        self._ear: Ear | None = None
+        self._came: deque[tuple[int, float]] = deque()  # (samples in all, when they were here)
+        self._turn = 0
+        self._closed = False
+        dialogue = Dialogue(
+            engine,
+            self.settings.context_rows,
+            self.settings.keep,
+            lambda turns, rows: self._emit(ContextTrimmed(turns, rows)),
+        )
+        self._begin(dialogue, turns)
+        self._exchange = Exchange(
+            dialogue, self.codec, voice, engine.tokenizer, self.settings, self.clock, self._emit
+        )
+
+    # The user's side.
+
+    def push_audio(self, pcm: Pcm, rate_hz: int) -> None:
+        """Sound from the microphone, any amount: float in [-1, 1] or int16, [n] or [n, channels].
+        The rate may change between turns."""
+        self._require_open()
+        wave = mono(pcm)
+        ear = self._ear_at(check_rate(rate_hz))
+        total = (self._came[-1][0] if self._came else 0) + len(wave)
+        self._came.append((total, self.clock.now()))
+        while self._came[0][0] < total - _REMEMBERED_S * rate_hz:
+            self._came.popleft()
+        heard = ear.push(wave, interrupting=self.replying)
+        if self.replying and not self.settings.barge_in:
+            ear.clear()
+            return
+        for item in heard:
+            self._hear(ear, item, self.settings.reply)
+
+    def push_text(self, text: str, reply: Reply | None = None) -> None:
+        """A turn of the user in writing; interrupts a reply that is being given."""
+        self._require_open()
+        kind = self._kind(reply)
+        if self._exchange.listening:
+            raise MossliveError("the user is speaking; commit or clear that turn first")
+        rows = self._exchange.dialogue.format.turn(Turn("user", text=text))
+        self._turn += 1
+        self._exchange.write(self._turn, rows, kind)
+
+    def commit(self, reply: Reply | None = None) -> bool:
+        """The user's turn ends here (push to talk). False: nobody was speaking."""
+        self._require_open()
+        kind = self._kind(reply)
+        heard = self._ear.commit() if self._ear else []
+        for item in heard:
+            self._hear(self._ear, item, kind)
+        return bool(heard)
+
+    def clear(self) -> None:
+        """Forgets the turn of the user that is being spoken."""
+        self._require_open()
+        if self._ear:
+            self._ear.clear()
+        if self._exchange.listening:
+            self._exchange.drop_turn()
+
+    # The assistant's side.
+
+    def respond(self, reply: Reply | None = None) -> None:
+        """A reply to what has been said, without a new turn of the user."""
+        self._require_open()
+        kind = self._kind(reply)
+        if self._exchange.listening or self.replying:
+            raise MossliveError("a turn is in progress; commit, clear or cancel it first")
+        self._exchange.respond(kind)
+
+    def cancel(self) -> bool:
+        """Interrupts the reply, as the user's speech would. False: there is none."""
+        self._require_open()
+        return self._exchange.interrupt()
+
+    def played(self, samples: int) -> None:
+        """How much of the current reply the other side has played, where it knows."""
+        answer = self._exchange.answer
+        if answer and answer.sound:
+            answer.sound.playback.report(samples, self.clock.now())
+
+    @property
+    def replying(self) -> bool:
+        """From the end of the user's turn until the last sample of the reply is heard."""
+        return self._exchange.answer is not None
+
+    async def events(self) -> AsyncIterator[Event]:
+        """For one reader. Ends when the conversation is closed."""
+        while (event := await self._events.get()) is not None:
+            yield event
+
+    @property
+    def turns(self) -> list[Said]:
+        """What was said so far, whole turns only; `save_turns` writes it to a file."""
+        return list(self._exchange.dialogue.turns)
+
+    async def warm(self) -> None:
+        """Loads what the first turn would otherwise wait for."""
+        await self.codec.warm(self.voice, self.settings.chunk)
+        await self._exchange.dialogue.conversation.settled()
+
+    async def close(self) -> None:
+        """Ends everything and gives all memory back. Again is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._exchange.close()
+        if self._own_codec:
+            await self.codec.close()
+        self._events.put_nowait(None)
+
+    # What the ear says.
+
+    def _hear(self, ear: Ear | None, item: Heard, reply: Reply) -> None:
+        assert ear is not None, "an ear has said so"
+        exchange = self._exchange
+        match item:
+            case Started(first):
+                self._turn += 1
+                self._emit(SpeechStarted(self._turn, first / ear.rate_hz))
+                exchange.listen(self._turn, ear.rate_hz)
+            case Sound(wave):
+                exchange.feed(wave)
+            case Paused() if self.settings.speculate:
+                exchange.pause(reply)
+            case Resumed():
+                exchange.resume()
+            case Ended(speech_end):
+                self._emit(SpeechStopped(self._turn, speech_end / ear.rate_hz))
+                self._emit(TurnDetected(self._turn))
+                moments = (moment for total, moment in self._came if total >= speech_end)
+                exchange.end_turn(reply, next(moments, self.clock.now()))
+
+    def _ear_at(self, rate_hz: int) -> Ear:
+        if self._ear is None or self._ear.rate_hz != rate_hz:
+            if self._ear and self._exchange.listening:
+                raise refuse("sample_rate", rate_hz, f"{self._ear.rate_hz} until the turn ends")
+            self._came.clear()
+            self._ear = self._new_ear(rate_hz)
+        return self._ear
+
+    def _new_ear(self, rate_hz: int) -> Ear:
+        if self.settings.turns is None:
+            return ToldEar(rate_hz)
+        self._vad = self._vad or SileroVad()
+        self._vad.reset()
+        return ListeningEar(self._vad, self.settings.turns, rate_hz)
+
+    # Small things.
+
+    def _begin(self, dialogue: Dialogue, turns: Sequence[Said]) -> None:
+        settings = self.settings
+        system = DRIVER_SYSTEM[settings.reply] if settings.system is None else settings.system
+        if turns:
+            for said in turns:
+                dialogue.say(said.role, said.kind, said.rows)
+        elif system:
+            dialogue.say("system", "text", dialogue.format.turn(Turn("system", text=system)))
+
+    def _kind(self, reply: Reply | None) -> Reply:
+        kind = self.settings.reply if reply is None else reply
+        check_reply(kind)
+        return kind
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise MossliveError("the conversation is closed")
+
+    def _emit(self, event: Event) -> None:
+        self._events.put_nowait(event)

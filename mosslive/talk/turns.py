@@ -1,0 +1,212 @@
+"""When a turn begins, pauses and ends: a pure state machine over speech probabilities.
+
+Time is the sound's own, in samples at 16 kHz, so the answer does not depend on how the sound was
+cut into packets or how late they came. Knows no clock, no network and no conversation.
+
+| phase    | a frame is      | then                                          | signal  |
+|----------|-----------------|-----------------------------------------------|---------|
+| quiet    | loud            | rising, from this frame on                    |         |
+| rising   | soft            | quiet: it was a click                         |         |
+| rising   | else, confirm_s | speaking, from the first loud frame on        | Started |
+| speaking | soft            | pausing, from this frame on                   |         |
+| pausing  | loud            | speaking; the pause is remembered             | Resumed |
+| pausing  | else, pause_s   | pausing                                       | Paused  |
+| pausing  | else, end       | quiet                                         | Ended   |
+| the same | longest_s       | quiet; what follows is another turn           | Ended   |
+
+loud: probability ≥ on; soft: < off; between the two a frame goes on with whatever there is. A time
+in the second column means: once the phase has lasted so long. Resumed comes only after Paused.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from mosslive.config import refuse
+from mosslive.config.files import is_positive_number
+from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ
+
+Phase = Literal["quiet", "rising", "speaking", "pausing"]
+
+
+@dataclass(frozen=True)
+class FixedSilence:
+    """A turn ends when silence has lasted `end_s`."""
+
+    end_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_seconds(self, "end_s")
+
+
+@dataclass(frozen=True)
+class AdaptiveSilence:
+    """A turn ends when silence has lasted clearly longer than this speaker's pauses.
+
+    The longest of the last `window` pauses, a quarter longer and `margin_s`; at least `least_s`, at
+    most `most_s`, and not below `first_s` before there were so many. The end of a turn counts as a
+    pause of nothing, so for a fluent speaker the wait shrinks; one who is cut off and goes on
+    within `most_s` is waited for next time.
+    """
+
+    first_s: float = 0.6
+    least_s: float = 0.35
+    most_s: float = 1.5
+    margin_s: float = 0.1
+    window: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("first_s", "least_s", "most_s", "margin_s"):
+            _check_seconds(self, name)
+        if not self.least_s <= self.first_s <= self.most_s:
+            raise refuse("first_s", self.first_s, f"{self.least_s} to {self.most_s} s")
+        if type(self.window) is not int or self.window < 1:
+            raise refuse("window", self.window, "1 or more pauses")
+
+
+@dataclass(frozen=True)
+class TurnSettings:
+    on: float = 0.5
+    off: float = 0.35
+    confirm_s: float = 0.1  # shorter sounds are clicks
+    interrupt_s: float = 0.2  # the same while the assistant speaks: more is at stake
+    preroll_s: float = 0.3  # sound before the first loud frame that belongs to the turn
+    pause_s: float = 0.2  # silence after which a reply may be begun on trial
+    longest_s: float = 120.0  # a turn is ended here, whatever is heard
+    end: FixedSilence | AdaptiveSilence = field(default_factory=FixedSilence)
+
+    def __post_init__(self) -> None:
+        names = ("confirm_s", "interrupt_s", "preroll_s", "pause_s", "longest_s")
+        for name in names:
+            _check_seconds(self, name)
+        if not 0 < self.off <= self.on <= 1:
+            raise refuse("on, off", (self.on, self.off), "0 < off ≤ on ≤ 1")
+
+
+@dataclass(frozen=True)
+class Started:
+    first: int  # where the turn's sound begins, pre-roll included
+
+
+@dataclass(frozen=True)
+class Paused:
+    speech_end: int
+
+
+@dataclass(frozen=True)
+class Resumed:
+    pass
+
+
+@dataclass(frozen=True)
+class Ended:
+    speech_end: int  # the last sample of speech; the silence after it belongs to the turn too
+
+
+Signal = Started | Paused | Resumed | Ended
+
+
+@dataclass(frozen=True)
+class TurnState:
+    """Positions are samples at 16 kHz from the beginning of the stream."""
+
+    phase: Phase = "quiet"
+    heard: int = 0  # so much has been looked at
+    since: int = 0  # when the phase began
+    first: int = 0  # when the turn did, pre-roll included
+    free: int = 0  # sound from here on belongs to no turn yet
+    speech_end: int = -1 << 60  # of the latest speech
+    told: bool = False  # Paused was signalled for this pause
+    pauses: tuple[float, ...] = ()  # seconds, the latest ones, for `AdaptiveSilence`
+
+    @property
+    def keep_from(self) -> int:
+        """Sound before this will never be asked for, but for the pre-roll."""
+        return self.since if self.phase == "rising" else self.heard
+
+
+def step(
+    state: TurnState, probability: float, settings: TurnSettings, interrupting: bool = False
+) -> tuple[TurnState, list[Signal]]:
+    """One frame of 512 samples. `interrupting`: the assistant is speaking now."""
+    begin, end = state.heard, state.heard + FRAME_SAMPLES
+    loud, soft = probability >= settings.on, probability < settings.off
+    state = replace(state, heard=end)
+    if state.phase == "quiet":
+        return (replace(state, phase="rising", since=begin) if loud else state), []
+    if state.phase == "rising":
+        if soft:
+            return replace(state, phase="quiet", since=begin), []
+        confirm_s = settings.interrupt_s if interrupting else settings.confirm_s
+        if end - state.since < confirm_s * VAD_HZ:
+            return state, []
+        return _start(state, settings)
+    if end - state.first >= settings.longest_s * VAD_HZ:
+        last = end if state.phase == "speaking" else state.speech_end
+        return _end(state, last, settings)
+    if state.phase == "speaking":
+        if soft:
+            return replace(state, phase="pausing", since=begin, speech_end=begin, told=False), []
+        return state, []
+    silence = end - state.since
+    if loud:
+        going_on = replace(state, phase="speaking", since=begin)
+        if not state.told:
+            return going_on, []  # too short to be more than the space between two words
+        pauses = _remember(state.pauses, (begin - state.since) / VAD_HZ, settings)
+        return replace(going_on, pauses=pauses), [Resumed()]
+    paused: list[Signal] = []
+    if not state.told and silence >= settings.pause_s * VAD_HZ:
+        state = replace(state, told=True)
+        paused = [Paused(state.speech_end)]
+    if silence >= end_s(state.pauses, settings) * VAD_HZ:
+        state, ended = _end(state, state.speech_end, settings)
+        return state, paused + ended
+    return state, paused
+
+
+def end_s(pauses: tuple[float, ...], settings: TurnSettings) -> float:
+    """How long silence must last to end a turn."""
+    rule = settings.end
+    if isinstance(rule, FixedSilence):
+        return rule.end_s
+    least_s = rule.least_s if len(pauses) == rule.window else rule.first_s
+    return min(rule.most_s, max(least_s, 1.25 * max(pauses, default=0.0) + rule.margin_s))
+
+
+def _start(state: TurnState, settings: TurnSettings) -> tuple[TurnState, list[Signal]]:
+    preroll = round(settings.preroll_s * VAD_HZ)
+    first = max(0, state.free, state.since - preroll)
+    gap_s = (state.since - state.speech_end) / VAD_HZ
+    pauses = state.pauses
+    if isinstance(settings.end, AdaptiveSilence) and gap_s <= settings.end.most_s:
+        pauses = _remember(pauses, gap_s, settings)  # the speaker had not finished
+    started = replace(state, phase="speaking", first=first, pauses=pauses)
+    return started, [Started(first)]
+
+
+def _end(
+    state: TurnState, speech_end: int, settings: TurnSettings
+) -> tuple[TurnState, list[Signal]]:
+    ended = replace(
+        state,
+        phase="quiet",
+        since=state.heard,
+        free=state.heard,
+        speech_end=speech_end,
+        pauses=_remember(state.pauses, 0.0, settings),
+    )
+    return ended, [Ended(speech_end)]
+
+
+def _remember(
+    pauses: tuple[float, ...], pause_s: float, settings: TurnSettings
+) -> tuple[float, ...]:
+    if isinstance(settings.end, FixedSilence):
+        return ()
+    return (*pauses, pause_s)[-settings.end.window :]
+
+
+def _check_seconds(owner: object, name: str) -> None:
+    value = getattr(owner, name)
+    if value != 0 and not is_positive_number(value):
+        raise refuse(name, value, "0 or more seconds")

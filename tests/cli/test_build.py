@@ -1,0 +1,154 @@
+"""`mosslive build`, `verify` and `inspect` of an engine: tables, JSON, exit codes, messages."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from mosslive.build import verify as verify_module
+from mosslive.build.verify import Limits
+from mosslive.checkpoint import CheckpointError, faults
+from mosslive.checkpoint.engine_folder import open_engine
+from mosslive.cli.app import app
+from mosslive.errors import MossliveError
+
+WIDE = {"COLUMNS": "200"}  # no table is narrowed, no line of these tests is broken
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)], env=WIDE, catch_exceptions=False)
+
+
+def document(*arguments: str | Path, exit_code: int = 0) -> dict[str, Any]:
+    result = run(*arguments, "--json")
+    assert result.exit_code == exit_code
+    (line,) = result.stdout.splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def engine(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("engines") / "plain"
+    assert run("build", nano_folder, out).exit_code == 0
+    return out
+
+
+def test_build_verify_inspect(nano_folder: Path, tmp_path: Path) -> None:
+    """The whole way by hand: an engine, its verdict here, its contents."""
+    out = tmp_path / "new" / "engine"
+    built = run("build", nano_folder.parent, out)  # the parent, as `mosslive synth` lays it out
+    assert built.exit_code == 0
+    assert "probes against float32, bfloat16" in built.stdout
+    assert "900.4 kB of weights" in built.stderr
+    verified = run("verify", out)
+    assert verified.exit_code == 0
+    heads = [line for line in verified.stdout.splitlines() if "passed" in line]
+    assert [line.split("│")[1].strip() for line in heads] == ["text", "audio"]
+    inspected = run("inspect", out)
+    assert inspected.exit_code == 0
+    assert "usable" in inspected.stdout
+    assert "trunk layers" in inspected.stdout
+
+
+def test_fp8_report(nano_folder: Path, tmp_path: Path) -> None:
+    """Tables for people: ratios by layer, kept ones marked, heads, replies without an end."""
+    options = ("--fp8", "trunk", "--sequences", "4", "--replies", "2", "--reply-rows", "12")
+    result = run("build", nano_folder, tmp_path / "out", *options, "--keep", "trunk.1.o")
+    assert result.exit_code == 0
+    assert "fp8 on 4 sequences" in result.stdout
+    rows = [line.split("│")[1:-1] for line in result.stdout.splitlines() if "│ trunk." in line]
+    assert [row[0].strip() for row in rows] == ["trunk.0", "trunk.1", "trunk.2"]
+    marked = [(n, m) for n, row in enumerate(rows) for m, cell in enumerate(row) if "*" in cell]
+    assert marked == [(1, 2)]
+    assert "replies without an end: " in result.stdout
+    assert "probes against float32, fp8" in result.stdout
+
+
+def test_fp8_json(nano_folder: Path, tmp_path: Path) -> None:
+    """One line for programs, with everything the tables show."""
+    calibration = tmp_path / "rows.jsonl"
+    calibration.write_text("[[1, 2], [3, 4], [5, 6]]\n", encoding="utf-8")
+    options = ("--fp8", "trunk", "--calibration", calibration, "--keep-below", "99")
+    replies = ("--replies", "1", "--reply-rows", "3")
+    found = document("build", nano_folder, tmp_path / "out", *options, *replies)
+    assert found["folder"] == str(tmp_path / "out")
+    assert found["verdict"]["passed"]
+    assert len(found["fp8"]["kept"]) == 12
+    assert found["fp8"]["sequences"] == 1
+    assert found["fp8"]["free_running"]["replies"] == 1
+    assert set(found["fp8"]["heads"]) == {"text"}  # no row of these is followed by speech
+    settings = open_engine(tmp_path / "out").manifest.settings["fp8"]
+    assert settings["calibration"] == str(calibration)
+
+
+def test_verify_json_and_exit_code(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1 and `passed` false when the logits are not those of the source."""
+    good = document("verify", engine)
+    assert (good["passed"], good["device"], good["precision"]) == (True, "cpu", "bfloat16")
+    assert {"error", "cosine", "argmax_agreement"} <= good["heads"]["audio"].keys()
+    monkeypatch.setitem(verify_module.LIMITS, "bfloat16", Limits(error=1e-9, cosine=1))
+    assert not document("verify", engine, exit_code=1)["passed"]
+    result = run("verify", engine)
+    assert result.exit_code == 1
+    assert "FAILED" in result.stderr
+
+
+def test_verify_reads_every_byte(engine: Path) -> None:
+    """A flipped bit anywhere in a weight file is refused, by its file's hash."""
+    (path,) = engine.glob("weights-*")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 128
+    intact = path.read_bytes()
+    path.write_bytes(data)
+    try:
+        with pytest.raises(faults.DamagedEngine, match="SHA-256"):
+            run("verify", engine)
+        report = document("inspect", engine, exit_code=1)
+        assert [fault["kind"] for fault in report["faults"]] == ["DamagedEngine"]
+        assert document("inspect", engine, "--no-values")["usable"]
+    finally:
+        path.write_bytes(intact)
+
+
+def test_inspect_of_half_an_engine(engine: Path, tmp_path: Path) -> None:
+    """A copy that was not finished is recognised as an engine, and refused as half of one."""
+    (path,) = engine.glob("weights-*")
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+    report = document("inspect", tmp_path, exit_code=1)
+    (fault,) = report["faults"]
+    assert fault["kind"] == "NotAnEngine"
+    assert "was not finished" in fault["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--keep", "trunk.0"), "need --fp8 trunk"),
+        (("--fp8", "all"), "'all' is not"),
+        (("--fp8", "trunk", "--sequences", "0"), "greater than or equal to 1"),
+        (("--dtype", "float16"), "'float16' is not"),
+    ],
+)
+def test_bad_options(
+    nano_folder: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    """Exit code 2 and the reason, as for every command."""
+    result = run("build", nano_folder, tmp_path / "out", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_are_ours(nano_folder: Path, engine: Path, tmp_path: Path) -> None:
+    """Law 4: what `main` prints as one sentence."""
+    with pytest.raises(CheckpointError, match="not an engine folder"):
+        run("verify", nano_folder)
+    with pytest.raises(MossliveError, match="exists already"):
+        run("build", nano_folder, engine)
+    with pytest.raises(MossliveError, match="device is 'tpu'"):
+        run("verify", engine, "--device", "tpu")
+    with pytest.raises(MossliveError, match=r"keep is 'trunk\.7'"):
+        run("build", nano_folder, tmp_path / "out", "--fp8", "trunk", "--keep", "trunk.7")

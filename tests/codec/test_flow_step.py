@@ -1,0 +1,102 @@
+"""The step of many streams: its Triton form, its padding, and its precision."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from mosslive.codec import flow_step
+from mosslive.codec.flow_step import BUCKETS
+from mosslive.codec.flow_stream import FlowStream, StreamSettings
+from mosslive.kernels.flow_chunks import ZERO_PAGE
+from mosslive.kernels.flow_ops import triton_ops
+from tests.codec.flow_models import error, small_codes, small_flow, small_voice
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def moved(stream: FlowStream, replies: int) -> Tensor:
+    """Two steps of several replies, the second at different positions, and an end of one."""
+    opened = stream.open(small_voice(8, 1))
+    states = [opened.fork() for _ in range(replies)]
+    codes = [small_codes(20, seed) for seed in range(replies)]
+    mels = stream.step(states[:1], [codes[0][:7]])
+    mels += stream.step(states, [codes[0][4:11]] + [row[:7] for row in codes[1:]])
+    mels.append(stream.finish(states[0], codes[0][8:13], "cached"))
+    return torch.cat(mels, 1)
+
+
+@pytest.mark.parametrize("window", [None, 9])
+def test_triton_step_equals_the_definitions(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codes to mel through all kernels at once: on a GPU as recorded graphs, else interpreted."""
+    settings = StreamSettings(4, window, pool_seconds=8)
+    flow = small_flow()
+    wanted = moved(FlowStream(flow, settings), 2)
+    monkeypatch.setattr(flow_step, "flow_ops", lambda _: triton_ops())
+    stream = FlowStream(flow.to(DEVICE), settings)
+    try:
+        assert error(moved(stream, 2).cpu(), wanted) < 1e-4
+    finally:
+        flow.to("cpu")
+
+
+def test_padding_changes_nothing() -> None:
+    """A recorded step is made for a few sizes: streams that are not there write to the scratch page
+    alone, and the others get what they would get without them."""
+    flow, frames = small_flow(), 16
+    stream = FlowStream(flow, StreamSettings(4, pool_seconds=8))
+    state = stream.open(small_voice(8, 2)).fork()
+    wanted = stream.step([state], [small_codes(7, 1)])[0]
+    step, store = stream._step, stream._step._pages
+    before = [layer.clone() for layer in (*store.layers, store.tails)]
+    # The same chunk once more, now with company that is not there.
+    pages = state.conformer.held, state.estimator.held
+    chunk = flow_step.ChunkInput(
+        small_codes(7, 1), 2, *pages, state.speaker, state.prompt_feat[2 * frames :]
+    )
+    numbers = torch.from_numpy(step._numbers([chunk], 4))
+    speaker = torch.nn.functional.pad(state.speaker[None], (0, 0, 0, 3))
+    mel = step._compute(numbers, speaker, torch.zeros(4, frames, 3), reach=3)
+    assert error(mel[0], wanted) < 1e-5
+    after = [*store.layers, store.tails]
+    for old, new in zip(before, after, strict=True):
+        pages_axis = 1 if new.dim() == 6 else 0
+        index = torch.tensor([ZERO_PAGE, *state.estimator.held])
+        old, new = old.index_select(pages_axis, index), new.index_select(pages_axis, index)
+        torch.testing.assert_close(new, old, atol=1e-5, rtol=1e-4)
+        assert not new.select(pages_axis, 0).any(), "page 0 stays zero"
+
+
+def test_more_streams_than_the_largest_bucket() -> None:
+    """They go in several batches and come back in order."""
+    flow = small_flow(steps=1)
+    stream = FlowStream(flow, StreamSettings(4))
+    opened, count = stream.open(small_voice(0, 0)), BUCKETS[-1] + 3
+    states = [opened.fork() for _ in range(count)]
+    codes = [small_codes(7, seed) for seed in range(count)]
+    mels = stream.step(states, codes)
+    for row in (0, BUCKETS[-1] - 1, BUCKETS[-1], count - 1):
+        (alone,) = stream.step([opened.fork()], [codes[row]])
+        assert error(mels[row], alone) < 1e-5
+
+
+@pytest.mark.parametrize(("dtype", "least"), [(torch.float16, 0.9999), (torch.bfloat16, 0.999)])
+def test_halves(dtype: torch.dtype, least: float) -> None:
+    """Only products and pages are in halves: the mel stays near float32's."""
+    flow = small_flow()
+    wanted = moved(FlowStream(flow, StreamSettings(4, pool_seconds=8)), 2)
+    stream = FlowStream(flow, StreamSettings(4, pool_seconds=8, dtype=dtype))
+    assert {layer.dtype for layer in stream._step._pages.layers} == {dtype}
+    found = moved(stream, 2)
+    assert found.dtype == torch.float32
+    assert float(torch.cosine_similarity(found.flatten(), wanted.flatten(), 0)) > least
+
+
+def test_a_page_is_as_large_as_documented() -> None:
+    """Published sizes: 2.3 MB a frame in halves, tails included; the pool is what its seconds
+    say."""
+    assert StreamSettings(5, pool_seconds=120, dtype=torch.bfloat16).pages == 300
+    tails = 2 * (29 * 256 + 320 + 512)
+    form = flow_step.PageForm(10 * 56, 2, 8, 20, 64, 10 * tails, torch.bfloat16)
+    assert form.page_bytes == 20 * 2 * 1_146_880 + 4 * 2 * 10 * tails

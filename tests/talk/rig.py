@@ -1,0 +1,199 @@
+"""A conversation under glass: nano models, a clock that moves when told, nothing in threads.
+
+`settle` runs the engine, the codec and all tasks until none has anything to do; `wait` moves the
+clock, stopping at every moment somebody waits for. So every test sees one order of things.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mosslive import Engine, LanguageModel, Sampling
+from mosslive.codec import Voice
+from mosslive.engine.settings import EngineSettings
+from mosslive.rows import Row
+from mosslive.talk import CodecThread, Talk, TalkSettings, TurnSettings
+from mosslive.talk.codec_thread import SpeechCodec
+from mosslive.talk.events import AudioChunk, Event
+from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ
+from tests.codec.conftest import speech
+from tests.engine.serving import ROOMY, Served
+
+CODES = 20  # of a reply in `RIG`: four chunks
+RIG = TalkSettings(
+    sampling=Sampling(seed=5, max_new=CODES, min_new=CODES + 1, ignored_audio="pad"),
+    system="Hi.",
+    turns=TurnSettings(),
+)
+
+Kind = TypeVar("Kind")
+Wave = NDArray[np.float32]
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep_until(self, moment: float) -> None:
+        if moment <= self.time:
+            await asyncio.sleep(0)
+            return
+        news = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (moment, next(self._numbers), news))
+        await news
+
+    def next_moment(self) -> float | None:
+        while self._sleepers and self._sleepers[0][2].done():  # cancelled
+            heapq.heappop(self._sleepers)
+        return self._sleepers[0][0] if self._sleepers else None
+
+    def move_to(self, moment: float) -> None:
+        self.time = max(self.time, moment)
+        while (due := self.next_moment()) is not None and due <= self.time:
+            heapq.heappop(self._sleepers)[2].set_result(None)
+
+
+class LoudVad:
+    """Speech is what is loud."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+
+    def probability(self, frame: Wave) -> float:
+        self.frames += 1
+        return float(np.abs(frame).max() > 0.02)
+
+    def reset(self) -> None:
+        pass
+
+
+class Rig:
+    def __init__(
+        self,
+        lm: LanguageModel,
+        codec: SpeechCodec,
+        voice: Voice,
+        settings: TalkSettings = RIG,
+        *,
+        engine_settings: EngineSettings = ROOMY,
+        engine: Engine | None = None,
+        clock: FakeClock | None = None,
+        **options: Any,
+    ) -> None:
+        """`engine`: one without a thread; default: the real one on the weights of `lm`."""
+        self.clock = clock or FakeClock()
+        self.served = Served(lm, engine_settings)
+        self.engine = engine or self.served.engine
+        self.codec = CodecThread(codec, clock=self.clock.now, threaded=False)
+        self.hold_engine = False
+        self.eager = False  # the engine goes on until it has nothing to do
+        self.talk = Talk(
+            self.engine, self.codec, voice, settings, vad=LoudVad(), clock=self.clock, **options
+        )
+        self.events: list[Event] = []
+        self._reader = asyncio.get_running_loop().create_task(self._read())
+
+    async def _read(self) -> None:
+        async for event in self.talk.events():
+            self.events.append(event)
+
+    async def one_step(self) -> bool:
+        """One step of the engine and one of the codec, and what follows from them."""
+        moved = not self.hold_engine and self.engine.device.step()
+        while self.eager and self.engine.device.step():
+            pass
+        moved |= self.codec.step()
+        for _ in range(12):
+            await asyncio.sleep(0)
+        return moved
+
+    async def settle(self) -> None:
+        quiet = 0
+        while quiet < 2:
+            quiet = 0 if await self.one_step() else quiet + 1
+
+    async def wait(self, seconds: float) -> None:
+        end = self.clock.time + seconds
+        await self.settle()
+        while (moment := self.clock.next_moment()) is not None and moment <= end:
+            self.clock.move_to(moment)
+            await self.settle()
+        self.clock.move_to(end)
+        await self.settle()
+
+    async def elapse(self, seconds: float) -> None:
+        """Time passes, and neither engine nor codec get anything done."""
+        self.clock.move_to(self.clock.time + seconds)
+        for _ in range(12):
+            await asyncio.sleep(0)
+
+    async def say(self, wave: Wave, rate_hz: int, packet: int | None = None) -> None:
+        """Through the microphone in real time."""
+        packet = packet or rate_hz // 20
+        for first in range(0, len(wave), packet):
+            piece = wave[first : first + packet]
+            await self.wait(len(piece) / rate_hz)
+            self.talk.push_audio(piece, rate_hz)
+        await self.settle()
+
+    async def until(self, done: Callable[[], bool], most_s: float = 60) -> None:
+        """Moves the clock until something is so."""
+        end = self.clock.time + most_s
+        await self.settle()
+        while not done():
+            assert self.clock.time < end, f"waited in vain; {self.events[-3:]}"
+            moment = self.clock.next_moment()
+            self.clock.move_to(self.clock.time + 0.05 if moment is None else moment)
+            await self.settle()
+
+    async def close(self) -> None:
+        closing = asyncio.get_running_loop().create_task(self.talk.close())
+        while not closing.done():
+            await self.settle()
+        await self._reader
+        await self.settle()
+
+    # What came of it.
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def sound(self, turn: int | None = None) -> Wave:
+        chunks = [e for e in self.of(AudioChunk) if turn in (None, e.turn)]
+        return np.concatenate([c.pcm for c in chunks]) if chunks else np.zeros(0, np.float32)
+
+    @property
+    def rows(self) -> list[Row]:
+        return self.talk._exchange.dialogue.conversation.rows
+
+    def assert_clean(self) -> None:
+        """After `close`: nothing is held."""
+        assert self.served.all_free()
+        assert self.codec.open_replies == 0
+        assert self.talk._exchange.floor.tasks == 0
+
+
+def frames(*parts: tuple[float, bool]) -> Wave:
+    """Sound and silence at 16 kHz in whole frames of the ear: (seconds, loud)."""
+    pieces = []
+    for seconds, loud in parts:
+        count = round(seconds * VAD_HZ / FRAME_SAMPLES) * FRAME_SAMPLES
+        pieces.append(speech(count / VAD_HZ, VAD_HZ) if loud else np.zeros(count, np.float32))
+    return np.concatenate(pieces)
+
+
+def run(test: Awaitable[None]) -> None:
+    async def main() -> None:
+        await test
+
+    asyncio.run(main())

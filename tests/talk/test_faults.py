@@ -1,0 +1,209 @@
+"""What fails in the middle of a conversation: the user is told, and can go on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mosslive import LanguageModel, MossliveError, Turn
+from mosslive.cache import PageTable
+from mosslive.talk.events import ReplyDone, ReplyStarted, TalkFault
+from tests.codec.conftest import speech
+from tests.engine.serving import ROOMY
+from tests.talk.rig import CODES, RIG, Rig, run
+from tests.talk.test_interruption import QUESTION, TOLD, asked, remembered
+from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec
+
+
+async def goes_on(rig: Rig) -> None:
+    """Another question gets its whole reply."""
+    done = len(rig.of(ReplyDone))
+    await rig.say(QUESTION, 16_000)
+    rig.talk.commit()
+    await rig.until(lambda: not rig.talk.replying)
+    assert len(rig.of(ReplyDone)) == done + 1
+    assert len(rig.sound(rig.of(ReplyDone)[-1].turn)) == CODES * SAMPLES
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_codec_that_fails_in_mid_reply(nano_lm: LanguageModel, step: int) -> None:
+    """Before the first sound, and after some: the error is told, the history is what was handed
+    out, the codec's memory is free, and the next turn is answered."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TOLD)
+        toy.speaking.fails_at = step
+        await rig.say(QUESTION, 16_000)
+        rig.talk.commit()
+        await rig.settle()
+        await rig.until(lambda: not rig.talk.replying)
+        assert [(fault.stage, fault.fatal) for fault in rig.of(TalkFault)] == [("reply", False)]
+        assert "the toy broke" in rig.of(TalkFault)[0].message
+        handed = len(rig.sound()) / SAMPLES
+        assert rig.rows == remembered(nano_lm, int(handed + 0.5))
+        assert rig.codec.open_replies == 0
+        await goes_on(rig)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_deaf_codec(nano_lm: LanguageModel) -> None:
+    """The user's turn cannot be heard: it is told once, the turn is not remembered, the rest of it
+    is not collected, and the next one is heard."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TOLD)
+        toy.hearing_fails = True
+        before = rig.rows
+        await rig.say(speech(0.6, 16_000), 16_000)
+        listening = rig.talk._exchange.listening
+        assert listening is not None
+        assert listening._came == []
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        assert [fault.stage for fault in rig.of(TalkFault)] == ["listening"]
+        assert not rig.of(ReplyStarted)
+        assert rig.rows == before
+        toy.hearing_fails = False
+        await goes_on(rig)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize("call", [1, 2, 12, 20])
+def test_an_engine_that_fails_in_mid_reply(nano_lm: LanguageModel, call: int) -> None:
+    """A step that fails for good ends the reply: told, mended, usable."""
+
+    async def story() -> None:
+        rig = await asked(nano_lm)
+        calls = 0
+
+        def breaks(tables: list[PageTable]) -> None:
+            nonlocal calls
+            calls += 1
+            if calls >= call and not rig.of(TalkFault):
+                raise RuntimeError("a step broke")
+
+        rig.served.stepper.before = breaks  # type: ignore[method-assign]
+        await rig.until(lambda: not rig.talk.replying)
+        assert [(fault.stage, fault.fatal) for fault in rig.of(TalkFault)] == [("reply", False)]
+        handed = len(rig.sound()) / SAMPLES
+        assert rig.rows == remembered(nano_lm, int(handed + 0.5))
+        await goes_on(rig)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_rows_the_engine_has_lost_are_said_again(nano_lm: LanguageModel) -> None:
+    """The rows that close a reply cannot be computed for a while: the engine drops them, and the
+    next turn begins by putting them back."""
+
+    async def story() -> None:
+        rig = await asked(nano_lm)
+        while rig.talk.turns[-1].role != "assistant":  # until the reply is made, and closed
+            await rig.one_step()
+
+        def breaks(tables: list[PageTable]) -> None:
+            raise RuntimeError("a step broke")
+
+        rig.served.stepper.before = breaks  # type: ignore[method-assign]
+        await rig.settle()
+        assert len(rig.rows) < len(remembered(nano_lm, CODES))
+        rig.served.stepper.before = lambda tables: None  # type: ignore[method-assign]
+        await rig.until(lambda: not rig.talk.replying)
+        await goes_on(rig)
+        assert rig.rows[: len(remembered(nano_lm, CODES))] == remembered(nano_lm, CODES)
+        assert not rig.of(TalkFault)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_full_engine_says_so_and_the_question_can_be_answered_later(
+    nano_lm: LanguageModel,
+) -> None:
+    """`EngineFull`: the user's turn stays, and `respond` asks again."""
+
+    async def story() -> None:
+        rig = Rig(
+            nano_lm, ToyCodec(), TOY_VOICE, TOLD, engine_settings=replace(ROOMY, max_speaking=1)
+        )
+        other = rig.served.engine.open()
+        other.append(nano_lm.format.prompt([Turn("user", text="x")], "speech"))
+        talking = other.reply(replace(RIG.sampling, max_new=1000, min_new=1001))
+        rig.hold_engine = True
+        await rig.say(QUESTION, 16_000)
+        rig.talk.commit()
+        for _ in range(20):
+            await rig.one_step()
+        assert "speech replies at once" in rig.of(TalkFault)[0].message
+        talking.cancel()
+        other.close()
+        rig.hold_engine = False
+        rig.talk.respond()
+        await rig.until(lambda: not rig.talk.replying)
+        assert rig.rows == remembered(nano_lm, CODES)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_bad_input_is_refused_and_changes_nothing(nano_lm: LanguageModel) -> None:
+    """Law 4: sound that is none, rates that cannot be, calls out of turn."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        talk, silence = rig.talk, np.zeros(160, np.float32)
+        before = rig.rows
+        for pcm, rate, message in (
+            (np.full(10, np.nan, np.float32), 16_000, "not finite"),
+            (silence, 100, "sample_rate is 100"),
+            (np.zeros((2, 2, 2), np.float32), 16_000, "shape"),
+        ):
+            with pytest.raises(MossliveError, match=message):
+                talk.push_audio(pcm, rate)
+        with pytest.raises(MossliveError, match="reply is 'song'"):
+            talk.push_text("Hi", reply="song")  # type: ignore[arg-type]
+        assert not talk.commit()
+        assert not talk.cancel()
+        talk.push_audio(silence, 16_000)
+        with pytest.raises(MossliveError, match="16000 until the turn ends"):
+            talk.push_audio(silence, 48_000)
+        with pytest.raises(MossliveError, match="commit or clear"):
+            talk.push_text("Hi")
+        with pytest.raises(MossliveError, match="a turn is in progress"):
+            talk.respond()
+        await rig.settle()
+        talk.clear()
+        await rig.settle()
+        assert rig.rows == before
+        talk.push_audio(silence, 48_000)  # between turns the rate may change
+        talk.clear()
+        await rig.close()
+        rig.assert_clean()
+        with pytest.raises(MossliveError, match="closed"):
+            talk.push_audio(silence, 16_000)
+
+    run(story())
+
+
+@pytest.mark.parametrize("steps", [0, 2, 8, 14, 30])
+def test_closed_at_any_moment(nano_lm: LanguageModel, steps: int) -> None:
+    """A client that disappears leaves nothing behind: pages, tasks, codec state."""
+
+    async def story() -> None:
+        rig = await asked(nano_lm)
+        for _ in range(steps):
+            await rig.one_step()
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())

@@ -1,0 +1,218 @@
+"""Interruption at every point: what is remembered is what was heard, and nothing is left behind."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from mosslive import LanguageModel, Turn
+from mosslive.rows import Row
+from mosslive.talk import TalkSettings
+from mosslive.talk.events import (
+    AudioChunk,
+    ReplyDone,
+    ReplyInterrupted,
+    SpeechStarted,
+    SpeechStopped,
+    TextDelta,
+)
+from tests.codec.conftest import speech
+from tests.talk.rig import CODES, RIG, Rig, frames, run
+from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_codes, toy_sound
+
+TOLD = replace(RIG, turns=None)
+QUESTION = speech(0.4, 16_000)
+ASKED = Turn("user", codes=toy_codes(torch.from_numpy(QUESTION), 16_000))
+SYSTEM = Turn("system", text="Hi.")
+
+
+def history(lm: LanguageModel, turns: list[Turn]) -> list[Row]:
+    return [row for turn in turns for row in lm.format.turn(turn)]
+
+
+def reply_of(lm: LanguageModel, turns: list[Turn]) -> list[int]:
+    """What the assistant says to these turns, by the plain loop."""
+    made = lm.generate(lm.format.prompt(turns, "speech"), RIG.sampling)
+    return [audio for _, audio in made]
+
+
+async def asked(lm: LanguageModel, settings: TalkSettings = TOLD) -> Rig:
+    """A conversation whose question was heard, at the moment its turn ends."""
+    rig = Rig(lm, ToyCodec(), TOY_VOICE, settings)
+    await rig.say(QUESTION, 16_000)
+    rig.talk.commit()
+    return rig
+
+
+def remembered(lm: LanguageModel, heard: int) -> list[Row]:
+    codes = reply_of(lm, [SYSTEM, ASKED])[:heard]
+    said = [Turn("assistant", codes=codes)] if heard else []
+    return history(lm, [SYSTEM, ASKED, *said])
+
+
+@pytest.mark.parametrize("steps", range(36))
+def test_before_anything_is_heard(nano_lm: LanguageModel, steps: int) -> None:
+    """Cut off after any number of steps of engine and codec, no time passing: before the first
+    code, in the first chunk, in mid-chunk, after the last code. Nothing was heard, so nothing was
+    said, and pages, tasks and codec state are as after the question."""
+
+    async def story() -> None:
+        rig = await asked(nano_lm)
+        for _ in range(steps):
+            await rig.one_step()
+        assert rig.talk.cancel()
+        await rig.settle()
+        assert rig.rows == remembered(nano_lm, 0)
+        assert rig.of(ReplyInterrupted)[0].heard_codes == 0
+        assert rig.codec.open_replies == 0
+        assert not rig.talk.replying
+        chunks = len(rig.of(AudioChunk))
+        await rig.wait(1.0)
+        assert len(rig.of(AudioChunk)) == chunks, "sound after the interruption"
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize("heard_s", [0.02, 0.041, 0.1, 0.24, 0.53, 0.64, 1.0, 1.27, 1.55, 1.599])
+def test_while_it_is_heard(nano_lm: LanguageModel, heard_s: float) -> None:
+    """After any time: the history is that of a conversation in which the heard part alone was said,
+    to the nearest code, closed as the prompt format closes it."""
+    heard = int(heard_s / 0.08 + 0.5)
+
+    async def story() -> None:
+        rig = await asked(nano_lm)
+        await rig.wait(heard_s)
+        assert rig.talk.cancel()
+        await rig.settle()
+        assert rig.of(ReplyInterrupted)[0].heard_codes == heard
+        assert rig.rows == remembered(nano_lm, heard)
+        assert [said.role for said in rig.talk.turns[2:]] == ["assistant"] * bool(heard)
+        # And the next reply is the one such a conversation gets.
+        rig.talk.push_text("Go on")
+        await rig.until(lambda: not rig.talk.replying)
+        before = remembered(nano_lm, heard)
+        prompt = before + nano_lm.format.prompt([Turn("user", text="Go on")], "speech")
+        made = list(nano_lm.generate(prompt, RIG.sampling))
+        assert rig.rows[: len(prompt) + CODES] == prompt + made
+        np.testing.assert_array_equal(rig.sound(2), toy_sound([code for _, code in made]))
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_after_the_last_sample_there_is_nothing_to_cut(nano_lm: LanguageModel) -> None:
+    """A reply heard to its end stays whole, and speech after it interrupts nothing."""
+
+    async def story() -> None:
+        rig = await asked(nano_lm)
+        await rig.wait(CODES * 0.08 + 0.01)
+        assert rig.of(ReplyDone)
+        assert not rig.talk.cancel()
+        await rig.settle()
+        assert rig.rows == remembered(nano_lm, CODES)
+        assert not rig.of(ReplyInterrupted)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 10])
+def test_a_reply_in_writing_keeps_what_was_read(nano_lm: LanguageModel, steps: int) -> None:
+    """Text: what was handed out is what was read."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig.talk.push_text("Hello", reply="text")
+        for _ in range(steps):
+            await rig.one_step()
+        rig.talk.cancel()
+        await rig.settle()
+        prompt = nano_lm.format.prompt([SYSTEM, Turn("user", text="Hello")], "text")
+        made = list(nano_lm.generate(prompt, RIG.sampling))
+        own = rig.rows[len(prompt) - 3 :]
+        if own:
+            read = own[3:-2]
+            assert made[: len(read)] == read
+            assert own[-2:] == nano_lm.format.footer()
+            text = "".join(delta.text for delta in rig.of(TextDelta))
+            assert text == nano_lm.read(read).text
+        assert len(own) > 0 or steps < 3
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_speech_cuts_a_reply_off_and_is_heard_from_its_first_syllable(
+    nano_lm: LanguageModel,
+) -> None:
+    """Barge-in: the interrupting words, pre-roll included, are the next turn."""
+    first = frames((0.64, False), (0.96, True), (0.64, False))
+    second = frames((0.64, True), (0.64, False))
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE)
+        await rig.say(np.concatenate((first, second)), 16_000, packet=512)
+        starts = [round(event.position_s * 16_000) for event in rig.of(SpeechStarted)]
+        # Pre-roll of 0.3 s before the first loud frame; but not sound of the turn before.
+        turn_end = len(frames((0.64, False), (0.96, True), (0.512, False)))
+        assert starts == [round(0.64 * 31.25) * 512 - 4800, turn_end]
+        stops = [round(event.position_s * 16_000) for event in rig.of(SpeechStopped)]
+        assert stops[0] == len(frames((0.64, False), (0.96, True)))
+        cut = rig.of(ReplyInterrupted)
+        assert len(cut) == 1
+        whole = torch.from_numpy(np.concatenate((first, second)))
+        one = toy_codes(whole[starts[0] : turn_end], 16_000)
+        two_end = len(first) + len(frames((0.64, True), (0.512, False)))
+        two = toy_codes(whole[starts[1] : two_end], 16_000)
+        said = reply_of(nano_lm, [SYSTEM, Turn("user", codes=one)])[: cut[0].heard_codes]
+        assert 0 < len(said) < CODES
+        turns = [Turn("user", codes=one), Turn("assistant", codes=said), Turn("user", codes=two)]
+        rows = [row for said in rig.talk.turns[:4] for row in said.rows]
+        assert rows == history(nano_lm, [SYSTEM, *turns])
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_user_who_goes_on_before_the_reply_sounds(nano_lm: LanguageModel) -> None:
+    """Overlapping speech: the turn was thought to be over, and was not. The reply leaves no trace;
+    the two halves are two turns of the user."""
+    wave = frames((0.64, True), (0.512, False), (0.64, True), (0.64, False))
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE)
+        rig.hold_engine = True  # it has not made a row when the user goes on
+        await rig.say(wave[: len(frames((0.64, True), (0.512, False), (0.32, True)))], 16_000, 512)
+        rig.hold_engine = False
+        await rig.say(wave[len(frames((0.64, True), (0.512, False), (0.32, True))) :], 16_000, 512)
+        await rig.until(lambda: not rig.talk.replying)
+        assert [event.turn for event in rig.of(ReplyDone)] == [2]
+        assert [said.role for said in rig.talk.turns] == ["system", "user", "user", "assistant"]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_without_barge_in_a_reply_is_heard_out(nano_lm: LanguageModel) -> None:
+    """Speech during the reply is not listened to, and does not become a turn later."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(RIG, barge_in=False))
+        await rig.say(frames((0.64, True), (0.576, False)), 16_000, 512)
+        await rig.say(frames((0.96, True), (0.32, False)), 16_000, 512)
+        await rig.until(lambda: not rig.talk.replying)
+        await rig.say(frames((0.96, False)), 16_000, 512)
+        assert len(rig.of(SpeechStarted)) == len(rig.of(ReplyDone)) == 1
+        assert len(rig.sound()) == CODES * SAMPLES
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())

@@ -1,0 +1,218 @@
+"""Long and crowded conversations: an hour, silence, clicks, 30 s, many at once, real threads."""
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mosslive import Engine, LanguageModel, Turn
+from mosslive.cache import PagePool, PageTable
+from mosslive.codec import Codec, Voice
+from mosslive.engine import PlainStepper
+from mosslive.engine.request import Request
+from mosslive.engine.stepper import Made
+from mosslive.rows import Row
+from mosslive.talk import Talk
+from mosslive.talk.events import AudioChunk, ContextTrimmed, ReplyDone, SpeechStarted, TalkFault
+from tests.codec.conftest import speech
+from tests.engine.serving import ROOMY, Served
+from tests.talk.rig import CODES, RIG, FakeClock, Rig, frames, run
+from tests.talk.test_interruption import QUESTION, SYSTEM, TOLD, asked, history, remembered
+from tests.talk.toy import SAMPLES, TOY_VOICE, Halves, ToyCodec
+
+
+class Parrot:
+    """A stepper that computes nothing: it says 7 until the reply is long enough."""
+
+    most_requests, most_rows = 64, 512
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self.config = lm.config
+        self.pool = PagePool(2000, 16)
+
+    def prefill(self, jobs: Sequence[tuple[PageTable, Sequence[Row]]]) -> None:
+        for table, rows in jobs:
+            table.append(rows)
+
+    def decode(self, requests: Sequence[Request]) -> list[Made]:
+        made: list[Made] = []
+        for request in requests:
+            request.adopt()
+            request.table.append(request.waiting)
+            request.waiting.clear()
+            request.begin_step()
+            made.append(request.accept(1, 7))
+        return made
+
+    def release(self, request: Request) -> None:
+        pass
+
+
+def test_an_hour_of_conversation_in_flat_memory(nano_lm: LanguageModel) -> None:
+    """Questions of 4 s, replies of 6 s, every third one interrupted: 360 turns. Pages, tasks, rows
+    and the heap are after an hour what they were after ten minutes."""
+    sampling = replace(RIG.sampling, max_new=75, min_new=76)
+    settings = replace(TOLD, sampling=sampling, context_rows=2000)
+    question = np.zeros(4 * 8000, np.float32)
+
+    async def story() -> None:
+        parrot, clock = Parrot(nano_lm), FakeClock()
+        engine = Engine(parrot, nano_lm.tokenizer, ROOMY, clock=clock.now, threaded=False)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, settings, engine=engine, clock=clock)
+        rig.eager = True
+        sizes, trims = [], 0
+        tracemalloc.start()
+        for turn in range(360):
+            await rig.say(question, 8000, packet=32_000)
+            rig.talk.commit()
+            if turn % 3 == 2:
+                await rig.wait(3.0)
+                assert rig.talk.cancel()
+                await rig.settle()
+            else:
+                await rig.until(lambda: not rig.talk.replying)
+            assert not rig.of(TalkFault)
+            trims += len(rig.of(ContextTrimmed))
+            rig.events.clear()
+            assert len(rig.rows) <= 2000
+            assert rig.talk._exchange.floor.tasks == rig.codec.open_replies == 0
+            if turn % 60 == 59:
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        assert clock.now() - 1000 > 3000
+        assert trims > 10
+        assert max(sizes[1:]) - sizes[1] < 1_500_000, sizes  # rows come and go within the context
+        await rig.close()
+        assert parrot.pool.free == parrot.pool.total
+
+    run(story())
+
+
+@pytest.mark.parametrize("sound", ["silence", "clicks", "hum"])
+def test_sound_that_is_no_speech_leaves_nothing(nano_lm: LanguageModel, sound: str) -> None:
+    """A minute of it: no turn, no row, no sound kept."""
+    wave = np.zeros(16_000 * 60, np.float32)
+    if sound == "clicks":
+        wave[:: 16_000 // 3] = 0.9
+    if sound == "hum":
+        wave[:] = 0.01
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE)
+        before = rig.rows
+        for first in range(0, len(wave), 8000):
+            rig.talk.push_audio(wave[first : first + 8000], 16_000)
+        await rig.settle()
+        assert rig.events == []
+        assert rig.rows == before
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_clicks_do_not_interrupt(nano_lm: LanguageModel) -> None:
+    """A cough during a reply: it is heard out."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE)
+        await rig.say(frames((0.64, True), (0.576, False)), 16_000, 512)
+        assert rig.talk.replying
+        await rig.say(frames((0.1, True), (0.2, False), (0.16, True), (1.5, False)), 16_000, 512)
+        assert len(rig.of(ReplyDone)) == len(rig.of(SpeechStarted)) == 1
+        assert len(rig.sound()) == CODES * SAMPLES
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_turn_across_the_segment_border(nano_lm: LanguageModel, codec: Codec) -> None:
+    """Spec 1.6: after 30 s the encoder begins anew; the codes of 31 s are those offline."""
+    wave = np.concatenate((0.3 * speech(15.0, 16_000), speech(16.0, 16_000, seed=1)))
+
+    async def story() -> None:
+        rig = Rig(nano_lm, Halves(codec, ToyCodec()), TOY_VOICE, TOLD)
+        for first in range(0, len(wave), 48_000):
+            rig.talk.push_audio(wave[first : first + 48_000], 16_000)
+            await rig.settle()
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        codes = codec.encode(wave, 16_000)
+        assert len(codes) == 375 + 13
+        assert list(rig.talk.turns[1].rows) == nano_lm.format.turn(Turn("user", codes=codes))
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_conversations_side_by_side_share_steps_and_nothing_else(nano_lm: LanguageModel) -> None:
+    """Four at once on one engine and one codec: each hears its own reply, rendered together."""
+
+    async def story() -> None:
+        rig = await asked(nano_lm)
+        toy = rig.codec.codec
+        assert isinstance(toy, ToyCodec)
+        rig.hold_engine = True
+        talks = [Talk(rig.engine, rig.codec, TOY_VOICE, TOLD, clock=rig.clock) for _ in range(3)]
+        for number, talk in enumerate(talks):
+            talk.push_text("x" * number)
+        rig.hold_engine = False
+        await rig.until(lambda: not any(talk.replying for talk in [rig.talk, *talks]))
+        assert rig.rows == remembered(nano_lm, CODES)
+        for number, talk in enumerate(talks):
+            turns = [SYSTEM, Turn("user", text="x" * number)]
+            made = nano_lm.generate(nano_lm.format.prompt(turns, "speech"), RIG.sampling)
+            said = Turn("assistant", codes=[code for _, code in made])
+            rows = [row for turn in talk.turns for row in turn.rows]
+            assert rows == history(nano_lm, [*turns, said])
+            closing = asyncio.ensure_future(talk.close())
+            await rig.settle()
+            await closing
+        assert max(toy.speaking.sizes) >= 3
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_with_real_threads_and_the_real_codec(
+    nano_lm: LanguageModel, codec: Codec, voice: Voice
+) -> None:
+    """Nothing stepped by hand: an engine thread, a codec thread, the wall clock, two turns and an
+    interruption; the history is the reference's."""
+
+    async def story() -> None:
+        served = Served(nano_lm)
+        engine = Engine(PlainStepper(served.lm.runner), nano_lm.tokenizer, ROOMY)
+        settings = replace(TOLD, lead_s=None, sampling=replace(RIG.sampling, max_new=13))
+        talk = Talk(engine, codec, voice, settings)
+        await talk.warm()
+        sound = []
+        talk.push_audio(QUESTION, 16_000)
+        talk.commit()
+        async for event in talk.events():
+            assert not isinstance(event, TalkFault), event
+            if isinstance(event, AudioChunk):
+                sound.append(event.pcm)
+            if isinstance(event, ReplyDone):
+                break
+        turns = [SYSTEM, Turn("user", codes=codec.encode(QUESTION, 16_000))]
+        made = nano_lm.generate(nano_lm.format.prompt(turns, "speech"), settings.sampling)
+        codes = [code for _, code in made]
+        rows = [row for said in talk.turns for row in said.rows]
+        assert rows == history(nano_lm, [*turns, Turn("assistant", codes=codes)])
+        assert sum(map(len, sound)) == len(codes) * 1920
+        talk.push_text("And?")
+        talk.cancel()
+        await talk.close()
+        await engine.close()
+        assert served.all_free()
+
+    run(story())

@@ -1,0 +1,185 @@
+"""What is remembered: mixed turns, re-encoded history, a full context, files."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from mosslive import LanguageModel, MossliveError, Turn
+from mosslive.rows import Role
+from mosslive.talk import load_turns, save_turns
+from mosslive.talk.closing import close_heard, close_whole
+from mosslive.talk.dialogue import Said, leaving
+from mosslive.talk.events import ContextTrimmed, ReplyInterrupted, TalkFault
+from tests.talk.rig import RIG, Rig, run
+from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, asked, history, reply_of
+from tests.talk.toy import TOY_VOICE, ToyCodec, toy_codes, toy_sound
+
+
+@pytest.mark.parametrize("heard_s", [None, 0.5])
+def test_reencoded_history_is_what_the_codec_hears_in_the_sound(
+    nano_lm: LanguageModel, heard_s: float | None
+) -> None:
+    """history="reencode": the reply's sound, as far as it was heard, encoded again."""
+
+    async def story() -> None:
+        rig = await asked(nano_lm, replace(TOLD, history="reencode"))
+        codes = reply_of(nano_lm, [SYSTEM, ASKED])
+        if heard_s is None:
+            await rig.until(lambda: not rig.talk.replying)
+        else:
+            await rig.wait(heard_s)
+            rig.talk.cancel()
+            await rig.settle()
+            codes = codes[: rig.of(ReplyInterrupted)[0].heard_codes]
+        again = toy_codes(torch.from_numpy(toy_sound(codes)), 24_000)
+        assert again != codes
+        assert rig.rows == history(nano_lm, [SYSTEM, ASKED, Turn("assistant", codes=again)])
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_full_context_forgets_the_oldest_turns_and_says_so(nano_lm: LanguageModel) -> None:
+    """Whole turns leave, the oldest first, the system turn never; what stays is the end of what was
+    said, and the reply is that of a conversation which began there."""
+    small = replace(TOLD, context_rows=220)
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, small)
+        said: list[Said] = rig.talk.turns
+        for _ in range(8):
+            await rig.say(QUESTION, 16_000)
+            rig.talk.commit()
+            await rig.until(lambda: not rig.talk.replying)
+            said += rig.talk.turns[-2:]
+            assert len(rig.rows) <= 220
+        trims = rig.of(ContextTrimmed)
+        gone = sum(trim.turns for trim in trims)
+        assert gone > 0
+        assert not rig.of(TalkFault)
+        kept = rig.talk.turns
+        assert [turn.rows for turn in kept] == [t.rows for t in [said[0], *said[1 + gone :]]]
+        assert sum(trim.rows for trim in trims) == sum(len(t.rows) for t in said[1 : 1 + gone])
+        prompt = [row for turn in kept[:-1] for row in turn.rows]
+        prompt += nano_lm.format.reply_prefix("speech")
+        if not any(isinstance(event, ContextTrimmed) for event in rig.events[-3:]):
+            made = list(nano_lm.generate(prompt, RIG.sampling))
+            assert list(kept[-1].rows)[:-3] == nano_lm.format.reply_prefix("speech") + made
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_turn_too_long_for_the_context_is_refused_whole(nano_lm: LanguageModel) -> None:
+    """When nothing is left to forget: an error, the turn is dropped, and talk goes on."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, context_rows=90))
+        before = rig.rows
+        wave = torch.zeros(16_000 * 9)
+        rig.talk.push_audio(wave, 16_000)
+        await rig.settle()
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        assert "no turn left to forget; allowed: 90" in rig.of(TalkFault)[0].message
+        assert rig.rows == before
+        await rig.say(QUESTION, 16_000)
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        assert rig.talk.turns[-1].role == "assistant"
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_saved_conversation_goes_on_where_it_was(nano_lm: LanguageModel, tmp_path: Path) -> None:
+    """Save, load: same rows, and the next reply is the same as without the break."""
+    path = tmp_path / "talk.json"
+
+    async def first() -> list[int]:
+        rig = await asked(nano_lm)
+        await rig.until(lambda: not rig.talk.replying)
+        save_turns(path, rig.talk.turns, nano_lm.ids)
+        rig.talk.push_text("More")
+        await rig.until(lambda: not rig.talk.replying)
+        rows = rig.rows
+        await rig.close()
+        return rows  # type: ignore[return-value]
+
+    async def story() -> None:
+        expected = await first()
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD, turns=load_turns(path, nano_lm.ids))
+        rig.talk.push_text("More")
+        await rig.until(lambda: not rig.talk.replying)
+        assert rig.rows == expected
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_strange_files_are_refused(nano_lm: LanguageModel, tmp_path: Path) -> None:
+    """Law 4: another model, another version, changed by hand."""
+    path, ids = tmp_path / "talk.json", nano_lm.ids
+    save_turns(path, [Said("user", "text", ((1, 2),))], ids)
+    good = json.loads(path.read_text())
+    assert [turn.rows for turn in load_turns(path, ids)] == [((1, 2),)]
+    turn = good["turns"][0]
+    for change, message in (
+        ({"version": 2}, "not a conversation of version 1"),
+        ({"extra": 1}, "allowed: an object with format, model, turns, version"),
+        ({"model": good["model"] | {"eosp": 7}}, "another model"),
+        ({"turns": 3}, "turns is not a list"),
+        ({"turns": [turn | {"role": "ghost"}]}, "turn 0: role is 'ghost'"),
+        ({"turns": [turn | {"kind": "song"}]}, "turn 0: kind is 'song'"),
+        ({"turns": [turn | {"rows": [[1, 10**9]]}]}, "turn 0: row 0: audio id"),
+        ({"turns": [turn | {"rows": [[1.5, 2]]}]}, "turn 0: row 0: text id"),
+        ({"turns": [turn | {"rows": []}]}, "turn 0: rows is empty"),
+    ):
+        path.write_text(json.dumps(good | change))
+        with pytest.raises(MossliveError, match=message):
+            load_turns(path, ids)
+    path.write_text("{")
+    with pytest.raises(MossliveError, match="not a conversation file"):
+        load_turns(path, ids)
+    with pytest.raises(MossliveError, match="no such file"):
+        load_turns(tmp_path / "none.json", ids)
+
+
+def test_who_leaves() -> None:
+    """The policy by itself: oldest first, as few as needed, never the system turn."""
+    turns = [_said("system", 10), *(_said("user", 20) for _ in range(4))]
+    assert leaving(turns, 0, 90) == []
+    assert leaving(turns, 1, 90) == turns[1:2]
+    assert leaving(turns, 30, 70) == turns[1:4]
+    assert leaving(turns, 1000, 70) == turns[1:]
+
+
+def _said(role: Role, rows: int) -> Said:
+    return Said(role, "text", ((0, 0),) * rows)
+
+
+def test_closing_rows(nano_lm: LanguageModel) -> None:
+    """Spec 4: speech is closed by its end row, a turn by its footer; rows the model wrote itself
+    are not written again; nothing said is no turn."""
+    ids, footer = nano_lm.ids, nano_lm.format.footer()
+    code, end = (ids.modality_pad, 7), (ids.modality_pad, ids.eosp)
+    stop = (footer[0][0], 3)  # the model's own, with the id it sampled for audio
+    other = (next(iter(ids.stops - {footer[0][0]})), 3)
+    text = (5, ids.audio_pad)
+    assert close_whole([code, code, end, stop], footer, ids) == (4, footer[1:])
+    assert close_whole([code, code], footer, ids) == (2, [end, *footer])
+    assert close_whole([code, end], footer, ids) == (2, footer)
+    assert close_whole([code, end, other], footer, ids) == (2, footer)
+    assert close_whole([text, text], footer, ids) == (2, footer)
+    assert close_whole([stop], footer, ids) == close_whole([], footer, ids) == (0, [])
+    assert close_heard([code, code, end, stop], 1, footer, ids) == (1, [end, *footer])
+    assert close_heard([text, code, text, code, end], 2, footer, ids) == (4, [end, *footer])
+    assert close_heard([code, end, text, code], 9, footer, ids) == (1, [end, *footer])
+    assert close_heard([code], 0, footer, ids) == (0, [])

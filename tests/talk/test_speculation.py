@@ -1,0 +1,122 @@
+"""A reply begun at the first pause: taken if the turn was over, gone without a trace if not."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from mosslive import LanguageModel, Turn
+from mosslive.talk.events import (
+    AudioChunk,
+    ReplyDone,
+    ReplyStarted,
+    SpeechStarted,
+    TalkFault,
+    TimingReady,
+)
+from tests.talk.rig import CODES, RIG, Rig, frames, run
+from tests.talk.test_interruption import SYSTEM, history, reply_of
+from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_codes, toy_sound
+
+TRYING = replace(RIG, speculate=True)
+# Pauses are told after 7 silent frames (0.224 s), turns end after 16.
+PAUSE, END = 7 * 0.032, 16 * 0.032
+
+
+def test_a_turn_that_was_over_is_answered_at_once(nano_lm: LanguageModel) -> None:
+    """The branch becomes the conversation: its turn ends at the pause, exactly as a turn of that
+    sound offline; nothing is told before the turn is over, and the first sound with it."""
+    wave = frames((0.64, True), (END, False))
+
+    async def story() -> None:
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TRYING)
+        await rig.say(wave[:-512], 16_000, 512)
+        assert toy.speaking.sizes  # sound is made
+        assert not rig.of(ReplyStarted)
+        assert not rig.of(AudioChunk)
+        await rig.say(wave[-512:], 16_000, 512)
+        await rig.until(lambda: not rig.talk.replying)
+        until = len(frames((0.64, True), (PAUSE, False)))
+        heard = toy_codes(torch.from_numpy(wave[:until]), 16_000)
+        asked = Turn("user", codes=heard)
+        codes = reply_of(nano_lm, [SYSTEM, asked])
+        assert rig.rows == history(nano_lm, [SYSTEM, asked, Turn("assistant", codes=codes)])
+        np.testing.assert_array_equal(rig.sound(), toy_sound(codes))
+        timing = rig.of(TimingReady)[0].timing
+        assert timing.speculative
+        assert timing.ttfa_s == 0
+        assert timing.codes_heard == len(heard)
+        assert rig.served.engine.stats().conversations == 1
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_user_who_goes_on_never_knows(nano_lm: LanguageModel) -> None:
+    """The reply on trial is dropped, pages and all; the turn is as if there had been none."""
+    wave = frames((0.64, True), (0.32, False), (0.64, True), (END, False))
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TRYING)
+        resumed = len(frames((0.64, True), (0.32, False), (0.064, True)))
+        await rig.say(wave[:resumed], 16_000, 512)
+        await rig.settle()
+        assert rig.codec.open_replies == 0
+        assert rig.served.engine.stats().conversations == 1
+        pages = rig.served.lm.pool
+        assert pages.total - pages.free == -(-len(rig.rows) // pages.page_size)
+        await rig.say(wave[resumed:], 16_000, 512)
+        await rig.until(lambda: not rig.talk.replying)
+        until = len(wave) - len(frames((END - PAUSE, False)))
+        asked = Turn("user", codes=toy_codes(torch.from_numpy(wave[:until]), 16_000))
+        codes = reply_of(nano_lm, [SYSTEM, asked])
+        assert rig.rows == history(nano_lm, [SYSTEM, asked, Turn("assistant", codes=codes)])
+        assert len(rig.of(ReplyStarted)) == len(rig.of(SpeechStarted)) == 1
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_trial_that_fails_costs_nothing(nano_lm: LanguageModel) -> None:
+    """The codec breaks while nobody was promised anything: the turn is answered the usual way."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TRYING)
+        toy.speaking.fails_at = 1
+        await rig.say(frames((0.64, True), (END + 0.064, False)), 16_000, 512)
+        await rig.until(lambda: not rig.talk.replying)
+        assert not rig.of(TalkFault)
+        assert len(rig.of(ReplyDone)) == 1
+        assert len(rig.sound()) == CODES * SAMPLES
+        assert not rig.of(TimingReady)[0].timing.speculative
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_an_adopted_reply_can_be_interrupted(nano_lm: LanguageModel) -> None:
+    """After adoption it is a reply like any other."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TRYING)
+        await rig.say(frames((0.64, True), (END, False)), 16_000, 512)
+        await rig.wait(0.4)
+        assert rig.talk.cancel()
+        await rig.settle()
+        assert len(rig.talk.turns) == 3
+        kept = rig.talk.turns[2].rows
+        codes = reply_of(nano_lm, [SYSTEM, Turn("user", codes=_codes(rig, nano_lm))])[:5]
+        assert list(kept) == nano_lm.format.turn(Turn("assistant", codes=codes))
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def _codes(rig: Rig, lm: LanguageModel) -> list[int]:
+    ids = lm.ids
+    rows = rig.talk.turns[1].rows
+    return [audio for text, audio in rows if text == ids.modality_pad and audio != ids.eosp]

@@ -1,0 +1,143 @@
+"""Law 2 for a whole conversation: however packets come, rows and sound are the offline ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mosslive import LanguageModel, Sampling, Turn
+from mosslive.codec import Codec, Voice
+from mosslive.rows import Reply, Row
+from mosslive.talk.events import ReplyDone, TextDelta, TimingReady
+from tests.codec.conftest import speech
+from tests.talk.rig import CODES, RIG, Rig, run
+from tests.talk.toy import TOY_VOICE, Halves, ToyCodec, toy_codes, toy_sound
+
+TOLD = replace(RIG, turns=None)
+
+
+def offline(lm: LanguageModel, turns: list[Turn], reply: Reply, sampling: Sampling) -> list[Row]:
+    """The rows of a conversation after one more reply, by the plain loop."""
+    prompt = lm.format.prompt([Turn("system", text="Hi."), *turns], reply)
+    made = list(lm.generate(prompt, sampling))
+    end = [(lm.ids.modality_pad, lm.ids.eosp)] if lm.ids.is_speech(made[-1]) else []
+    return prompt + made + end + lm.format.footer()
+
+
+def reply_codes(rows: list[Row], lm: LanguageModel) -> list[int]:
+    """The codes of the last turn."""
+    return [audio for _, audio in rows[-CODES - 3 : -3]]
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(
+    rate=st.sampled_from([8000, 16_000, 44_100, 48_000]),
+    packets=st.lists(st.integers(1, 9000), min_size=1, max_size=6),
+    seconds=st.floats(0.05, 2.0),
+)
+def test_told_turns_equal_the_offline_reference(
+    nano_lm: LanguageModel, codec: Codec, rate: int, packets: list[int], seconds: float
+) -> None:
+    """The real encoder at any rate, packets of any size: the prompt is that of the whole file."""
+    wave = speech(seconds, rate)
+
+    async def story() -> None:
+        hears = Halves(codec, ToyCodec())
+        rig = Rig(nano_lm, hears, TOY_VOICE, TOLD)
+        first, turn = 0, 0
+        while first < len(wave):
+            size = packets[turn % len(packets)]
+            rig.talk.push_audio(wave[first : first + size], rate)
+            first, turn = first + size, turn + 1
+            await rig.settle()
+        assert rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        codes = codec.encode(wave, rate)
+        expected = offline(nano_lm, [Turn("user", codes=codes)], "speech", RIG.sampling)
+        assert rig.rows == expected
+        np.testing.assert_array_equal(rig.sound(), toy_sound(reply_codes(expected, nano_lm)))
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_the_real_codec_speaks_as_offline(
+    nano_lm: LanguageModel, codec: Codec, voice: Voice
+) -> None:
+    """Law 2: sound handed out live equals one decoder stream over the whole reply, bit for bit."""
+    wave = speech(0.7, 16_000)
+
+    async def story() -> None:
+        rig = Rig(nano_lm, codec, voice, TOLD)
+        await rig.say(wave, 16_000)
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        codes = reply_codes(rig.rows, nano_lm)
+        stream = codec.decoder_stream(voice)
+        whole = np.concatenate((stream.push(codes), stream.finish()))
+        np.testing.assert_array_equal(rig.sound(), whole)
+        assert len(whole) == 1920 * CODES
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_revised_code_is_run_again_and_nothing_before_it(nano_lm: LanguageModel) -> None:
+    """When the end of a turn changes codes, rows are cut at the first of them, not before."""
+    levels = np.repeat(np.array([0.9, 0.1, 0.1, 0.99, 0.2], np.float32), 1280)
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        await rig.say(levels, 16_000)
+        live = rig.rows
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        exact = toy_codes(torch.from_numpy(levels), 16_000)
+        assert exact[:3] != toy_codes(torch.from_numpy(levels), 16_000, live=True)[:3]
+        expected = offline(nano_lm, [Turn("user", codes=exact)], "speech", RIG.sampling)
+        assert rig.rows == expected
+        assert live == [*expected[: len(live) - 5], *live[-5:]]
+        timing = rig.of(TimingReady)[0].timing
+        assert (timing.codes_heard, timing.codes_revised) == (5, 5)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize("reply", ["speech", "text"])
+@pytest.mark.parametrize("spoken", [True, False])
+def test_four_modes_in_one_conversation(nano_lm: LanguageModel, spoken: bool, reply: Reply) -> None:
+    """Speech or text in, speech or text out; the second turn sees the first as history."""
+    wave = speech(0.5, 16_000)
+    own = Turn("user", codes=toy_codes(torch.from_numpy(wave), 16_000))
+    own = own if spoken else Turn("user", text="What?")
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig.talk.push_text("Hello", reply="text")
+        await rig.until(lambda: not rig.talk.replying)
+        before = rig.rows
+        if spoken:
+            await rig.say(wave, 16_000)
+            rig.talk.commit(reply)
+        else:
+            rig.talk.push_text("What?", reply)
+        await rig.until(lambda: not rig.talk.replying)
+        greeting = offline(nano_lm, [Turn("user", text="Hello")], "text", RIG.sampling)
+        assert before == greeting
+        prompt = before + nano_lm.format.prompt([own], reply)
+        made = list(nano_lm.generate(prompt, RIG.sampling))
+        assert rig.rows[: len(prompt) + len(made)] == prompt + made
+        assert bool(len(rig.sound())) == (reply == "speech")
+        text = "".join(delta.text for delta in rig.of(TextDelta) if delta.turn == 2)
+        assert rig.of(ReplyDone)[1].text == text == nano_lm.read(made).text
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
