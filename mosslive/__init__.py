@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from mosslive.errors import MossliveError
     from mosslive.rows import DRIVER_SYSTEM, Output, Turn
+    from mosslive.talk import Talk, TalkSettings
 
 _HOMES = {
     "Codec": "mosslive.codec",
@@ -40,6 +41,8 @@ _HOMES = {
     "Output": "mosslive.rows",
     "Sampling": "mosslive.config",
     "Sound": "mosslive.codec",
+    "Talk": "mosslive.talk",
+    "TalkSettings": "mosslive.talk",
     "Turn": "mosslive.rows",
     "Voice": "mosslive.codec",
     "load_bigvgan": "mosslive.codec",
@@ -62,6 +65,8 @@ __all__ = [
     "Output",
     "Sampling",
     "Sound",
+    "Talk",
+    "TalkSettings",
     "Turn",
     "Voice",
     "__version__",

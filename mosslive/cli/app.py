@@ -6,6 +6,7 @@ import typer
 
 from mosslive.cli.bench import bench
 from mosslive.cli.build import build
+from mosslive.cli.chat import chat
 from mosslive.cli.codec import codec
 from mosslive.cli.demo import demo
 from mosslive.cli.generate import generate
@@ -39,6 +40,7 @@ def _options(
 
 
 app.command()(build)
+app.command()(chat)
 app.command()(demo)
 app.command()(generate)
 app.command()(inspect)

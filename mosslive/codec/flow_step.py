@@ -6,7 +6,8 @@ streams and decides nothing. Invariants: a step reads pages of earlier chunks an
 its tables name for the new one; running it twice changes nothing.
 """
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,8 +83,20 @@ class FlowStep:
             reach = 1 + max(stream.index for stream in streams)
             return self._compute(numbers, speaker, known, reach)
         if rows not in self._graphs:
-            self._graphs[rows] = Graphed(self._compute, numbers, speaker, known)
+            self._graphs[rows] = Graphed(self._weakly(), numbers, speaker, known)
         return self._graphs[rows](numbers, speaker, known)[:count].clone()
+
+    def _weakly(self) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        """`_compute` for a graph that this object owns: a circle would keep the pool's memory until
+        it is found."""
+        this = weakref.ref(self)
+
+        def compute(numbers: Tensor, speaker: Tensor, known: Tensor) -> Tensor:
+            step = this()
+            assert step is not None
+            return step._compute(numbers, speaker, known)
+
+        return compute
 
     def _numbers(self, streams: Sequence[ChunkInput], rows: int) -> NDArray[np.int32]:
         """[rows, width] int32: see `_compute`. Padding is a stream at its start that writes to the

@@ -35,13 +35,14 @@ class Exchange:
     def __init__(
         self,
         dialogue: Dialogue,
-        codec: CodecThread,
-        voice: Voice,
+        codec: CodecThread | None,
+        voice: Voice | None,
         tokenizer: TextTokenizer,
         settings: TalkSettings,
         clock: Clock,
         emit: Callable[[Event], None],
     ) -> None:
+        """Without a codec, or a voice, nobody may ask for what needs it."""
         self.dialogue = dialogue
         self.listening: Listening | None = None  # while the user speaks
         self.answer: Answer | None = None  # until its last sample is heard
@@ -58,6 +59,7 @@ class Exchange:
 
     def listen(self, turn: int, rate_hz: int) -> None:
         """The user speaks; a reply being given is cut off."""
+        assert self._codec is not None, "sound without a codec"
         self._turn = turn
         self.interrupt()
         listening = self.listening = Listening(
@@ -176,6 +178,8 @@ class Exchange:
         again = settings.history == "reencode"
         sound = None
         if kind == "speech":
+            assert self._codec is not None, "speech without a codec"
+            assert self._voice is not None, "speech without a voice"
             sound = SpeechOut(
                 Speaking(self._codec, self._voice, settings.chunk, settings.voice_seed),
                 Playback(self._codec.sample_rate, settings.lead_s),

@@ -38,22 +38,25 @@ class Talk:
     def __init__(
         self,
         engine: Engine,
-        codec: SpeechCodec | CodecThread,
-        voice: Voice,
+        codec: SpeechCodec | CodecThread | None,
+        voice: Voice | None,
         settings: TalkSettings | None = None,
         *,
         turns: Sequence[Said] = (),
         vad: VoiceActivity | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`codec`: a codec, or the thread that many conversations share. `turns`: what was said
-        before, as `load_turns` gives it; no other system turn is added then. `vad`: default
-        Silero's, where turns are listened for."""
+        """`codec`: a codec, or the thread that many conversations share; without one nothing is
+        heard or spoken, without a voice nothing is spoken. `turns`: what was said before, as
+        `load_turns` gives it; no other system turn is added then. `vad`: default Silero's, where
+        turns are listened for."""
         self.settings = settings or TalkSettings()
         self.clock: Clock = clock or WallClock()
-        self.codec = codec if isinstance(codec, CodecThread) else CodecThread(codec)
+        self._own_codec: CodecThread | None = None
+        if codec is not None and not isinstance(codec, CodecThread):
+            codec = self._own_codec = CodecThread(codec)
+        self.codec = codec
         self.voice = voice
-        self._own_codec = not isinstance(codec, CodecThread)
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._vad = vad
         self._ear: Ear | None = None
@@ -77,6 +80,11 @@ class Talk:
         """Sound from the microphone, any amount: float in [-1, 1] or int16, [n] or [n, channels].
         The rate may change between turns."""
         self._require_open()
+        if self.codec is None:
+            raise MossliveError(
+                "sound was pushed; this conversation has no codec and is in writing"
+            )
+        reply = self._kind(None)
         wave = mono(pcm)
         ear = self._ear_at(check_rate(rate_hz))
         total = (self._came[-1][0] if self._came else 0) + len(wave)
@@ -88,7 +96,7 @@ class Talk:
             ear.clear()
             return
         for item in heard:
-            self._hear(ear, item, self.settings.reply)
+            self._hear(ear, item, reply)
 
     def push_text(self, text: str, reply: Reply | None = None) -> None:
         """A turn of the user in writing; interrupts a reply that is being given."""
@@ -155,7 +163,8 @@ class Talk:
 
     async def warm(self) -> None:
         """Loads what the first turn would otherwise wait for."""
-        await self.codec.warm(self.voice, self.settings.chunk)
+        if self.codec and self.voice:
+            await self.codec.warm(self.voice, self.settings.chunk)
         await self._exchange.dialogue.conversation.settled()
 
     async def close(self) -> None:
@@ -165,7 +174,7 @@ class Talk:
         self._closed = True
         await self._exchange.close()
         if self._own_codec:
-            await self.codec.close()
+            await self._own_codec.close()
         self._events.put_nowait(None)
 
     # What the ear says.
@@ -219,6 +228,8 @@ class Talk:
     def _kind(self, reply: Reply | None) -> Reply:
         kind = self.settings.reply if reply is None else reply
         check_reply(kind)
+        if kind == "speech" and not (self.codec and self.voice):
+            raise refuse("reply", kind, "text: this conversation has no codec or no voice")
         return kind
 
     def _require_open(self) -> None:

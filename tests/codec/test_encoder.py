@@ -53,6 +53,15 @@ def test_waveform_to_codes(encoder: Encoder) -> None:
     assert torch.equal(encoder.encode(GOLDEN["io.wave"]), GOLDEN["io.codes"])
 
 
+def test_progress_is_told_by_segment(encoder: Encoder) -> None:
+    """One number per segment, the codes it gave; together all codes."""
+    told: list[int] = []
+    samples = encoder.dims.segment_samples
+    codes = encoder.encode(noise(samples + 2000).clamp(-1, 1), told.append)
+    assert told == [encoder.dims.segment_codes, 2]
+    assert sum(told) == len(codes)
+
+
 def test_sizes_are_read_from_the_tensors(encoder: Encoder) -> None:
     """Every size but the heads stands in a shape."""
     with safe_open(Path(__file__).parents[1] / "golden" / "whisper_vq.safetensors", "pt") as file:

@@ -5,13 +5,12 @@ import torch
 from torch import Tensor
 
 from mosslive.codec import flow_step
+from mosslive.codec.flow_pages import PageForm
 from mosslive.codec.flow_step import BUCKETS
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
 from mosslive.kernels.flow_chunks import ZERO_PAGE
-from mosslive.kernels.flow_ops import triton_ops
+from mosslive.kernels.flow_ops import flow_ops, triton_ops
 from tests.codec.flow_models import error, small_codes, small_flow, small_voice
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def moved(stream: FlowStream, replies: int) -> Tensor:
@@ -25,18 +24,29 @@ def moved(stream: FlowStream, replies: int) -> Tensor:
     return torch.cat(mels, 1)
 
 
+def test_triton_step_equals_the_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codes to mel through all kernels at once: one chunk of one code, since each program of a
+    kernel takes the interpreter milliseconds."""
+    flow, settings = small_flow(steps=1), StreamSettings(1, pool_seconds=8)
+    mels = []
+    for ops in (flow_ops, lambda _: triton_ops()):
+        monkeypatch.setattr(flow_step, "flow_ops", ops)
+        stream = FlowStream(flow, settings)
+        state = stream.open(small_voice(0, 1)).fork()
+        mels += stream.step([state], [[1, 2, 3, 4]])
+    assert mels[0].shape == (3, 4)
+    assert error(mels[1], mels[0]) < 1e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("window", [None, 9])
-def test_triton_step_equals_the_definitions(
-    window: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Codes to mel through all kernels at once: on a GPU as recorded graphs, else interpreted."""
-    settings = StreamSettings(4, window, pool_seconds=8)
-    flow = small_flow()
-    wanted = moved(FlowStream(flow, settings), 2)
-    monkeypatch.setattr(flow_step, "flow_ops", lambda _: triton_ops())
-    stream = FlowStream(flow.to(DEVICE), settings)
+def test_recorded_step_equals_the_definitions(window: int | None) -> None:
+    """On a GPU a step is a graph, replayed for other streams at other positions."""
+    settings, flow = StreamSettings(4, window, pool_seconds=8), small_flow()
+    wanted = moved(FlowStream(flow, settings), 3)
     try:
-        assert error(moved(stream, 2).cpu(), wanted) < 1e-4
+        assert error(moved(FlowStream(flow.to("cuda"), settings), 3).cpu(), wanted) < 1e-4
     finally:
         flow.to("cpu")
 
@@ -98,5 +108,5 @@ def test_a_page_is_as_large_as_documented() -> None:
     say."""
     assert StreamSettings(5, pool_seconds=120, dtype=torch.bfloat16).pages == 300
     tails = 2 * (29 * 256 + 320 + 512)
-    form = flow_step.PageForm(10 * 56, 2, 8, 20, 64, 10 * tails, torch.bfloat16)
+    form = PageForm(10 * 56, 2, 8, 20, 64, 10 * tails, torch.bfloat16)
     assert form.page_bytes == 20 * 2 * 1_146_880 + 4 * 2 * 10 * tails

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from mosslive.kernels.choose import Draws, choose
 from mosslive.kernels.gpu.choose import choose as twin
+from mosslive.kernels.gpu.philox import uniform as uniform_twin
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.philox import uniform
 from mosslive.kernels.sample import draw
@@ -83,6 +86,24 @@ def test_definition_draws_each_row_by_its_own_settings() -> None:
         draw(logits[2, :40], 2.0, 7, 1.0, uniform(2**64 - 5, 1, 1)),
     ]
     assert choose(logits, given).tolist() == wanted
+
+
+@triton.jit
+def _uniforms(seeds, steps, numbers, channel, count: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, count)
+    tl.store(numbers + at, uniform_twin(tl.load(seeds + at), tl.load(steps + at), channel))
+
+
+def test_random_numbers_are_the_same_bits() -> None:
+    """Any 64-bit seed, steps beyond 32 bits (which wrap), both channels: exactly equal."""
+    generator = torch.Generator().manual_seed(6)
+    seeds = torch.randint(-(2**63), 2**63 - 1, (64,), generator=generator)
+    steps = torch.randint(0, 2**34, (64,), generator=generator)
+    for channel in (0, 1):
+        numbers = torch.empty(64, dtype=torch.float64, device=DEVICE)
+        _uniforms[(1,)](seeds.to(DEVICE), steps.to(DEVICE), numbers, channel, count=64)
+        pairs = zip(seeds.tolist(), steps.tolist(), strict=True)
+        assert numbers.tolist() == [uniform(seed % 2**64, step, channel) for seed, step in pairs]
 
 
 @pytest.mark.parametrize("choose_", [choose, twin])

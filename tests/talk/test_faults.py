@@ -88,7 +88,7 @@ def test_an_engine_that_fails_in_mid_reply(nano_lm: LanguageModel, call: int) ->
             if calls >= call and not rig.of(TalkFault):
                 raise RuntimeError("a step broke")
 
-        rig.served.stepper.before = breaks  # type: ignore[method-assign]
+        rig.served.stepper.before = breaks
         await rig.until(lambda: not rig.talk.replying)
         assert [(fault.stage, fault.fatal) for fault in rig.of(TalkFault)] == [("reply", False)]
         handed = len(rig.sound()) / SAMPLES
@@ -112,10 +112,10 @@ def test_rows_the_engine_has_lost_are_said_again(nano_lm: LanguageModel) -> None
         def breaks(tables: list[PageTable]) -> None:
             raise RuntimeError("a step broke")
 
-        rig.served.stepper.before = breaks  # type: ignore[method-assign]
+        rig.served.stepper.before = breaks
         await rig.settle()
         assert len(rig.rows) < len(remembered(nano_lm, CODES))
-        rig.served.stepper.before = lambda tables: None  # type: ignore[method-assign]
+        rig.served.stepper.before = lambda tables: None
         await rig.until(lambda: not rig.talk.replying)
         await goes_on(rig)
         assert rig.rows[: len(remembered(nano_lm, CODES))] == remembered(nano_lm, CODES)

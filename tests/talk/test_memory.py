@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mosslive import LanguageModel, MossliveError, Turn
-from mosslive.rows import Role
+from mosslive.rows import Role, Row
 from mosslive.talk import load_turns, save_turns
 from mosslive.talk.closing import close_heard, close_whole
 from mosslive.talk.dialogue import Said, leaving
@@ -102,7 +102,7 @@ def test_a_saved_conversation_goes_on_where_it_was(nano_lm: LanguageModel, tmp_p
     """Save, load: same rows, and the next reply is the same as without the break."""
     path = tmp_path / "talk.json"
 
-    async def first() -> list[int]:
+    async def first() -> list[Row]:
         rig = await asked(nano_lm)
         await rig.until(lambda: not rig.talk.replying)
         save_turns(path, rig.talk.turns, nano_lm.ids)
@@ -110,7 +110,7 @@ def test_a_saved_conversation_goes_on_where_it_was(nano_lm: LanguageModel, tmp_p
         await rig.until(lambda: not rig.talk.replying)
         rows = rig.rows
         await rig.close()
-        return rows  # type: ignore[return-value]
+        return rows
 
     async def story() -> None:
         expected = await first()

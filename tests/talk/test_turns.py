@@ -91,7 +91,7 @@ def test_the_grammar_of_signals(heard: list[float], adaptive: bool) -> None:
     sound begins after the turn before it and not in the future."""
     rule = AdaptiveSilence() if adaptive else FixedSilence()
     _, signals = machine(heard, TurnSettings(end=rule))
-    follows = {
+    follows: dict[type[Signal] | None, set[type[Signal]]] = {
         None: {Started},
         Started: {Paused, Ended},
         Paused: {Resumed, Ended},

@@ -187,25 +187,26 @@ def _moments(signal: Tensor) -> int:
 def choose_tiles(rows: int, inputs: int, outputs: int, taps: int, dtype: torch.dtype) -> Tiles:
     """Measured on an H200: the largest tiles that keep its processors busy; where even small ones
     are too few, the depth is cut as well."""
-    deep = taps * inputs
-    for tiles, enough in _WIDE if dtype == torch.float32 else _HALF:
+    wide, deep = dtype == torch.float32, taps * inputs
+    few = wide and rows <= _FEW_ROWS  # then the weight is all that is read: many small programs
+    for tiles, enough in () if few else _WIDE if wide else _HALF:
         count = triton.cdiv(rows, tiles.rows) * triton.cdiv(outputs, tiles.outputs)
         one_tile = triton.next_power_of_2(outputs) == tiles.outputs
         if count >= enough and (one_tile or outputs % tiles.outputs == 0):
             return tiles
-    if dtype == torch.float32:
-        tiles = Tiles(32, 16, 64, 4, 4) if rows <= 32 else Tiles(64, 32, 32, 4, 4)
-    else:
-        tiles = Tiles(64, 32, 64, 4, 5)
+    tiles = Tiles(32, 16, 64, 4, 4) if few else Tiles(64, 32, 32, 4, 4) if wide else _SMALL_HALF
     count = triton.cdiv(rows, tiles.rows) * triton.cdiv(outputs, tiles.outputs)
-    parts = min(_PROCESSORS // count, deep // (_FEWEST_STEPS * tiles.depth), _MOST_PARTS)
+    wanted = max(2, 2 * _PROCESSORS // count) if few else _PROCESSORS // count
+    parts = min(wanted, deep // (_FEWEST_STEPS * tiles.depth), _MOST_PARTS)
     return tiles._replace(parts=max(1, parts))
 
 
 _PROCESSORS = 132
 _MOST_PARTS = 8
+_FEW_ROWS = 32
 _FEWEST_STEPS = 6  # of a part: fewer do not pay for the second kernel
 _SUM_ROWS, _SUM_COLUMNS = 4, 64
+_SMALL_HALF = Tiles(64, 32, 64, 4, 5)
 # (tiles, how many of them must be there), tried from above.
 _HALF = (
     (Tiles(128, 256, 64, 8, 3), 80),

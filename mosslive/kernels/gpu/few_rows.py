@@ -23,13 +23,13 @@ class _Tiling:
     warps: int
 
 
-# Measured on an H200 (4.2 TB/s, 132 processors), matrices of 4096 inputs (12288 for the narrow).
-# A narrow matrix is one program per processor, which must then have much on the way; two of them
-# on one processor would leave others idle, so shared memory is sized to fit one.
-_WIDE = _Tiling(32, 256, 5, 4)
-_NARROW = {1: _Tiling(32, 512, 7, 4), 2: _Tiling(32, 512, 6, 4), 4: _Tiling(32, 512, 6, 4)}
+# Measured on an H200 (4.2 TB/s, 132 processors) with 4096 inputs, and 12288 for the narrow; by rows
+# of x in a tile. A narrow matrix is about one program per processor, which must then have much on
+# the way; two of them on one processor would leave others idle, so they fill its shared memory.
 _NARROW_CHANNELS = 32 * 132
-_GATED = {16: _Tiling(32, 256, 4, 4), 32: _Tiling(64, 256, 3, 8)}  # by rows of x in a tile
+_NARROW = {16: _Tiling(32, 512, 6, 4), 32: _Tiling(32, 512, 6, 4), 64: _Tiling(32, 256, 5, 4)}
+_WIDE = {16: _Tiling(32, 256, 5, 4), 32: _Tiling(32, 256, 5, 4), 64: _Tiling(64, 256, 4, 4)}
+_GATED = {16: _Tiling(32, 256, 4, 4), 32: _Tiling(64, 256, 3, 8), 64: _Tiling(64, 128, 4, 4)}
 
 
 def few_rows(
@@ -43,10 +43,9 @@ def few_rows(
     """x [T, K], weight [N, K] → [T, N], or [T, N/2] of gates; the scales come with float8."""
     count, channels, width = len(x), weight.shape[0] // (1 + gated), weight.shape[1]
     out = x.new_empty(count, channels, dtype=dtype)
-    tile = 16 if count <= 16 else 32
-    size = weight.element_size()
-    narrow = channels <= _NARROW_CHANNELS
-    tiling = _GATED[tile] if gated else _NARROW[size] if narrow else _WIDE
+    tile = min(max(triton.next_power_of_2(count), 16), 64)
+    tilings = _GATED if gated else _NARROW if channels <= _NARROW_CHANNELS else _WIDE
+    tiling = tilings[tile]
     _kernel[(triton.cdiv(channels, tiling.channels), triton.cdiv(count, tile))](
         x,
         row_scale,
@@ -58,7 +57,7 @@ def few_rows(
         WIDTH=width,
         TILE=tile,
         ROWS=tiling.channels,
-        BLOCK=tiling.depth_bytes // size,
+        BLOCK=tiling.depth_bytes // weight.element_size(),
         STAGES=tiling.stages,
         GATED=gated,
         SCALED=row_scale is not None,

@@ -65,6 +65,7 @@ def paged_attention(q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: PagedBat
         "block_keys": shape.keys,
         "block_width": max(16, triton.next_power_of_2(width)),
         "parts": shape.parts,
+        "single": spread.longest == 1 and count == requests,  # every request has exactly one row
         **overlap(q),
     }
     result = torch.empty_like(q)
@@ -99,12 +100,17 @@ def _shape(requests: int, longest: int, group: int, kv_heads: int) -> _Shape:
     """Enough programs to keep every SM reading, as far as the launch can know: contexts may be
     anything, and parts that find nothing to do end at once."""
     if longest == 1:
-        parts = 32 if requests <= 4 else 4 if requests <= 32 else 1
-        return _Shape(max(16, triton.next_power_of_2(group)), 64, parts, warps=4, stages=3)
+        queries, pairs = max(16, triton.next_power_of_2(group)), requests * kv_heads
+        if pairs <= 32:
+            return _Shape(queries, keys=32, parts=64, warps=4, stages=4)
+        if pairs <= 256:
+            return _Shape(queries, keys=64, parts=8, warps=4, stages=3)
+        # Contexts of one length would be a little faster in one part; they rarely are.
+        return _Shape(queries, keys=64, parts=2 if pairs <= 1024 else 1, warps=4, stages=2)
     queries = max(64, triton.next_power_of_2(group))
     programs = triton.cdiv(longest, queries // group) * kv_heads * requests
-    parts = min(16, triton.next_power_of_2(triton.cdiv(_SMS, programs)))
-    return _Shape(queries, 64, parts, warps=4, stages=3)
+    parts = min(16, 2 ** (max(1, _SMS // programs).bit_length() - 1))  # all run at once
+    return _Shape(queries, keys=64, parts=parts, warps=4, stages=3)
 
 
 @triton.jit(do_not_specialize=["table_width"])
@@ -129,6 +135,7 @@ def _paged_attention(  # type: ignore[no-untyped-def]
     block_keys: tl.constexpr,
     block_width: tl.constexpr,
     parts: tl.constexpr,
+    single: tl.constexpr,
     OVERLAP: tl.constexpr,  # noqa: N803
 ):
     after_previous(OVERLAP)
@@ -136,8 +143,11 @@ def _paged_attention(  # type: ignore[no-untyped-def]
     tiles = tl.num_programs(1) // parts
     tile = tiles - 1 - tl.program_id(1) // parts  # the last sees the most keys: it starts first
     part = tl.program_id(1) % parts
-    start = tl.load(starts + request) + tile * tile_rows
-    end = tl.minimum(tl.load(starts + request + 1), start + tile_rows)
+    if single:  # one wait less
+        start, end = request, request + 1
+    else:
+        start = tl.load(starts + request) + tile * tile_rows
+        end = tl.minimum(tl.load(starts + request + 1), start + tile_rows)
     if start >= end:
         return
     context = tl.load(positions + end - 1).to(tl.int32) + 1  # positions of a request ascend
@@ -217,32 +227,37 @@ def _join(  # type: ignore[no-untyped-def]
     block_keys: tl.constexpr,
     block_width: tl.constexpr,
     parts: tl.constexpr,
+    single: tl.constexpr,
     OVERLAP: tl.constexpr,  # noqa: N803
 ):
     """One query from its parts: their mean, weighted by 2 to the part's height."""
     after_previous(OVERLAP)
     head, request = tl.program_id(0), tl.program_id(2)
-    start = tl.load(starts + request)
+    if single:
+        start, end = request, request + 1
+    else:
+        start, end = tl.load(starts + request), tl.load(starts + request + 1)
     row = start + tl.program_id(1)
-    end = tl.load(starts + request + 1)
     if row >= end:
         return
     tile = tl.program_id(1) // tile_rows
     tile_end = tl.minimum(end, start + (tile + 1) * tile_rows)
     context = tl.load(positions + tile_end - 1).to(tl.int32) + 1
-    share = tl.cdiv(tl.cdiv(context, parts), block_keys) * block_keys
-    if share >= context:
-        return
     tiles = tl.cdiv(tl.num_programs(1), tile_rows)
     first = _first_cell(request, tile, head // group, tiles, kv_heads, parts, tile_rows * group)
     part = tl.arange(0, parts)
-    there = part * share < context
     cell = first + part * (tile_rows * group)
     cell += (row - start - tile * tile_rows) * group + head % group
     column = tl.arange(0, block_width)
-    height = tl.load(heights + cell, mask=there, other=float("-inf"))
-    at = partial + cell[:, None] * block_width + column[None, :]
-    mean = tl.load(at, mask=there[:, None], other=0.0)
+    # Read before it is known how many parts there are: waiting for that would cost more.
+    height = tl.load(heights + cell)
+    mean = tl.load(partial + cell[:, None] * block_width + column[None, :])
+    share = tl.cdiv(tl.cdiv(context, parts), block_keys) * block_keys
+    if share >= context:
+        return
+    there = part * share < context
+    height = tl.where(there, height, float("-inf"))
+    mean = tl.where(there[:, None], mean, 0.0)
     weight = tl.exp2(height - tl.max(height, axis=0))
     answer = tl.sum(mean * weight[:, None], axis=0) / tl.sum(weight, axis=0)
     to = result + (row * kv_heads * group + head).to(tl.int64) * width + column

@@ -155,7 +155,7 @@ def _samples(  # type: ignore[no-untyped-def]
         time = begin + (k - 5)
         if ENDS:
             time = tl.minimum(tl.maximum(time, 0), times - 1)
-        xs = xs + (tl.load(x_at + time * CHANNELS).to(tl.float32),)
+        xs = xs + (tl.load(x_at + time * CHANNELS).to(tl.float32),)  # type: ignore
     # Bent samples 2·begin-5 .. 2·begin+2·GROUP+4 of the doubled rate.
     bents = ()
     for n in tl.static_range(2 * GROUP + 10):
@@ -165,18 +165,18 @@ def _samples(  # type: ignore[no-untyped-def]
             total = tl.fma(xs[(n + 10 - tap) // 2], 2 * tl.load(up_at + tap).to(tl.float32), total)
         if FAST:
             sine = fast_sinf(alpha * total)
-            bents = bents + (tl.fma(sine * sine, share, total),)
+            bents = bents + (tl.fma(sine * sine, share, total),)  # type: ignore
         else:
-            bents = bents + (tl.fma(sine_squared(alpha * total), share, total),)
+            bents = bents + (tl.fma(sine_squared(alpha * total), share, total),)  # type: ignore
     if ENDS:  # beyond the ends of the doubled signal its own first and last value go on
-        fixed = (bents[5],)
+        fixed = (bents[5],)  # type: ignore
         for n in tl.static_range(4, -1, -1):
             before = 2 * begin + (n - 5) < 0
-            fixed = (tl.where(before, fixed[0], bents[n]),) + fixed
+            fixed = (tl.where(before, fixed[0], bents[n]),) + fixed  # type: ignore
         for n in tl.static_range(6, 2 * GROUP + 10):
             beyond = 2 * begin + (n - 5) >= 2 * times
-            fixed = fixed + (tl.where(beyond, fixed[n - 1], bents[n]),)
-        bents = fixed
+            fixed = fixed + (tl.where(beyond, fixed[n - 1], bents[n]),)  # type: ignore
+        bents = fixed  # type: ignore
     for r in tl.static_range(GROUP):
         total = tl.zeros((LANES,), tl.float32)
         for tap in tl.static_range(12):

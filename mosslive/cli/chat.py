@@ -1,0 +1,105 @@
+"""`mosslive chat`: a conversation with files, at the microphone, or in the terminal."""
+
+import asyncio
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mosslive.cli.generate import ReplyOption
+from mosslive.cli.voice import JsonOption
+
+
+class HistoryOption(StrEnum):
+    generated = "generated"
+    reencode = "reencode"
+
+
+def chat(
+    model: Annotated[
+        Path, typer.Option("--model", metavar="DIR", help="A model or engine folder.")
+    ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[QUESTION]...", help="Sound files; each is a turn."),
+    ] = None,
+    codec: Annotated[
+        Path | None, typer.Option("--codec", metavar="DIR", help="A codec folder; none: text only.")
+    ] = None,
+    voice: Annotated[
+        Path | None, typer.Option("--voice", help="A .voice file, or a recording of the speaker.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="WAV of the reply; numbered, if there are several."),
+    ] = None,
+    text: Annotated[
+        list[str] | None, typer.Option("--text", help="A turn in writing; may be given again.")
+    ] = None,
+    mic: Annotated[bool, typer.Option("--mic", help="Talk at the microphone.")] = False,
+    reply: Annotated[ReplyOption, typer.Option(help="The kind of reply.")] = ReplyOption.speech,
+    system: Annotated[
+        str | None, typer.Option(help="System turn; default: the publishers'. '' for none.")
+    ] = None,
+    history: Annotated[
+        HistoryOption, typer.Option(help="Replies as their own codes, or encoded again.")
+    ] = HistoryOption.generated,
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="--mic: wait longer for who pauses longer.")
+    ] = False,
+    speculate: Annotated[
+        bool, typer.Option("--speculate", help="--mic: begin the reply at the first pause.")
+    ] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="The most likely rows.")] = False,
+    max_new: Annotated[
+        int | None, typer.Option(help="Most rows of a reply; 12.5 are one second.")
+    ] = None,
+    min_new: Annotated[int | None, typer.Option(help="Rows before speech may end.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same replies.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Go on with a saved conversation.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save the conversation here.")
+    ] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(metavar="HTML", help="Draw where the time went.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[
+        str | None, typer.Option(help="float32 or bfloat16; default: as the device likes it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Talk with the model: files in, files out; --mic to talk live; or text in the terminal.
+
+    Without files, --text and --mic, each line typed is a turn.
+    """
+    if mic and (files or text):
+        raise typer.BadParameter("--mic takes no files and no --text")
+    if reply is ReplyOption.speech and not (codec and voice):
+        raise typer.BadParameter("a spoken reply needs --codec and --voice; or --reply text")
+    if (files or mic) and not codec:
+        raise typer.BadParameter("hearing needs --codec")
+
+    from mosslive.cli.conversation import Chat, Folders
+    from mosslive.talk import AdaptiveSilence, FixedSilence, TalkSettings, TurnSettings
+
+    given: dict[str, Any] = {"max_new": max_new, "min_new": min_new, "seed": seed}
+    changes = {name: value for name, value in given.items() if value is not None}
+    plain = TalkSettings()
+    silence = AdaptiveSilence() if adaptive else FixedSilence()
+    settings = replace(
+        plain,
+        reply=reply.value,
+        system=system,
+        history=history.value,
+        sampling=replace(plain.sampling, greedy=greedy, **changes),
+        turns=TurnSettings(end=silence) if mic else None,
+        speculate=speculate and mic,
+        lead_s=plain.lead_s if mic else None,
+    )
+    job = Chat(Folders(model, codec, voice, device, dtype), settings, output, as_json)
+    asyncio.run(job.run(files or [], text or [], mic, resume, save, timeline))

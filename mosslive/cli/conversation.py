@@ -1,0 +1,227 @@
+"""What `mosslive chat` does: load, hold the conversation in one of three ways, write what came."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mosslive.cli.console import advance, err, print_json, step_progress
+from mosslive.codec import Sound, load_codec, read_sound, write_sound
+from mosslive.config import SECONDS_PER_CODE
+from mosslive.engine import Engine
+from mosslive.errors import MossliveError
+from mosslive.talk import CodecThread, Talk, TalkSettings, load_turns, save_turns
+from mosslive.talk.events import (
+    AudioChunk,
+    ContextTrimmed,
+    Event,
+    ReplyDone,
+    ReplyInterrupted,
+    ReplyStarted,
+    SpeechStarted,
+    TalkFault,
+    TextDelta,
+    TimingReady,
+    TurnDetected,
+)
+from mosslive.talk.timeline import timeline_html
+from mosslive.talk.timing import TurnTiming
+
+_PIECE_S = 0.2  # of a file that is pushed at once
+
+
+@dataclass(frozen=True)
+class Folders:
+    model: Path
+    codec: Path | None
+    voice: Path | None
+    device: str
+    dtype: str | None
+
+
+@dataclass
+class Replied:
+    """What came of one turn."""
+
+    question: str
+    text: str = ""
+    codes: int = 0
+    stop: str = ""
+    sound: list[NDArray[np.float32]] = field(default_factory=list)
+    output: Path | None = None
+
+
+class Chat:
+    def __init__(
+        self, folders: Folders, settings: TalkSettings, output: Path | None, as_json: bool
+    ) -> None:
+        self._folders, self._settings = folders, settings
+        self._output, self._as_json = output, as_json
+        self._replies: list[Replied] = []
+        self._rate_hz = 0  # of what is written
+        self._timings: list[TurnTiming] = []
+
+    async def run(
+        self,
+        files: list[Path],
+        texts: list[str],
+        mic: bool,
+        resume: Path | None,
+        save: Path | None,
+        timeline: Path | None,
+    ) -> None:
+        sounds = [(path, read_sound(path)) for path in files]  # said before the slow part
+        folders = self._folders
+        # The codec first: an engine takes what memory is left on a GPU for its pages.
+        codec = load_codec(folders.codec, folders.device) if folders.codec else None
+        voice = codec.voice(folders.voice) if codec and folders.voice else None
+        thread = CodecThread(codec) if codec else None
+        self._rate_hz = thread.sample_rate if thread else 0
+        if thread and voice:
+            await thread.warm(voice, self._settings.chunk)
+        async with Engine.load(folders.model, folders.device, folders.dtype) as engine:
+            turns = load_turns(resume, engine.ids) if resume else []
+            talk = Talk(engine, thread, voice, self._settings, turns=turns)
+            try:
+                if mic:
+                    await self._at_the_microphone(talk)
+                elif sounds or texts:
+                    await self._with_files(talk, sounds, texts)
+                else:
+                    await self._in_the_terminal(talk)
+            finally:
+                if save:
+                    save_turns(save, talk.turns, engine.ids)
+                await talk.close()
+                if thread:
+                    await thread.close()
+                if timeline:
+                    timeline.write_text(timeline_html(self._timings), encoding="utf-8")
+        if self._as_json:
+            print_json(self._document())
+
+    async def _with_files(
+        self, talk: Talk, sounds: list[tuple[Path, Sound]], texts: list[str]
+    ) -> None:
+        events = talk.events()
+        several = len(sounds) + len(texts) > 1
+        for path, sound in sounds:
+            piece = round(_PIECE_S * sound.rate_hz)
+            pieces = sound.wave.split(piece)
+            with step_progress("listening", len(pieces)) as progress:
+                for part in pieces:
+                    talk.push_audio(part, sound.rate_hz)
+                    advance(progress, 1)
+                    await asyncio.sleep(0)
+            talk.commit()
+            await self._reply(events, str(path), several)
+        for text in texts:
+            talk.push_text(text)
+            await self._reply(events, text, several)
+
+    async def _in_the_terminal(self, talk: Talk) -> None:
+        events = talk.events()
+        if sys.stdin.isatty():
+            err.print("Write; an empty line ends the conversation.")
+        while text := (await asyncio.to_thread(_line)).strip():
+            talk.push_text(text)
+            await self._reply(events, text, several=True)
+
+    async def _at_the_microphone(self, talk: Talk) -> None:
+        from mosslive.cli.microphone import Duplex
+
+        assert talk.codec is not None, "checked before anything was loaded"
+        with Duplex(talk, talk.codec.sample_rate, asyncio.get_running_loop()) as duplex:
+            err.print("Listening; Ctrl-C ends the conversation.")
+            async for event in talk.events():
+                match event:
+                    case AudioChunk(pcm=pcm):
+                        duplex.play(pcm)
+                    case ReplyStarted() | ReplyInterrupted():
+                        duplex.new_reply()
+                    case SpeechStarted():
+                        err.print("[dim]you speak[/dim]")
+                    case TurnDetected():
+                        err.print("[dim]thinking[/dim]")
+                    case TimingReady(timing):
+                        self._timings.append(timing)
+                        _say_timing(timing)
+                    case _:
+                        self._show(event)
+
+    async def _reply(self, events: AsyncIterator[Event], question: str, several: bool) -> None:
+        """Takes what belongs to one reply, and writes it."""
+        replied = Replied(question)
+        with step_progress("speaking", self._settings.sampling.max_new) as progress:
+            async for event in events:
+                match event:
+                    case AudioChunk(pcm=pcm):
+                        replied.sound.append(pcm)
+                        advance(progress, round(len(pcm) / (SECONDS_PER_CODE * self._rate_hz)))
+                    case ReplyDone(_, text, codes, stop):
+                        replied.text, replied.codes, replied.stop = text, codes, stop
+                    case TimingReady(timing):
+                        self._timings.append(timing)
+                        break
+                    case TalkFault(message=message):
+                        raise MossliveError(message)
+                    case _:
+                        self._show(event)
+        self._replies.append(replied)
+        if not self._as_json:
+            print()
+        if self._output and replied.sound:
+            count = len(self._replies)
+            path = self._output
+            replied.output = path.with_stem(f"{path.stem}-{count}") if several else path
+            write_sound(replied.output, np.concatenate(replied.sound), self._rate_hz)
+        if not self._as_json:
+            wrote = f"wrote {replied.output}; " if replied.output else ""
+            err.print(f"{wrote}{_told(self._timings[-1])}", soft_wrap=True)
+
+    def _show(self, event: Event) -> None:
+        match event:
+            case TextDelta(_, text) if not self._as_json:
+                print(text, end="", flush=True)
+            case ContextTrimmed(turns, rows):
+                err.print(f"the context is full: the oldest {turns} turns were forgotten")
+            case TalkFault(message=message):
+                err.print(f"error: {message}", soft_wrap=True)
+
+    def _document(self) -> dict[str, Any]:
+        turns = [
+            {
+                "question": replied.question,
+                "text": replied.text,
+                "codes": replied.codes,
+                "stop": replied.stop,
+                "output": str(replied.output) if replied.output else None,
+            }
+            for replied in self._replies
+        ]
+        return {"turns": turns, "timings": [timing.document() for timing in self._timings]}
+
+
+def _line() -> str:
+    """One line typed; empty at the end of the input."""
+    if sys.stdin.isatty():
+        err.print("> ", end="")
+    return sys.stdin.readline()
+
+
+def _say_timing(timing: TurnTiming) -> None:
+    err.print(f"[dim]{_told(timing)}[/dim]")
+
+
+def _told(timing: TurnTiming) -> str:
+    if timing.ttfa_s is None:
+        return f"{timing.rows} rows"
+    return (
+        f"{timing.audio_s:.2f} s of speech, first sound after {1000 * timing.ttfa_s:.0f} ms, "
+        f"real-time factor {timing.rtf or 0:.2f}"
+    )

@@ -1,0 +1,101 @@
+"""A microphone and a loudspeaker for a conversation, by sounddevice, which is imported when used.
+
+Two callbacks of the sound card's thread: one hands what was recorded to the event loop, the other
+plays what is queued and says how much was played. Knows nothing of turns.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from types import ModuleType, TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mosslive.errors import MossliveError
+from mosslive.talk import Talk
+
+_BLOCK_S = 0.02
+
+
+class Duplex:
+    """`with Duplex(talk):` sound flows both ways."""
+
+    def __init__(self, talk: Talk, out_hz: int, loop: asyncio.AbstractEventLoop) -> None:
+        device = _sounddevice()
+        self._talk, self._loop = talk, loop
+        self._queue: deque[NDArray[np.float32]] = deque()
+        self._lock = threading.Lock()
+        self._played = 0  # samples of the reply being played
+        try:
+            in_hz = int(device.query_devices(kind="input")["default_samplerate"])
+            self._streams = (
+                device.InputStream(
+                    in_hz, round(in_hz * _BLOCK_S), channels=1, callback=self._record
+                ),
+                device.OutputStream(
+                    out_hz, round(out_hz * _BLOCK_S), channels=1, callback=self._play
+                ),
+            )
+        except (device.PortAudioError, ValueError) as error:
+            raise MossliveError(
+                f"no sound device: {error}; a microphone and a loudspeaker are needed, or name "
+                f"sound files instead of --mic"
+            ) from None
+        self._in_hz = in_hz
+
+    def __enter__(self) -> "Duplex":
+        for stream in self._streams:
+            stream.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for stream in self._streams:
+            stream.close()
+
+    def play(self, pcm: NDArray[np.float32]) -> None:
+        with self._lock:
+            self._queue.append(np.clip(pcm, -1, 1))
+
+    def new_reply(self) -> None:
+        """What was queued is not played; counting begins anew."""
+        with self._lock:
+            self._queue.clear()
+            self._played = 0
+
+    # On the sound card's thread.
+
+    def _record(self, data: NDArray[np.float32], count: int, time: Any, status: Any) -> None:
+        self._loop.call_soon_threadsafe(self._talk.push_audio, data[:, 0].copy(), self._in_hz)
+
+    def _play(self, data: NDArray[np.float32], count: int, time: Any, status: Any) -> None:
+        data.fill(0)
+        filled = 0
+        with self._lock:
+            while self._queue and filled < count:
+                piece = self._queue.popleft()
+                now = piece[: count - filled]
+                data[filled : filled + len(now), 0] = now
+                filled += len(now)
+                if len(now) < len(piece):
+                    self._queue.appendleft(piece[len(now) :])
+            self._played += filled
+            played = self._played
+        if filled:
+            self._loop.call_soon_threadsafe(self._talk.played, played)
+
+
+def _sounddevice() -> ModuleType:
+    try:
+        import sounddevice
+    except ImportError:
+        raise MossliveError("--mic needs sounddevice: pip install 'mosslive[talk]'") from None
+    except OSError as error:  # the package is there, the library it wraps is not
+        raise MossliveError(f"--mic needs PortAudio (apt install libportaudio2): {error}") from None
+    return sounddevice
