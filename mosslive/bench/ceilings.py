@@ -11,7 +11,8 @@ from mosslive.bench.timing import summary, times_ms
 
 _READ_BYTES = {"cuda": 8 << 30, "cpu": 64 << 20}  # far above the caches
 _PRODUCT_SIZE = {"cuda": 8192, "cpu": 256}
-_REPEATS = 10
+# On a GPU some tenths of a second: an idle one needs as long to raise its clocks.
+_REPEATS = {"cuda": 100, "cpu": 5}
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,10 @@ class Ceilings:
 
 
 def measure_ceilings(device: str) -> Ceilings:
-    read = _read_bytes_per_s(device)  # and its gigabytes are free again
     size = _PRODUCT_SIZE[device]
     left, right = (torch.randn(size, size, device=device).bfloat16() for _ in range(2))
     flops = 2e3 * size**3
-    bf16 = flops / summary(times_ms(lambda: left @ right.T, device, _REPEATS)).median_ms
+    bf16 = flops / summary(times_ms(lambda: left @ right.T, device, _REPEATS[device])).median_ms
     fp8 = None
     if device == "cuda" and torch.cuda.get_device_capability() >= (8, 9):
         narrow = [side.to(torch.float8_e4m3fn) for side in (left, right)]
@@ -37,12 +37,16 @@ def measure_ceilings(device: str) -> Ceilings:
                 narrow[0], narrow[1].T, one, one, out_dtype=torch.bfloat16, use_fast_accum=True
             )
 
-        fp8 = flops / summary(times_ms(product, device, _REPEATS)).median_ms
-    return Ceilings(read, bf16, fp8)
+        fp8 = flops / summary(times_ms(product, device, _REPEATS[device])).median_ms
+    return Ceilings(_read_bytes_per_s(device), bf16, fp8)
 
 
 def _read_bytes_per_s(device: str) -> float:
     # Random values: what lies in memory may change its speed. A maximum costs next to nothing.
     count = _READ_BYTES[device] // 4
     data = torch.randint(2**31 - 1, (count,), dtype=torch.int32, device=device)
-    return data.nbytes / summary(times_ms(lambda: data.amax(), device, _REPEATS)).median_ms * 1e3
+    return (
+        data.nbytes
+        / summary(times_ms(lambda: data.amax(), device, _REPEATS[device])).median_ms
+        * 1e3
+    )

@@ -44,12 +44,13 @@ _CONDITIONS = {
     f"{LARGEST_ERROR:g} of the largest value, others by cosine >= {LEAST_COSINE:g}",
     "times": "device events around single calls, device idle before; host's work included",
     "fp32": "TF32 off in matrix products and convolutions",
-    "tf32": "TF32 on in the flow, and in BigVGAN's reference form; HiFT stays float32",
-    "bf16, fp16": "weights, memory, state of the flow, HiFT in float32; BigVGAN but for snakes",
+    "tf32": "TF32 on in BigVGAN's reference form",
+    "bf16, fp16": "products, keys and values of the flow's estimator; BigVGAN but for snakes",
     "reference form": "BigVGAN as published: plain PyTorch operations, a window per chunk",
     "stream push": "what a caller of BigVGAN's stream waits for, its layers being full",
-    "flow + HiFT": f"{PROMPT_CODES} prompt codes, {REPLY_CODES} reply codes before, no noise",
-    "graph": "inputs copied in, one replay; flow + HiFT: what the host plans is made before",
+    "flow + HiFT": f"{PROMPT_CODES} prompt codes shared, {REPLY_CODES} reply codes of each stream "
+    "before, streams at 4 different points, no noise; prefix: as the published stream does it",
+    "graph": "inputs copied in, one replay; flow + HiFT: all that a caller waits for",
     "cudnn.benchmark": "on for the flow, off for all else",
 }
 

@@ -7,19 +7,18 @@ the same in every row, and its mel and sound are compared with the CPU's prefix 
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import get_args
 
 import torch
 from torch import Tensor
 
-from mosslive.bench.codec_check import HALVES, LEAST_COSINE, Form, Row, compare, timed
+from mosslive.bench.codec_check import HALVES, LEAST_COSINE, Row, compare, timed
 from mosslive.bench.codec_networks import Pair, normal, some_codes
+from mosslive.bench.codec_warm import Compiling
 from mosslive.bench.verified import NotVerified
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.flow import Flow, FlowVoice
-from mosslive.codec.flow_stream import FlowStream, StreamSettings
+from mosslive.codec.flow_stream import FlowState, FlowStream, StreamSettings
 from mosslive.codec.hift import Hift
 from mosslive.codec.hift_stream import HiftStream
 from mosslive.config import SECONDS_PER_CODE
@@ -30,46 +29,46 @@ PROMPT_CODES = 50
 REPLY_CODES = 50  # rendered before the timed chunk, by stream 0
 STREAMS = (1, 8, 32, 64)
 GOAL_MS = 25.0  # at 1 stream
-_POSITIONS = 4  # streams stand 0 to 3 chunks further than stream 0
+_POSITIONS = 4  # streams stand up to 3 chunks further than stream 0
 _SOUND_MS = 1e3 * SECONDS_PER_CODE * CHUNK_CODES
 
 Sounds = tuple[list[Tensor], list[Tensor]]  # mel [bands, 20] and samples of each stream
 
 
 def speaking_rows(pair: Pair, repeats: int, streams: tuple[int, ...] = STREAMS) -> Iterator[Row]:
+    counts: dict[Precision, tuple[int, ...]]
+    # Halves differ in rounding, not in time.
+    counts = {"fp32": streams, "bf16": streams, "fp16": streams[:1]}
+    cuda = pair.device == "cuda"
+    forms = [(precision, count) for precision in counts for count in counts[precision]]
+    compiling = Compiling(pair.size, forms if cuda else [])
     cpu_flow, flow = pair.flow()
     cpu_hift, hift = pair.hift()
-    with torch.no_grad():
-        first, rest = _Prefix(cpu_flow, cpu_hift).chunk()
-        wanted = first[0], rest[0]
-        with arithmetic("fp32", trials=True):
-            prefix = _Prefix(flow, hift)
-            row = Row("flow + HiFT", "5-code chunk, prefix", 1, "fp32", "eager", 0, 0, _SOUND_MS)
-            yield _measured(row, prefix.chunk, prefix.back, wanted, pair.device, repeats)
-        for precision in get_args(Precision):
-            # Halves are the estimator's own affair; all else stays float32, as in the package.
-            sums: Precision = "tf32" if precision == "tf32" else "fp32"
-            with arithmetic(sums, trials=True), _pitch_exact(hift):
-                for count in streams:
-                    yield _cached_row(pair, flow, hift, count, precision, wanted, repeats)
-
-
-def _cached_row(
-    pair: Pair,
-    flow: Flow,
-    hift: Hift,
-    count: int,
-    precision: Precision,
-    wanted: tuple[Tensor, Tensor],
-    repeats: int,
-) -> Row:
-    if pair.device == "cuda":
-        torch.cuda.empty_cache()  # the largest count takes most of the memory
-    form: Form = "graph" if pair.device == "cuda" else "eager"
-    row = Row("flow + HiFT", "5-code chunk, cached", count, precision, form, 0, 0, _SOUND_MS)
-    row = replace(row, goal_ms=GOAL_MS if count == 1 else None)
-    replies = _Replies(flow, hift, count, HALVES.get(precision, torch.float32))
-    return _measured(row, replies.chunk, replies.back, wanted, pair.device, repeats)
+    with torch.no_grad(), arithmetic("fp32", trials=True):
+        mels, waves = _Prefix(cpu_flow, cpu_hift).chunk()
+        wanted = mels[0], waves[0]
+        prefix = _Prefix(flow, hift)
+        compiling.wait()
+        row = Row("flow + HiFT", "5-code chunk, prefix", 1, "fp32", "eager", 0, 0, _SOUND_MS)
+        yield _measured(row, prefix.chunk, prefix.back, wanted, pair.device, repeats)
+        for precision in counts:
+            dtype = HALVES.get(precision, torch.float32)
+            scene = _Scene(flow, hift, max(counts[precision]), dtype)
+            for count in counts[precision]:
+                row = replace(
+                    row,
+                    what="5-code chunk, cached",
+                    streams=count,
+                    precision=precision,
+                    form="graph" if cuda else "eager",
+                    goal_ms=GOAL_MS if count == 1 else None,
+                )
+                replies = scene.replies(count)
+                yield _measured(row, replies.chunk, replies.back, wanted, pair.device, repeats)
+                del replies  # and its pages
+            del scene
+            if cuda:
+                torch.cuda.empty_cache()  # the pool of the next precision needs the room
 
 
 def _measured(
@@ -102,10 +101,16 @@ def _voice(flow: Flow) -> FlowVoice:
     )
 
 
+def _lead(stream: int) -> int:
+    """Codes at the beginning of a reply that it has in common with others."""
+    return CHUNK_CODES * (stream % _POSITIONS + 1)
+
+
 def _codes(flow: Flow, stream: int) -> list[int]:
-    """Up to and with the timed chunk and what it looks ahead at."""
-    count = REPLY_CODES + CHUNK_CODES * (stream % _POSITIONS + 1) + LOOK_AHEAD
-    return some_codes(100 + stream, count, flow.settings.code_limit)
+    """Of a reply, up to and with the timed chunk and what it looks ahead at."""
+    limit, common = flow.settings.code_limit, _lead(stream) + LOOK_AHEAD
+    own = some_codes(100 + stream, REPLY_CODES + CHUNK_CODES, limit)
+    return some_codes(99, _lead(-1) + LOOK_AHEAD, limit)[:common] + own
 
 
 class _Vocoding:
@@ -131,59 +136,59 @@ class _Prefix:
 
     def __init__(self, flow: Flow, hift: Hift) -> None:
         self._flow, self._codes, self._voice = flow, _codes(flow, 0), _voice(flow)
-        before = self._mel(self._codes[:-CHUNK_CODES])
-        self._vocoding = _Vocoding(hift, [before])
+        before = self._mel(self._codes)[:, : -FRAMES_PER_TOKEN * CHUNK_CODES]
+        # As the cached streams give it to HiFT: how mel is cut matters to the sound.
+        self._vocoding = _Vocoding(hift, [before[:, -FRAMES_PER_TOKEN * REPLY_CODES :]])
         self.back = self._vocoding.back
 
     def chunk(self) -> Sounds:
-        mels = [self._mel(self._codes)[:, FRAMES_PER_TOKEN * REPLY_CODES :]]
+        mels = [self._mel(self._codes)[:, -FRAMES_PER_TOKEN * CHUNK_CODES :]]
         return mels, self._vocoding(mels)
 
     def _mel(self, codes: list[int]) -> Tensor:
         return self._flow.mel_prefix(codes, self._voice, CHUNK_CODES, finalize=False)
 
 
+class _Scene:
+    """A voice and points at which replies part from it, in a pool for the largest batch."""
+
+    def __init__(self, flow: Flow, hift: Hift, most: int, dtype: torch.dtype) -> None:
+        self._hift = hift
+        shared = PROMPT_CODES // CHUNK_CODES + _POSITIONS
+        chunks = most * (REPLY_CODES // CHUNK_CODES + 1) + shared
+        seconds = SECONDS_PER_CODE * CHUNK_CODES * chunks
+        self._stream = FlowStream(flow, StreamSettings(CHUNK_CODES, None, seconds, dtype))
+        self._starts: list[FlowState] = []
+        state = self._stream.open(_voice(flow))
+        for stream in range(_POSITIONS):
+            said = len(state.codes)
+            common = _codes(flow, stream)[said : said + CHUNK_CODES + LOOK_AHEAD]
+            self._stream.step([state], [common])
+            self._starts.append(state.fork())
+
+    def replies(self, count: int) -> "_Replies":
+        states = [self._starts[row % _POSITIONS].fork() for row in range(count)]
+        return _Replies(self._stream, self._hift, states)
+
+
 class _Replies:
     """Streams that have spoken for a while and are about to render the same chunk each time."""
 
-    def __init__(self, flow: Flow, hift: Hift, count: int, dtype: torch.dtype) -> None:
-        codes = [_codes(flow, stream) for stream in range(count)]
-        # Each has the last chunk of the prompt to itself: it looks ahead at the reply.
-        chunks = sum(len(row) // CHUNK_CODES + 1 for row in codes) + PROMPT_CODES // CHUNK_CODES
-        seconds = SECONDS_PER_CODE * CHUNK_CODES * chunks
-        self._stream = FlowStream(flow, StreamSettings(CHUNK_CODES, None, seconds, dtype))
-        opened = self._stream.open(_voice(flow))
-        self._states = [opened.fork() for _ in codes]
+    def __init__(self, flow_stream: FlowStream, hift: Hift, states: list[FlowState]) -> None:
+        codes = [_codes(flow_stream.flow, stream) for stream in range(len(states))]
+        self._stream, self._states = flow_stream, states
         self._codes = [row[-CHUNK_CODES - LOOK_AHEAD :] for row in codes]
-        before = self._stream.step(self._states, [row[:-CHUNK_CODES] for row in codes])
+        own = [row[_lead(stream) : -CHUNK_CODES] for stream, row in enumerate(codes)]
+        before = self._stream.step(states, own)
         self._vocoding = _Vocoding(hift, before)
-        self._marks = [state.fork() for state in self._states]
+        self._marks = [state.fork() for state in states]
 
     def back(self) -> None:
         for state, mark in zip(self._states, self._marks, strict=True):
-            state.conformer.close()
-            state.estimator.close()
+            state.close()
             vars(state).update(vars(mark.fork()))
         self._vocoding.back()
 
     def chunk(self) -> Sounds:
         mels = self._stream.step(self._states, self._codes)
         return mels, self._vocoding(mels)
-
-
-@contextmanager
-def _pitch_exact(hift: Hift) -> Iterator[None]:
-    """The pitch and the hum made from it never go through TF32."""
-    with ExitStack() as hooks:
-        for module in (hift.f0_predictor, hift.m_source):
-            running = ExitStack()
-
-            def before(*_: object, running: ExitStack = running) -> None:
-                running.enter_context(arithmetic("fp32"))
-
-            def after(*_: object, running: ExitStack = running) -> None:
-                running.close()
-
-            hooks.callback(module.register_forward_pre_hook(before).remove)
-            hooks.callback(module.register_forward_hook(after).remove)
-        yield

@@ -7,22 +7,31 @@ whole call of the stepper with the host's part. Scheduling is not in it; `engine
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from mosslive.bench.ceilings import Ceilings, measure_ceilings
 from mosslive.bench.lm_baseline import step_baselines
 from mosslive.bench.lm_bytes import cache_bytes, weight_bytes
-from mosslive.bench.lm_check import Check, Expected, Judge, check_codes, check_sequence, judged
+from mosslive.bench.lm_check import (
+    Check,
+    Expected,
+    Judge,
+    check_codes,
+    check_sequence,
+    judged,
+    make_sequence,
+)
 from mosslive.bench.lm_forest import Forest, make_forest
 from mosslive.bench.lm_lazy import check_lazy
 from mosslive.bench.lm_reference import Wiring
 from mosslive.bench.lm_report import LmResult, LmRow, conditions_of
-from mosslive.bench.lm_streams import Streams
+from mosslive.bench.lm_streams import Streams, check_steady, device_part
 from mosslive.bench.lm_subject import Subject, checked_precisions
 from mosslive.bench.lm_weights import LmPrecision, as_precision, precision_of
 from mosslive.bench.timing import Times, give_back_memory, summary, times_ms
+from mosslive.bench.verified import NotVerified
 from mosslive.config import ModelConfig, Sampling
 from mosslive.engine.graph_stepper import GraphStepper
-from mosslive.engine.request import Request
 from mosslive.engine.stepper import Stepper
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.model import Decoder, DecoderWeights
@@ -74,7 +83,7 @@ class DecodeSettings:
 
 
 def measure_decode(settings: DecodeSettings) -> LmResult:
-    """Raises `NotVerified` at the first output that is not what the reference computes."""
+    """An output that is not what the reference computes gets no time, and is told as refused."""
     subject = settings.subject
     ceilings = measure_ceilings(subject.device)
     config, base = subject.load()
@@ -85,7 +94,6 @@ def measure_decode(settings: DecodeSettings) -> LmResult:
     for made, verified in run.all(precisions):
         rows += made
         checks += verified
-    figures = check_lazy(config, as_precision(base, "fp32")) if precision_of(base) == "bf16" else {}
     return LmResult(
         title="decode step, speaking",
         conditions=conditions_of(
@@ -94,7 +102,8 @@ def measure_decode(settings: DecodeSettings) -> LmResult:
         ceilings=ceilings,
         rows=tuple(rows),
         checks=tuple(checks),
-        figures=figures,
+        figures=run.figures,
+        refused=tuple(run.refused),
     )
 
 
@@ -113,6 +122,8 @@ class _Run:
         self._config, self._base = config, base
         self._wiring = Wiring(config, base)
         self._judge = Judge(self._wiring)
+        self.figures: dict[str, Any] = {}
+        self.refused: list[str] = []
 
     def all(self, precisions: list[LmPrecision]) -> Iterator[Found]:
         settings = self._settings
@@ -122,21 +133,29 @@ class _Run:
             case: self._judge.expect(forest, forest.leaf_indices)
             for case, forest in forests.items()
         }
-        for precision in dict.fromkeys(("fp32", *precisions)):
-            if precision == "fp32" and precision_of(self._base) == "fp8":
-                continue  # nothing wide is there to run
-            decoder = Decoder(self._config, as_precision(self._base, precision))
-            # Parity is told for float32 whatever is timed: it shows mistakes that bf16 could hide.
-            yield [], check_sequence(decoder, precision, self._judge, settings.contexts[0])
-            if precision in precisions:
-                for case, forest in forests.items():
+        sequence = make_sequence(self._config, self._judge, settings.contexts[0])
+        wide = precision_of(self._base) != "fp8"
+        # Parity is told for float32 whatever is timed: it shows mistakes that bf16 could hide.
+        for precision in dict.fromkeys((*(("fp32",) if wide else ()), *precisions)):
+            weights = as_precision(self._base, precision)
+            decoder = Decoder(self._config, weights)
+            try:
+                yield [], check_sequence(decoder, precision, sequence)
+                if precision == "fp32":
+                    self.figures |= check_lazy(self._config, weights)
+            except NotVerified as reason:
+                self.refused.append(f"everything in {precision}: {reason}")
+                continue
+            for case, forest in forests.items() if precision in precisions else ():
+                try:
                     yield self._timed(decoder, precision, forest, expected[case])
-                    give_back_memory(settings.subject.device)
-            del decoder
+                except NotVerified as reason:
+                    self.refused.append(f"{case[0]} streams, {precision}: {reason}")
+                give_back_memory(settings.subject.device)
+            del decoder, weights
             give_back_memory(settings.subject.device)
-        if settings.reference and precision_of(self._base) != "fp8":
-            for context in settings.contexts:
-                yield from self._baselines(context)
+        for context in settings.contexts if settings.reference and wide else ():
+            yield from self._baselines(context, expected.get((1, context)))
 
     def _timed(
         self, decoder: Decoder, precision: LmPrecision, forest: Forest, expected: Expected
@@ -149,15 +168,16 @@ class _Run:
             logits = streams.logits(_SPEAKING)
             what = f"decode step, {count} streams, {context} rows"
             checks = judged(what, precision, logits, expected)
-            stepper = streams.stepper()
+            stepper = streams.stepper
             check_codes(
                 logits["audio"][:, : self._config.codes], stepper.decode(streams.requests(_GREEDY))
             )
-            streams.forget()
-            requests = streams.requests(_DRIVER)
-            times = {"decode step with host": self._whole_steps(stepper, requests)}
             if isinstance(stepper, GraphStepper):
-                times["decode step"] = self._device_part(stepper, count)
+                check_steady(stepper, count)
+            streams.forget()
+            times = {"decode step with host": self._whole_steps(stepper, streams)}
+            if isinstance(stepper, GraphStepper):
+                times["decode step"] = device_part(stepper, count, settings.repeats)
         read = weight_bytes(decoder.weights, _SPEAKING)
         seen = [length + 1 for length in forest.lengths]
         width = self._config.num_key_value_heads * self._config.head_dim
@@ -182,26 +202,23 @@ class _Run:
         ]
         return rows, checks
 
-    def _whole_steps(self, stepper: Stepper, requests: list[Request]) -> Times:
+    def _whole_steps(self, stepper: Stepper, streams: Streams) -> Times:
         """Rows follow one another, so the context grows by one with each."""
-        return summary(times_ms(lambda: stepper.decode(requests), "cpu", self._settings.repeats))
+        requests = streams.requests(_DRIVER)
+        times = times_ms(lambda: stepper.decode(requests), "cpu", self._settings.repeats)
+        if min(len(request.new_rows) for request in requests) < len(times):
+            raise NotVerified("a timed step made no row for some stream")
+        return summary(times)
 
-    def _device_part(self, stepper: GraphStepper, count: int) -> Times:
-        """The latest step once more, from its numbers on the device to its ids on the device."""
-
-        def work() -> None:
-            stepper.graphs.run("trunk", count)
-            for channel in _SPEAKING:
-                stepper.graphs.run(channel, count)
-
-        return summary(times_ms(work, "cuda", self._settings.repeats))
-
-    def _baselines(self, context: int) -> Iterator[Found]:
+    def _baselines(self, context: int, expected: Expected | None) -> Iterator[Found]:
         settings = self._settings
         forest = make_forest(self._config, 1, context)
-        expected = self._judge.expect(forest, forest.leaf_indices)
+        expected = expected or self._judge.expect(forest, forest.leaf_indices)
         found = step_baselines(
             self._wiring, forest, expected, settings.compiled, min(settings.repeats, 20)
         )
-        for row, checks in found:
-            yield [row], checks
+        try:
+            for row, checks in found:
+                yield [row], checks
+        except NotVerified as reason:
+            self.refused.append(str(reason))

@@ -17,9 +17,11 @@ from mosslive.bench.lm_check import check_reply
 from mosslive.bench.lm_forest import speech_rows
 from mosslive.bench.lm_reference import Wiring
 from mosslive.bench.lm_report import LmResult, LmRow, conditions_of
+from mosslive.bench.lm_streams import device_part
 from mosslive.bench.lm_subject import Subject, checked_precisions, random_tokenizer
 from mosslive.bench.lm_weights import LmPrecision, as_precision
-from mosslive.bench.timing import Times, give_back_memory, summary, times_ms
+from mosslive.bench.timing import Times, give_back_memory, summary
+from mosslive.bench.verified import NotVerified
 from mosslive.cache import PagePool
 from mosslive.config import ModelConfig, Sampling, refuse
 from mosslive.engine.conversation import Conversation
@@ -36,6 +38,7 @@ _PAGE_SIZE = 16
 _CHUNK_ROWS = 512
 _GREEDY_ROWS = 8
 _JUDGED = 3  # conversations whose greedy rows are judged
+_REPEATS = 20  # of the device's part
 _GIB = 2**30
 
 NOTES = {
@@ -72,7 +75,7 @@ class EngineBenchSettings:
 
 
 def measure_engine(settings: EngineBenchSettings) -> LmResult:
-    """Raises `NotVerified` if a judged reply is not the reference's."""
+    """Streams with a judged reply that is not the reference's get no time, and are told."""
     subject = settings.subject
     if settings.memory_cap_gib is not None:
         whole = torch.cuda.get_device_properties(0).total_memory
@@ -82,11 +85,15 @@ def measure_engine(settings: EngineBenchSettings) -> LmResult:
     weights = as_precision(weights, precision)
     rows: list[LmRow] = []
     figures: dict[str, Any] = {}
+    refused: list[str] = []
     with arithmetic("fp32" if precision == "fp32" else "bf16"):
         for streams in settings.streams:
-            made, told = _Round(settings, config, weights, precision, streams).measure()
-            rows += made
-            figures |= told
+            try:
+                made, told = _Round(settings, config, weights, precision, streams).measure()
+                rows += made
+                figures |= told
+            except NotVerified as reason:
+                refused.append(f"{streams} streams: {reason}")
             give_back_memory(subject.device)
     if subject.device == "cuda":
         free, whole = torch.cuda.mem_get_info()
@@ -100,6 +107,7 @@ def measure_engine(settings: EngineBenchSettings) -> LmResult:
         ceilings=None,
         rows=tuple(rows),
         figures=figures,
+        refused=tuple(refused),
     )
 
 
@@ -138,7 +146,7 @@ class _Round:
             self._row("of it, stepper", summary(within)),
         ]
         if isinstance(stepper, GraphStepper):
-            rows.append(self._row("of it, device", _device_part(stepper, streams)))
+            rows.append(self._row("of it, device", device_part(stepper, streams, _REPEATS)))
             share = 1 - rows[-1].times.median_ms / rows[0].times.median_ms
             figures[f"{streams} streams, host's share of a step"] = share
         return rows, figures
@@ -195,14 +203,3 @@ class _Round:
 
 async def _whole(talk: Conversation, sampling: Sampling) -> list[Row]:
     return [row async for row in talk.reply(sampling)]
-
-
-def _device_part(stepper: GraphStepper, streams: int) -> Times:
-    """The latest step once more; every bucket's graphs exist."""
-    bucket = stepper.graphs.bucket(streams)
-
-    def work() -> None:
-        stepper.graphs.run("trunk", bucket)
-        stepper.graphs.run("audio", bucket)
-
-    return summary(times_ms(work, "cuda", 20))

@@ -15,6 +15,7 @@ from mosslive.bench.lm_reference import Wiring, forest_logits
 from mosslive.bench.lm_streams import Conversation
 from mosslive.bench.lm_weights import LmPrecision
 from mosslive.bench.verified import NotVerified
+from mosslive.config import ModelConfig
 from mosslive.engine.stepper import Made
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.model import Decoder
@@ -115,19 +116,32 @@ def _excess(precision: LmPrecision, close: Closeness, yardstick: Closeness) -> s
     return f"error {close.error:.1e}, allowed {error:.1e}" if close.error > error else ""
 
 
-def check_sequence(
-    decoder: Decoder, precision: LmPrecision, judge: Judge, context: int
-) -> list[Check]:
+@dataclass(frozen=True)
+class Sequence:
+    """Rows that are given one by one after `context` others, and the logits each must get."""
+
+    rows: list[Row]
+    context: int
+    expected: Expected
+
+
+def make_sequence(config: ModelConfig, judge: Judge, context: int) -> Sequence:
+    rows = speech_rows(config, context + SEQUENCE_ROWS, 0)
+    expected = judge.expect(Forest([rows], [], []), torch.arange(context, len(rows)))
+    return Sequence(rows, context, expected)
+
+
+def check_sequence(decoder: Decoder, precision: LmPrecision, given: Sequence) -> list[Check]:
     """`context` rows in one pass, then rows one by one, each as the next would be given in a
     conversation, through pages; both heads."""
-    rows = speech_rows(decoder.config, context + SEQUENCE_ROWS, 0)
+    rows, context = given.rows, given.context
     conversation = Conversation.eager(decoder, len(rows))
     with arithmetic("fp32" if precision == "fp32" else "bf16"):
         conversation.give(rows[:context], CHANNELS)
         found = [conversation.give([row], CHANNELS) for row in rows[context:]]
-    expected = judge.expect(Forest([rows], [], []), torch.arange(context, len(rows)))
     logits = {channel: torch.cat([one[channel] for one in found]) for channel in CHANNELS}
-    return judged(f"{SEQUENCE_ROWS} single rows after {context}", precision, logits, expected)
+    what = f"{SEQUENCE_ROWS} single rows after {context}"
+    return judged(what, precision, logits, given.expected)
 
 
 def check_codes(logits: Tensor, made: list[Made]) -> None:

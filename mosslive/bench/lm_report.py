@@ -60,6 +60,7 @@ class LmResult:
     rows: tuple[LmRow, ...]
     checks: tuple[Check, ...] = ()
     figures: dict[str, Any] | None = None  # what is not a time of a repeated call
+    refused: tuple[str, ...] = ()  # rows without a time, and why
 
     def document(self) -> dict[str, Any]:
         rows = [asdict(row) | {"share": row.share} for row in self.rows]
@@ -102,7 +103,8 @@ def text_report(result: LmResult) -> str:
     lines += [f"{conditions.date}; {versions}", f"$ {conditions.command}"]
     for columns, cells in tables(result):
         lines += ["", *_aligned([columns, *cells])]
-    lines += ["", *(f"{name}: {text}" for name, text in described(result).items())]
+    lines += ["", *(f"NOT VERIFIED, so not timed: {reason}" for reason in result.refused)]
+    lines += [f"{name}: {text}" for name, text in described(result).items()]
     return "\n".join(lines)
 
 

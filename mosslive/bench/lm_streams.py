@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from mosslive.bench.lm_forest import Forest
+from mosslive.bench.timing import Times, summary, times_ms
+from mosslive.bench.verified import NotVerified
 from mosslive.cache import PagePool, PageTable
 from mosslive.config import Sampling
 from mosslive.engine.graph_runner import GraphRunner
@@ -22,6 +24,7 @@ from mosslive.rows import CHANNELS, Channel, Row, RowIds
 
 PAGE_SIZE = 16
 _CHUNK_ROWS = 2048  # of a beginning that is computed
+_STEADY_RUNS = 50
 
 
 class Streams:
@@ -33,6 +36,8 @@ class Streams:
         pool = PagePool(each * len(forest.leaves), PAGE_SIZE)
         self.runner = GraphRunner(decoder, pool, _CHUNK_ROWS)
         self.tables = [PageTable(self.runner.pool) for _ in forest.leaves]
+        # As an engine does, before any page holds something: recording writes into pages.
+        self.stepper = self._make_stepper()
 
     @torch.inference_mode()
     def fill(self) -> None:
@@ -82,7 +87,7 @@ class Streams:
             for table, leaf in zip(self.tables, self.forest.leaves, strict=True)
         ]
 
-    def stepper(self) -> "PlainStepper | GraphStepper":
+    def _make_stepper(self) -> PlainStepper | GraphStepper:
         """What an engine would run them by. The graphs recorded are those of this many streams."""
         if self.decoder.device.type != "cuda":
             return PlainStepper(self.runner)
@@ -99,6 +104,28 @@ class Streams:
         layers = (*storage.trunk, *(pages for tail in storage.tails.values() for pages in tail))
         for half in (storage.hidden, *(half for pages in layers for half in pages)):
             half.index_copy_(0, places, half.index_select(0, chosen))
+
+
+def device_part(stepper: GraphStepper, streams: int, repeats: int) -> Times:
+    """The latest step of speech, once more and again: from its numbers on the device to its ids."""
+    return summary(times_ms(lambda: _run_again(stepper, streams), "cuda", repeats))
+
+
+def check_steady(stepper: GraphStepper, streams: int) -> None:
+    """The latest step gives the same ids however often it runs; a race between kernels would show.
+    Raises `NotVerified`."""
+    ids = stepper.graphs.buffers.ids
+    first = ids.clone()
+    for _ in range(_STEADY_RUNS):
+        _run_again(stepper, streams)
+        if not torch.equal(ids, first):
+            raise NotVerified(f"a recorded step of {streams} streams, repeated, gives other ids")
+
+
+def _run_again(stepper: GraphStepper, streams: int) -> None:
+    bucket = stepper.graphs.bucket(streams)
+    for name in ("trunk", "audio"):
+        stepper.graphs.run(name, bucket)
 
 
 class Conversation:

@@ -37,7 +37,8 @@ NOTES = {
 class LoadSettings:
     subject: Subject
     precision: str  # of the random folder
-    repeats: int  # after the first start
+    repeats: int  # starts with a filled cache of compiled kernels
+    cold: bool = True  # one more before them, with an empty one
     folder: Path | None = None  # where the random folder is written; default: /dev/shm
 
     def __post_init__(self) -> None:
@@ -47,7 +48,9 @@ class LoadSettings:
     @property
     def command(self) -> str:
         where = f" --folder {self.folder}" if self.folder else ""
-        return f"mosslive bench load {self.subject.options} --precision {self.precision}{where}"
+        cold = "" if self.cold else " --no-cold"
+        options = f"{self.subject.options} --precision {self.precision}{where}{cold}"
+        return f"mosslive bench load {options}"
 
 
 def measure_load(settings: LoadSettings) -> LmResult:
@@ -65,8 +68,7 @@ def measure_load(settings: LoadSettings) -> LmResult:
             give_back_memory(subject.device)
             starts = _starts(folder, settings)
             folder_bytes, kind = _size(folder), _filesystem(folder)
-    first, later = starts[0], starts[1:]
-    totals = [total for total, _ in later]
+    first, later = starts[: settings.cold], starts[settings.cold :]
     goal = _GOAL_MS.get(settings.precision) if subject.has_goals else None
 
     def row(what: str, times: list[float]) -> LmRow:
@@ -81,7 +83,10 @@ def measure_load(settings: LoadSettings) -> LmResult:
             settings.command, subject.device, subject.shown_size, subject.shown_weights, NOTES
         ),
         ceilings=None,
-        rows=(row("first start", [first[0]]), row("start", totals)),
+        rows=(
+            *(row("first start", [total]) for total, _ in first),
+            row("start", [total for total, _ in later]),
+        ),
         figures={
             "folder, GB": folder_bytes / 1e9,
             "storage": kind,
@@ -96,8 +101,8 @@ def _starts(folder: Path, settings: LoadSettings) -> list[tuple[float, dict[str,
     command = [sys.executable, "-m", "mosslive.bench.load_once", str(folder)]
     found = []
     with tempfile.TemporaryDirectory() as kernels:
-        surroundings = os.environ | {"TRITON_CACHE_DIR": kernels}
-        for _ in range(1 + settings.repeats):
+        surroundings = os.environ | ({"TRITON_CACHE_DIR": kernels} if settings.cold else {})
+        for _ in range(settings.cold + settings.repeats):
             begun = time.perf_counter()
             done = subprocess.run(
                 [*command, settings.subject.device],

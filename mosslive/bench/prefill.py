@@ -19,6 +19,7 @@ from mosslive.bench.lm_streams import Conversation
 from mosslive.bench.lm_subject import Subject, checked_precisions
 from mosslive.bench.lm_weights import LmPrecision, as_precision, precision_of
 from mosslive.bench.timing import give_back_memory, summary, times_ms
+from mosslive.bench.verified import NotVerified
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel
@@ -52,7 +53,7 @@ class PrefillSettings:
 
 
 def measure_prefill(settings: PrefillSettings) -> LmResult:
-    """Raises `NotVerified` at the first output that is not what the reference computes."""
+    """An output that is not what the reference computes gets no time, and is told as refused."""
     subject = settings.subject
     ceilings = measure_ceilings(subject.device)
     config, base = subject.load()
@@ -61,6 +62,7 @@ def measure_prefill(settings: PrefillSettings) -> LmResult:
     judge = Judge(wiring)
     rows: list[LmRow] = []
     checks: list[Check] = []
+    refused: list[str] = []
     for count in settings.rows:
         forest = Forest([speech_rows(config, count, 0)], [], [])
         wanted = torch.tensor(_lengths(count)) - 1
@@ -68,14 +70,20 @@ def measure_prefill(settings: PrefillSettings) -> LmResult:
         for precision in precisions:
             decoder = Decoder(config, as_precision(base, precision))
             conversation = Conversation.recorded(decoder, count)
-            checks += _check(conversation, precision, forest, expected)
-            rows.append(_time(conversation, precision, forest, ceilings, settings))
+            try:
+                checks += _check(conversation, precision, forest, expected)
+                rows.append(_time(conversation, precision, forest, ceilings, settings))
+            except NotVerified as reason:
+                refused.append(str(reason))
             del decoder, conversation
             give_back_memory(subject.device)
         if settings.reference and precision_of(base) != "fp8":
-            row, verified = prefill_baseline(wiring, forest, wanted, expected, settings.repeats)
-            rows.append(row)
-            checks += verified
+            try:
+                row, verified = prefill_baseline(wiring, forest, wanted, expected, settings.repeats)
+                rows.append(row)
+                checks += verified
+            except NotVerified as reason:
+                refused.append(str(reason))
     return LmResult(
         title="prefill before a spoken reply",
         conditions=conditions_of(
@@ -84,6 +92,7 @@ def measure_prefill(settings: PrefillSettings) -> LmResult:
         ceilings=ceilings,
         rows=tuple(rows),
         checks=tuple(checks),
+        refused=tuple(refused),
     )
 
 

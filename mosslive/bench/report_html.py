@@ -66,7 +66,14 @@ def _section(result: LmResult) -> str:
     return (
         f"<h2>{escape(result.title)}</h2><p>{escape(where)}<br>"
         f'<span class="soft">{escape(versions)}</span><br><code>{escape(conditions.command)}</code>'
-        f"</p>{_plots(result.rows)}{''.join(_table(*t) for t in tables(result))}<dl>{notes}</dl>"
+        f"</p>{_refused(result)}{_plots(result.rows)}{''.join(_table(*t) for t in tables(result))}<dl>{notes}</dl>"
+    )
+
+
+def _refused(result: LmResult) -> str:
+    return "".join(
+        f"<p><strong>Not verified, so not timed:</strong> {escape(reason)}</p>"
+        for reason in result.refused
     )
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mosslive.cli.bench_talk import talk
 from mosslive.cli.console import out, print_json
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ def load(
     device: Device = "cuda",
     engine: Engine = None,
     precision: Annotated[str, typer.Option(help="bf16 or fp8, of a random folder.")] = "bf16",
-    repeats: Annotated[int, typer.Option(min=1, help="Starts after the first.")] = 2,
+    repeats: Annotated[int, typer.Option(min=1, help="Starts with compiled kernels.")] = 2,
+    cold: Annotated[bool, typer.Option(help="One before, with none compiled.")] = True,
     folder: Annotated[
         Path | None, typer.Option(help="Where a random folder is put; default: /dev/shm.")
     ] = None,
@@ -145,7 +147,7 @@ def load(
     subject = _subject(size, device, engine)
     from mosslive.bench.load import LoadSettings, measure_load
 
-    _show(measure_load(LoadSettings(subject, precision, repeats, folder)), html, json)
+    _show(measure_load(LoadSettings(subject, precision, repeats, cold, folder)), html, json)
 
 
 @bench.command("engine")
@@ -177,6 +179,9 @@ def engine_command(
     _show(measure_engine(settings), html, json)
 
 
+bench.command()(talk)
+
+
 def _subject(size: str, device: str, engine: Path | None) -> "Subject":
     from mosslive.bench.lm_subject import Subject
 
@@ -192,3 +197,5 @@ def _show(result: "LmResult", html: Path | None, json_only: bool) -> None:
     if not json_only:
         print(text_report(result))
     print_json(result.document())
+    if result.refused:
+        raise typer.Exit(1)

@@ -112,10 +112,10 @@ class Chat:
         several = len(sounds) + len(texts) > 1
         for path, sound in sounds:
             piece = round(_PIECE_S * sound.rate_hz)
-            pieces = sound.wave.split(piece)
-            with step_progress("listening", len(pieces)) as progress:
-                for part in pieces:
-                    talk.push_audio(part, sound.rate_hz)
+            firsts = range(0, len(sound.wave), piece)
+            with step_progress("listening", len(firsts)) as progress:
+                for first in firsts:
+                    talk.push_audio(sound.wave[first : first + piece], sound.rate_hz)
                     advance(progress, 1)
                     await asyncio.sleep(0)
             talk.commit()
@@ -188,7 +188,7 @@ class Chat:
         match event:
             case TextDelta(_, text) if not self._as_json:
                 print(text, end="", flush=True)
-            case ContextTrimmed(turns, rows):
+            case ContextTrimmed(turns=turns):
                 err.print(f"the context is full: the oldest {turns} turns were forgotten")
             case TalkFault(message=message):
                 err.print(f"error: {message}", soft_wrap=True)

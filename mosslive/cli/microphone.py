@@ -98,4 +98,5 @@ def _sounddevice() -> ModuleType:
         raise MossliveError("--mic needs sounddevice: pip install 'mosslive[talk]'") from None
     except OSError as error:  # the package is there, the library it wraps is not
         raise MossliveError(f"--mic needs PortAudio (apt install libportaudio2): {error}") from None
-    return sounddevice
+    module: ModuleType = sounddevice
+    return module

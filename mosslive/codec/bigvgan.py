@@ -9,7 +9,6 @@ hop · T samples.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -29,15 +28,12 @@ from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.config import refuse
 from mosslive.config.bigvgan import BigVganConfig
 from mosslive.errors import MossliveError
-from mosslive.kernels.branches import Branches
 
 _COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Walk(Protocol):
     """How the network is walked: all frames at once, or as they come."""
-
-    branches: Branches  # blocks of one stage do not depend on each other
 
     def layer(self, module: nn.Module, x: Tensor) -> Tensor:
         """A convolution, a transposed one or a snake applied to x [B, C, T]."""
@@ -47,9 +43,6 @@ class Walk(Protocol):
 
 
 class _Whole:
-    def __init__(self) -> None:
-        self.branches = Branches()
-
     def layer(self, module: nn.Module, x: Tensor) -> Tensor:
         result: Tensor = module(x)
         return result
@@ -109,12 +102,8 @@ class _Block(nn.Module):
             y = walk.layer(next(snakes), y)
             assert isinstance(plain, Convolution)
             # The last sum takes in everything, so that no sum is a pass of its own.
-            if index == last:
-                if others:
-                    walk.branches.join()
-                x = walk.add(plain, y, (x, *others), scale)
-            else:
-                x = walk.add(plain, y, (x,), 1)
+            parts = (x, *others) if index == last else (x,)
+            x = walk.add(plain, y, parts, scale if index == last else 1)
         return x
 
 
@@ -201,9 +190,11 @@ class BigVgan(nn.Module):
         count = len(self.config.resblock_kernel_sizes)
         for stage in range(len(self.ups)):
             x = walk.layer(self.get_submodule(f"ups.{stage}.0"), x)  # [B, C / 2, rate · T]
-            *others, final = self.resblocks[stage * count : (stage + 1) * count]
-            results = [walk.branches.aside(partial(block, x, walk)) for block in others]
-            x = final(x, walk, results, 1 / count)
+            results: list[Tensor] = []
+            for block in self.resblocks[stage * count : (stage + 1) * count]:
+                mean = len(results) == count - 1
+                results.append(block(x, walk, results if mean else (), 1 / count if mean else 1))
+            x = results[-1]
         x = walk.layer(self.activation_post, x)
         wave = walk.layer(self.conv_post, x)[:, 0]
         wave = wave if wave.dtype == torch.float64 else wave.float()

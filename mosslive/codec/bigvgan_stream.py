@@ -25,7 +25,6 @@ from mosslive.codec.snake import SNAKE_REACH_SAMPLES, AntiAliasedSnake
 from mosslive.codec.wave_kernels import entering
 from mosslive.config import refuse
 from mosslive.errors import MossliveError
-from mosslive.kernels.branches import Branches
 from mosslive.kernels.conv1d import join
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ class _Step:
     def __init__(self, kept: tuple[Tensor, ...], at_end: bool, copies: bool = True) -> None:
         self._kept = iter(kept) if kept else None
         self._at_end, self._copies = at_end, copies
-        self.branches = Branches()
         self.keep: list[Tensor] = []
 
     def layer(self, module: nn.Module, x: Tensor) -> Tensor:

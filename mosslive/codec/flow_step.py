@@ -86,6 +86,15 @@ class FlowStep:
             self._graphs[rows] = Graphed(self._weakly(), numbers, speaker, known)
         return self._graphs[rows](numbers, speaker, known)[:count].clone()
 
+    @torch.no_grad()
+    def compile(self, streams: int) -> None:
+        """Computes a step of streams that are not there, which changes nothing."""
+        rows = next(size for size in BUCKETS if size >= streams)
+        numbers = torch.from_numpy(self._numbers([], rows)).to(self._device)
+        speaker = torch.zeros(rows, len(self._flow.noise), device=self._device)
+        known = torch.zeros(rows, self._frames, len(self._flow.noise), device=self._device)
+        self._compute(numbers, speaker, known, reach=1)
+
     def _weakly(self) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """`_compute` for a graph that this object owns: a circle would keep the pool's memory until
         it is found."""

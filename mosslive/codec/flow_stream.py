@@ -116,6 +116,10 @@ class FlowStream:
         tokens, frames, estimator = (form.page_bytes for form in self._step.forms)
         self._page_bytes = tokens + frames, estimator
 
+    def compile(self, streams: int) -> None:
+        """On a GPU: has the kernels of a step of so many streams compiled, if they are not yet."""
+        self._step.compile(streams)
+
     @torch.no_grad()
     def open(self, voice: FlowVoice) -> FlowState:
         """Computes the chunks of the prompt that no reply can change. Keep the result with the

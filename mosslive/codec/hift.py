@@ -8,7 +8,6 @@ speech, which one inverse transform turns into samples. Keeps no state and knows
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +20,6 @@ from mosslive.codec.recorded import Recorded
 from mosslive.codec.wave_kernels import entering, snake
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.errors import MossliveError, name_list
-from mosslive.kernels.branches import Branches
 from mosslive.kernels.conv1d import join
 
 _MOST_MAGNITUDE = 100.0  # of a spectral line; exp() of an untrained layer has no bound
@@ -116,16 +114,10 @@ class _ResBlock(nn.Module):
         self.activations2 = nn.ModuleList(_Snake(channels) for _ in dilations)
 
     def forward(
-        self,
-        x: Tensor,
-        others: Sequence[Tensor] = (),
-        scale: float = 1,
-        slope: float = 1,
-        branches: Branches | None = None,
+        self, x: Tensor, others: Sequence[Tensor] = (), scale: float = 1, slope: float = 1
     ) -> Tensor:
         """x, others [B, C, T] → leaky ReLU of (this block's result + the others) · scale. A snake
-        is computed by the convolution before it, the last sum by the last convolution. branches:
-        where the others come from."""
+        is computed by the convolution before it, the last sum by the last convolution."""
         snakes1 = [each.get_parameter("alpha") for each in self.activations1]
         snakes2 = [each.get_parameter("alpha") for each in self.activations2]
         bent, last = snake(x, snakes1[0]), len(snakes1) - 1
@@ -135,8 +127,6 @@ class _ResBlock(nn.Module):
             if index < last:
                 x, bent = plain.with_snake(bent, snakes1[index + 1], addends=(x,))
             else:
-                if branches is not None:
-                    branches.join()
                 x = plain(bent, addends=(x, *others), scale=scale, activation="leaky", slope=slope)
         return x
 
@@ -223,7 +213,7 @@ class Hift(nn.Module):
         _check("source", source, (mel.shape[0], frames * settings.samples_per_frame))
         dtype = self.conv_pre.weight.dtype
         spectra = entering(self._spectra(source).to(dtype))  # [B, 2 · bins, N]
-        slope, last, branches = settings.slope, len(self.ups) - 1, Branches()
+        slope, last = settings.slope, len(self.ups) - 1
         x = self.conv_pre(entering(mel.to(dtype)), activation="leaky", slope=slope)
         count = len(settings.resblock_kernels)
         for stage, up in enumerate(self.ups):
@@ -232,9 +222,8 @@ class Hift(nn.Module):
                 x = join((x[..., 1:2], x))
             x = self.source_resblocks[stage](self.source_downs[stage](spectra), (x,))
             *others, final = self.resblocks[stage * count : (stage + 1) * count]
-            results = [branches.aside(partial(block, x)) for block in others]
-            ended = _LAST_SLOPE if stage == last else slope
-            x = final(x, results, 1 / count, ended, branches)
+            results = [block(x) for block in others]
+            x = final(x, results, 1 / count, _LAST_SLOPE if stage == last else slope)
         return self._samples(self.conv_post(x)).clamp(-settings.audio_limit, settings.audio_limit)
 
     def forward(

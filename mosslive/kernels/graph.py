@@ -36,7 +36,8 @@ class Graphed(Generic[Result]):
                 function(*self._inputs)
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # Other threads go on using the device meanwhile, and must not spoil the recording.
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._result = function(*self._inputs)
 
     def __call__(self, *inputs: Tensor) -> Result:

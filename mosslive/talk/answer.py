@@ -171,7 +171,7 @@ class Answer:
             return
         dialogue.cut(self._prefix_rows + closing.kept)
         dialogue.append(closing.rows)
-        dialogue.close_turn("assistant", self.kind)
+        dialogue.close_turn("assistant", self.kind, self.turn)
         self._in_history = True
 
     async def _write_sound(self, codec: CodecThread, codes: int | None) -> None:
@@ -185,7 +185,8 @@ class Answer:
         again = await codec.encode(torch.from_numpy(wave.clip(-1, 1)), sound.playback.rate_hz)
         self._take_back()
         dialogue.drop_open()
-        dialogue.say("assistant", "speech", dialogue.format.turn(Turn("assistant", codes=again)))
+        rows = dialogue.format.turn(Turn("assistant", codes=again))
+        dialogue.say("assistant", "speech", rows, turn=self.turn)
         self._in_history = True
 
     def _take_back(self) -> None:

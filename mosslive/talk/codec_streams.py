@@ -27,17 +27,42 @@ class Hearing:
     def __init__(self, thread: CodecThread, rate_hz: int) -> None:
         self._thread, self._rate_hz = thread, rate_hz
         self._source: HearingSource | None = None
+        self._closed = False
 
     async def push(self, wave: Tensor, due: float) -> Done[list[int]]:
         return await self._thread.do(lambda: self._opened().push(wave), due)
 
-    async def finish(self) -> Done[HeardTurn]:
-        return await self._thread.do(lambda: self._opened().finish())
+    async def finish(self, wave: Tensor) -> Done[HeardTurn]:
+        """The last sound, and then what the whole turn was. `first_revised` may name a code of the
+        last sound, which nobody has seen before."""
+
+        def work() -> HeardTurn:
+            source = self._opened()
+            if len(wave):
+                source.push(wave)
+            return source.finish()
+
+        return await self._thread.do(work)
+
+    def close(self) -> None:
+        """Its memory is free for another turn. Again is fine."""
+        self._closed = True
+        self._thread.tell(self._shut)
+
+    # On the thread.
 
     def _opened(self) -> HearingSource:
+        if self._closed:
+            raise MossliveError("this turn was closed")
         if self._source is None:
             self._source = self._thread.codec.encoder_stream(self._rate_hz)
+            self._thread.open_turns += 1
         return self._source
+
+    def _shut(self) -> None:
+        if self._source is not None:
+            self._source = None
+            self._thread.open_turns -= 1
 
 
 class Speaking:

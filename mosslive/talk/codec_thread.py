@@ -22,6 +22,7 @@ from torch import Tensor
 
 from mosslive.codec.conformer import LOOK_AHEAD
 from mosslive.codec.encoder_stream import HeardTurn
+from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
 from mosslive.errors import MossliveError
 
@@ -56,7 +57,7 @@ class SpeechCodec(Protocol):
 
     def encode(self, pcm: Tensor, sample_rate: int) -> list[int]: ...
     def encoder_stream(self, sample_rate: int) -> HearingSource: ...
-    def decoder_batch(self, chunk: int = 5) -> SpeakingBatch: ...
+    def decoder_batch(self, chunk: int = 5, *, tail: TailRule = "reference") -> SpeakingBatch: ...
 
 
 @dataclass(frozen=True)
@@ -89,14 +90,16 @@ class CodecThread:
         self,
         codec: SpeechCodec,
         *,
+        tail: TailRule = "reference",
         clock: Callable[[], float] = time.monotonic,
         threaded: bool = True,
     ) -> None:
-        """`threaded=False`: no thread; whoever made it calls `step`."""
+        """`tail`: how the end of a reply is rendered; see `Codec.decoder_stream`. `threaded=False`:
+        no thread; whoever made it calls `step`."""
         self.codec = codec
         self.sample_rate = codec.sample_rate
-        self.open_replies = 0  # that hold memory of the codec
-        self._clock = clock
+        self.open_turns = self.open_replies = 0  # that hold memory of the codec
+        self._clock, self._tail = clock, tail
         self._jobs: list[_Job] = []
         self._numbers = count()
         self._news = threading.Condition()
@@ -142,14 +145,14 @@ class CodecThread:
         return (await self.do(lambda: self.codec.encode(wave, rate_hz))).value
 
     async def warm(self, voice: Voice, chunk: int, replies: int = 1) -> None:
-        """Loads the networks and prepares the voice and steps of up to so many replies, before
-        anybody waits for them."""
+        """Loads the networks and prepares the voice, and turns and replies of so many conversations
+        at once, before anybody waits for them."""
 
         def work() -> None:
             rate = self.sample_rate
-            hearing = self.codec.encoder_stream(rate)
-            hearing.push(torch.zeros(rate // 5))
-            hearing.finish()
+            for hearing in [self.codec.encoder_stream(rate) for _ in range(replies)]:
+                hearing.push(torch.zeros(rate // 5))
+                hearing.finish()
             batch = self.batch(chunk)
             for size in range(1, replies + 1):
                 members = [batch.add(voice) for _ in range(size)]
@@ -157,8 +160,9 @@ class CodecThread:
                     batch.push(member, [0] * (2 * chunk + LOOK_AHEAD))
                 while batch.ready:
                     batch.step()
+                batch.finish(members[0])
                 for member in members:
-                    batch.finish(member)
+                    batch.cancel(member)
 
         await self.do(work)
 
@@ -174,7 +178,7 @@ class CodecThread:
 
     def batch(self, chunk: int) -> SpeakingBatch:
         if chunk not in self._batches:
-            self._batches[chunk] = self.codec.decoder_batch(chunk)
+            self._batches[chunk] = self.codec.decoder_batch(chunk, tail=self._tail)
         return self._batches[chunk]
 
     def step(self) -> bool:

@@ -27,6 +27,7 @@ class Said:
     role: Role
     kind: Reply
     rows: tuple[Row, ...]
+    turn: int = 0  # its number, as events have it; 0: from before this conversation
 
 
 class Dialogue:
@@ -68,18 +69,20 @@ class Dialogue:
         """The open turn keeps its first `length` rows."""
         self.conversation.truncate(self.start + length)
 
-    def close_turn(self, role: Role, kind: Reply) -> None:
+    def close_turn(self, role: Role, kind: Reply, turn: int = 0) -> None:
         """The open turn, which stands there whole, is one of the turns now."""
-        self.turns.append(Said(role, kind, tuple(self.conversation.rows[self.start :])))
+        self.turns.append(Said(role, kind, tuple(self.conversation.rows[self.start :]), turn))
 
     def reopen(self) -> Said:
         """The last turn is the open one again."""
         return self.turns.pop()
 
-    def say(self, role: Role, kind: Reply, rows: Sequence[Row], reserve: int = 0) -> None:
+    def say(
+        self, role: Role, kind: Reply, rows: Sequence[Row], reserve: int = 0, turn: int = 0
+    ) -> None:
         """A whole turn."""
         self.append(rows, reserve)
-        self.close_turn(role, kind)
+        self.close_turn(role, kind, turn)
 
     def drop_open(self) -> None:
         """Nothing was said after the last turn. Also says again what the engine has lost: rows that
@@ -129,10 +132,14 @@ class Dialogue:
             )
 
     def _leave(self, gone: list[Said]) -> None:
-        """Positions count from the first row, so what stays is computed again, but for the system
-        turn, whose pages are found by content. All or nothing."""
-        kept = [said for said in self.turns if said not in gone]
-        stays = [*chain.from_iterable(said.rows for said in kept)]
+        self.retell([said for said in self.turns if said not in gone])
+        self._on_trim(len(gone), sum(len(said.rows) for said in gone))
+
+    def retell(self, turns: Sequence[Said]) -> None:
+        """These are the turns; the open one stays. Positions count from the first row, so what
+        follows the first change is computed again; pages before it are found by content. All or
+        nothing."""
+        stays = [*chain.from_iterable(said.rows for said in turns)]
         fresh = self._engine.open()
         try:
             fresh.append(stays + self.conversation.rows[self.start :])
@@ -140,8 +147,7 @@ class Dialogue:
             fresh.close()
             raise
         self.conversation.close()
-        self.conversation, self.turns = fresh, kept
-        self._on_trim(len(gone), sum(len(said.rows) for said in gone))
+        self.conversation, self.turns = fresh, list(turns)
 
 
 def leaving(turns: Sequence[Said], coming: int, target: int) -> list[Said]:

@@ -1,6 +1,7 @@
 """What a conversation tells its owner, in the order in which it happens.
 
 Data only. `turn` counts the user's turns from 1; a reply carries the number of the turn it answers.
+A reply nobody spoke before (`Talk.respond`) has a number of its own.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ class SpeechStopped:
 
 @dataclass(frozen=True)
 class TurnDetected:
-    """The user's turn is over and an answer is on its way."""
+    """The user's turn is over; where turns are answered, the answer is on its way."""
 
     turn: int
 

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from mosslive.codec.voice import Voice
 from mosslive.errors import MossliveError
-from mosslive.rows import Reply, Row, TextTokenizer
+from mosslive.rows import Reply, Role, Row, TextTokenizer
 from mosslive.talk.answer import Answer
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_streams import Speaking
 from mosslive.talk.codec_thread import CodecThread
-from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue
+from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue, Said
 from mosslive.talk.events import AudioChunk, Event, Stage, TalkFault
 from mosslive.talk.floor import Floor
 from mosslive.talk.listening import Listening
@@ -52,22 +52,25 @@ class Exchange:
         self._turn = 0
         self._hearing: asyncio.Task[None] | None = None  # runs `listening`
         self._answering: asyncio.Task[None] | None = None  # runs `answer`
+        self._mending: asyncio.Task[None] | None = None  # what the last interruption left
         self._trial: Trial | None = None
         self._trying: asyncio.Task[None] | None = None  # runs `_trial`
 
     # The user's turns. `turn` numbers what comes.
 
-    def listen(self, turn: int, rate_hz: int) -> None:
-        """The user speaks; a reply being given is cut off."""
+    def listen(self, turn: int, rate_hz: int, interrupt: bool = True) -> None:
+        """The user speaks. A reply being given is cut off, or what is said waits for its end."""
         assert self._codec is not None, "sound without a codec"
         self._turn = turn
-        self.interrupt()
+        if interrupt:
+            self.interrupt()
         listening = self.listening = Listening(
             self.dialogue,
             self._codec,
             rate_hz,
             self._clock,
             reply_rows=self._settings.sampling.max_new,
+            turn=turn,
             keep_sound=self._settings.speculate,
         )
 
@@ -86,10 +89,15 @@ class Exchange:
         if self.listening:
             self.listening.feed(wave)
 
-    def end_turn(self, reply: Reply, speech_end: float) -> None:
-        """The user has finished; `speech_end`: when the last of the speech was here."""
+    def end_turn(self, reply: Reply | None, speech_end: float) -> None:
+        """The user has finished; `speech_end`: when the last of the speech was here. `reply`: None
+        if nobody answers yet."""
         listening, self.listening = self.listening, None
         if listening is None:
+            return
+        if reply is None:
+            self.resume()
+            listening.end(Stopwatch(self._turn, "text"))
             return
         now, trial, trying = self._clock.now(), self._trial, self._trying
         if trial and trying and trial.ready:
@@ -115,12 +123,50 @@ class Exchange:
         """A turn of the user in writing; a reply being given is cut off."""
         self._turn = turn
         self.interrupt()
-        self._work(lambda: self.dialogue.say("user", "text", rows, self._reserve))
+        self._work(lambda: self.dialogue.say("user", "text", rows, self._reserve, turn))
         self.respond(reply)
+
+    def say(
+        self, turn: int, role: Role, kind: Reply, rows: Callable[[], Awaitable[Sequence[Row]]]
+    ) -> None:
+        """A whole turn that nobody answers yet, after all that is being said now."""
+
+        async def work() -> None:
+            try:
+                self.dialogue.say(role, kind, await rows(), self._reserve, turn)
+            except Exception as error:
+                self._fault("memory", error)
+
+        self.floor.take(work)
+
+    def edit(self, change: Callable[[list[Said]], Sequence[Said]]) -> None:
+        """Whole turns become others, not while a reply is given. Also while the user speaks: the
+        open turn stays, and only what is being mended is waited for."""
+        assert self.answer is None, "a reply is being given"
+        self.resume()
+        mending = self._mending
+
+        async def work() -> None:
+            if mending:
+                await asyncio.wait({mending})
+            try:
+                self.dialogue.retell(change(list(self.dialogue.turns)))
+            except Exception as error:
+                self._fault("memory", error)
+
+        if self.listening:
+            self.floor.beside(work)
+        else:
+            self.floor.take(work)
+
+    def change(self, settings: TalkSettings, voice: Voice | None) -> None:
+        """For the next turn and the next reply."""
+        self._settings, self._voice = settings, voice
 
     # Replies.
 
-    def respond(self, reply: Reply) -> None:
+    def respond(self, reply: Reply, turn: int | None = None) -> None:
+        self._turn = self._turn if turn is None else turn
         stopwatch = Stopwatch(self._turn, reply)
         stopwatch.set(turn_detected=self._clock.now())
         self._answer_with(self._make_answer(reply, stopwatch), None)
@@ -137,7 +183,7 @@ class Exchange:
             with self._fatal():
                 await answer.mend()
 
-        self.floor.take(mend)
+        self._mending = self.floor.take(mend)
         return True
 
     def pause(self, reply: Reply) -> None:

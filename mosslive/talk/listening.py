@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mosslive.config import SECONDS_PER_CODE
 from mosslive.rows import Row
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_streams import Hearing
@@ -32,13 +33,15 @@ class Listening:
         clock: Clock,
         *,
         reply_rows: int,
+        turn: int = 0,
         keep_sound: bool = False,
     ) -> None:
-        """`reply_rows`: room that is left for an answer. `keep_sound`: needed by `branch`."""
+        """`turn`: its number. `reply_rows`: room that is left for an answer. `keep_sound`: needed by `branch`."""
         self._dialogue, self._codec, self._clock = dialogue, codec, clock
-        self._rate_hz, self._reserve = rate_hz, reply_rows + CLOSING_ROWS
+        self._rate_hz, self._reserve, self._turn = rate_hz, reply_rows + CLOSING_ROWS, turn
         self._hearing = Hearing(codec, rate_hz)
         self._came: list[Tensor] = []  # not heard yet
+        self._waiting = 0  # samples of it
         self._kept: list[Tensor] | None = [] if keep_sound else None
         self._news = asyncio.Event()
         self._begun = asyncio.Event()
@@ -53,9 +56,11 @@ class Listening:
         if self.failed:
             return
         self._came.append(wave)
+        self._waiting += len(wave)
         if self._kept is not None:
             self._kept.append(wave)
-        self._news.set()
+        if self._waiting >= SECONDS_PER_CODE * self._rate_hz:  # less gives no code
+            self._news.set()
 
     def end(self, stopwatch: Stopwatch) -> None:
         """No more sound comes. The watch is that of the answer."""
@@ -64,27 +69,32 @@ class Listening:
 
     async def run(self) -> None:
         """Until the turn stands in the dialogue, closed. If it fails the turn is left open."""
+        try:
+            await self._run()
+        finally:
+            self._hearing.close()
+
+    async def _run(self) -> None:
         dialogue = self._dialogue
         dialogue.append(self._opening, self._reserve)
         self._begun.set()
         cost_s = 0.0
-        while self._stopwatch is None or self._came:
+        while self._stopwatch is None:
             await self._news.wait()
             self._news.clear()
-            if self._came:
-                wave, self._came = torch.cat(self._came), []
-                done = await self._hearing.push(wave, self._clock.now() + _SLACK_S)
+            if self._stopwatch is None:
+                done = await self._hearing.push(self._take(), self._clock.now() + _SLACK_S)
                 cost_s += done.cost_s
                 self._write(done.value)
-        finished = await self._hearing.finish()
+        finished = await self._hearing.finish(self._take())
         turn = finished.value
         revised = 0
-        if turn.first_revised is not None:
+        if turn.first_revised is not None and turn.first_revised < len(self._codes):
             revised = len(self._codes) - turn.first_revised
             self._keep(turn.first_revised)
         self._write(turn.codes[len(self._codes) :])
         dialogue.append(self._closing)
-        dialogue.close_turn("user", "speech")
+        dialogue.close_turn("user", "speech", self._turn)
         self._stopwatch.mark("heard", self._clock.now())
         self._stopwatch.set(
             hearing_s=cost_s + finished.cost_s,
@@ -107,13 +117,18 @@ class Listening:
             same = next((index for index, (one, other) in pairs if one != other), same)
             twin.cut(len(self._opening) + same)
             twin.append([*self._rows(codes[same:]), *self._closing])
-            twin.close_turn("user", "speech")
+            twin.close_turn("user", "speech", self._turn)
         except BaseException:
             twin.close()
             raise
         stopwatch.mark("heard", self._clock.now())
         stopwatch.set(codes_heard=len(codes), codes_revised=len(self._codes) - same)
         return twin
+
+    def _take(self) -> Tensor:
+        wave = torch.cat(self._came) if self._came else torch.zeros(0)
+        self._came, self._waiting = [], 0
+        return wave
 
     def _write(self, codes: list[int]) -> None:
         if codes:

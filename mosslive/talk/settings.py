@@ -24,6 +24,9 @@ class TalkSettings:
     # How turns are heard to end. None: push to talk, `commit` ends a turn.
     turns: TurnSettings | None = field(default_factory=TurnSettings)
     barge_in: bool = True  # whether speech interrupts a reply; else it is not listened to
+    # Whether the end of the user's turn brings a reply; else `respond` does, and what is said while
+    # a reply is given and may not interrupt it is heard afterwards.
+    auto_reply: bool = True
     speculate: bool = False  # begin the reply at the first pause, drop it if the user goes on
     # "generated": the reply's own codes are its history. "reencode": its sound is encoded again, as
     # the published driver does.

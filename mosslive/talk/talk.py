@@ -7,14 +7,15 @@ and no wall clock: transports push sound and read `events`.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from mosslive.codec.sound import Pcm, check_rate, mono
+from mosslive.codec.sound import Sound as Recording
 from mosslive.codec.voice import Voice
 from mosslive.config import refuse
 from mosslive.engine.served import Engine
 from mosslive.errors import MossliveError
-from mosslive.rows import DRIVER_SYSTEM, Reply, Turn, check_reply
+from mosslive.rows import DRIVER_SYSTEM, Reply, Role, Row, Turn, check_reply
 from mosslive.talk.clock import Clock, WallClock
 from mosslive.talk.codec_thread import CodecThread, SpeechCodec
 from mosslive.talk.dialogue import Dialogue, Said
@@ -60,6 +61,8 @@ class Talk:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._vad = vad
         self._ear: Ear | None = None
+        self._ear_is_old = False  # its settings have changed
+        self._before_s = 0.0  # sound that earlier ears have heard
         self._came: deque[tuple[int, float]] = deque()  # (samples in all, when they were here)
         self._turn = 0
         self._closed = False
@@ -92,7 +95,7 @@ class Talk:
         while self._came[0][0] < total - _REMEMBERED_S * rate_hz:
             self._came.popleft()
         heard = ear.push(wave, interrupting=self.replying)
-        if self.replying and not self.settings.barge_in:
+        if self.replying and not self.settings.barge_in and self.settings.auto_reply:
             ear.clear()
             return
         for item in heard:
@@ -107,6 +110,31 @@ class Talk:
         rows = self._exchange.dialogue.format.turn(Turn("user", text=text))
         self._turn += 1
         self._exchange.write(self._turn, rows, kind)
+
+    def say(self, role: Role, said: str | Recording) -> int:
+        """A turn that nobody answers yet, written, or spoken by the user; it stands after all that
+        is being said now. Returns its number."""
+        self._require_open()
+        self._turn += 1
+        form = self._exchange.dialogue.format
+
+        if isinstance(said, str):
+            rows = form.turn(Turn(role, text=said))
+
+            async def written() -> list[Row]:
+                return rows
+
+            self._exchange.say(self._turn, role, "text", written)
+        elif (codec := self.codec) is None:
+            raise MossliveError("sound was said; this conversation has no codec and is in writing")
+        else:
+            wave, rate_hz = mono(said.wave), check_rate(said.rate_hz)
+
+            async def spoken() -> list[Row]:
+                return form.turn(Turn(role, codes=await codec.encode(wave, rate_hz)))
+
+            self._exchange.say(self._turn, role, "speech", spoken)
+        return self._turn
 
     def commit(self, reply: Reply | None = None) -> bool:
         """The user's turn ends here (push to talk). False: nobody was speaking."""
@@ -127,13 +155,15 @@ class Talk:
 
     # The assistant's side.
 
-    def respond(self, reply: Reply | None = None) -> None:
-        """A reply to what has been said, without a new turn of the user."""
+    def respond(self, reply: Reply | None = None) -> int:
+        """A reply to what has been said, without a new turn of the user. Returns its number."""
         self._require_open()
         kind = self._kind(reply)
         if self._exchange.listening or self.replying:
             raise MossliveError("a turn is in progress; commit, clear or cancel it first")
-        self._exchange.respond(kind)
+        self._turn += 1
+        self._exchange.respond(kind, self._turn)
+        return self._turn
 
     def cancel(self) -> bool:
         """Interrupts the reply, as the user's speech would. False: there is none."""
@@ -145,6 +175,29 @@ class Talk:
         answer = self._exchange.answer
         if answer and answer.sound:
             answer.sound.playback.report(samples, self.clock.now())
+
+    # Changes.
+
+    def edit(self, change: Callable[[list[Said]], Sequence[Said]]) -> None:
+        """What was said becomes something else: `change` is given the turns and returns those that
+        count, soon, and before anything that is said later. Not while a reply is given."""
+        self._require_open()
+        if self.replying:
+            raise MossliveError("a reply is being given; cancel it first")
+        self._exchange.edit(change)
+
+    def change(self, settings: TalkSettings, voice: Voice | None = None) -> None:
+        """New settings, and a new voice if given, from the next turn and the next reply on. What
+        was said stays, the system turn too; so do the limits of memory."""
+        self._require_open()
+        self._ear_is_old |= settings.turns != self.settings.turns
+        self.settings, self.voice = settings, voice or self.voice
+        self._exchange.change(settings, self.voice)
+
+    @property
+    def listening(self) -> bool:
+        """While a turn of the user is being heard."""
+        return self._exchange.listening is not None
 
     @property
     def replying(self) -> bool:
@@ -185,27 +238,35 @@ class Talk:
         match item:
             case Started(first):
                 self._turn += 1
-                self._emit(SpeechStarted(self._turn, first / ear.rate_hz))
-                exchange.listen(self._turn, ear.rate_hz)
+                self._emit(SpeechStarted(self._turn, self._before_s + first / ear.rate_hz))
+                exchange.listen(self._turn, ear.rate_hz, self.settings.barge_in)
             case Sound(wave):
                 exchange.feed(wave)
-            case Paused() if self.settings.speculate:
+            case Paused() if self.settings.speculate and self.settings.auto_reply:
                 exchange.pause(reply)
             case Resumed():
                 exchange.resume()
             case Ended(speech_end):
-                self._emit(SpeechStopped(self._turn, speech_end / ear.rate_hz))
+                position_s = self._before_s + speech_end / ear.rate_hz
+                self._emit(SpeechStopped(self._turn, position_s))
                 self._emit(TurnDetected(self._turn))
                 moments = (moment for total, moment in self._came if total >= speech_end)
-                exchange.end_turn(reply, next(moments, self.clock.now()))
+                answered = reply if self.settings.auto_reply else None
+                exchange.end_turn(answered, next(moments, self.clock.now()))
 
     def _ear_at(self, rate_hz: int) -> Ear:
-        if self._ear is None or self._ear.rate_hz != rate_hz:
-            if self._ear and self._exchange.listening:
-                raise refuse("sample_rate", rate_hz, f"{self._ear.rate_hz} until the turn ends")
+        ear = self._ear
+        if ear and self._exchange.listening:
+            if ear.rate_hz != rate_hz:
+                raise refuse("sample_rate", rate_hz, f"{ear.rate_hz} until the turn ends")
+            return ear
+        if ear is None or ear.rate_hz != rate_hz or self._ear_is_old:
+            if ear and self._came:
+                self._before_s += self._came[-1][0] / ear.rate_hz
             self._came.clear()
-            self._ear = self._new_ear(rate_hz)
-        return self._ear
+            self._ear_is_old = False
+            ear = self._ear = self._new_ear(rate_hz)
+        return ear
 
     def _new_ear(self, rate_hz: int) -> Ear:
         if self.settings.turns is None:

@@ -25,7 +25,6 @@ from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.config import ConfigError
 from mosslive.config.bigvgan import BigVganConfig
 from mosslive.errors import MossliveError
-from mosslive.kernels.branches import Branches
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bigvgan.safetensors"
 
@@ -136,8 +135,6 @@ def test_golden_block() -> None:
     """One residual block (kernel 11) of the public reference, to 1e-5."""
 
     class Plain:
-        branches = Branches()
-
         def layer(self, module: torch.nn.Module, x: Tensor) -> Tensor:
             result: Tensor = module(x)
             return result

@@ -179,7 +179,7 @@ class Rig:
     def assert_clean(self) -> None:
         """After `close`: nothing is held."""
         assert self.served.all_free()
-        assert self.codec.open_replies == 0
+        assert self.codec.open_replies == self.codec.open_turns == 0
         assert self.talk._exchange.floor.tasks == 0
 
 

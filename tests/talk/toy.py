@@ -18,6 +18,7 @@ from mosslive.codec import Codec
 from mosslive.codec.encoder_stream import HeardTurn
 from mosslive.codec.flow import FlowVoice
 from mosslive.codec.flow_hops import next_hop
+from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
 
 SAMPLES = 1920
@@ -131,7 +132,7 @@ class ToyCodec:
             raise RuntimeError("the toy is deaf")
         return ToyHearing(sample_rate)
 
-    def decoder_batch(self, chunk: int = 5) -> ToyBatch:
+    def decoder_batch(self, chunk: int = 5, *, tail: TailRule = "reference") -> ToyBatch:
         return self.speaking
 
 

@@ -131,13 +131,13 @@ def _launch(
         bent if bent is not None else y,
         rows,
         y.shape[2],
+        len(addends),
         *(_moments(addend) for addend in padded),
         scale,
         slope,
     )
     kinds = {
         "OUTPUTS": outputs,
-        "ADDENDS": len(addends),
         "BIAS": bias is not None,
         "ACTIVATION": activation,
         "SNAKE_TOO": bent is not None,
@@ -221,17 +221,18 @@ _WIDE = (
     (Tiles(64, 32, 32, 4, 4), 132),
 )
 
-_COUNTS = ("rows", "times_in", "times_out", "x_step", "add0_step", "add1_step", "add2_step")
-_COUNTS += ("taps", "stride", "dilation", "padding")  # of every size, and not worth a kernel each
+# Of every size, and not worth a kernel each.
+_COUNTS = ("rows", "times_out", "addends", "add0_step", "add1_step", "add2_step")
+_PLACES = ("times_in", "x_step", "taps", "stride", "dilation", "padding")
 
 
-@triton.jit(do_not_specialize=_COUNTS)
+@triton.jit(do_not_specialize=_COUNTS + _PLACES)
 def _product_kernel(  # type: ignore[no-untyped-def]
     x_at, weight_at, sums_at,
     bias_at, add0_at, add1_at, add2_at, alpha_at, y_at, bent_at,
-    rows, times_out, add0_step, add1_step, add2_step, scale, slope,
+    rows, times_out, addends, add0_step, add1_step, add2_step, scale, slope,
     times_in, x_step, taps, stride, dilation, padding,
-    OUTPUTS: tl.constexpr, ADDENDS: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+    OUTPUTS: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
     SNAKE_TOO: tl.constexpr, INPUTS: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PARTS: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -279,16 +280,16 @@ def _product_kernel(  # type: ignore[no-untyped-def]
     else:
         _finish(total, row, column,
                 bias_at, add0_at, add1_at, add2_at, alpha_at, y_at, bent_at,
-                rows, times_out, add0_step, add1_step, add2_step, scale, slope,
-                OUTPUTS, ADDENDS, BIAS, ACTIVATION, SNAKE_TOO)  # fmt: skip
+                rows, times_out, addends, add0_step, add1_step, add2_step, scale, slope,
+                OUTPUTS, BIAS, ACTIVATION, SNAKE_TOO)  # fmt: skip
 
 
-@triton.jit(do_not_specialize=_COUNTS[:1] + _COUNTS[2:3] + _COUNTS[4:7])
+@triton.jit(do_not_specialize=_COUNTS)
 def _sum_kernel(  # type: ignore[no-untyped-def]
     sums_at,
     bias_at, add0_at, add1_at, add2_at, alpha_at, y_at, bent_at,
-    rows, times_out, add0_step, add1_step, add2_step, scale, slope,
-    OUTPUTS: tl.constexpr, ADDENDS: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+    rows, times_out, addends, add0_step, add1_step, add2_step, scale, slope,
+    OUTPUTS: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
     SNAKE_TOO: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):  # fmt: skip
@@ -303,16 +304,16 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
         total += tl.load(sums_at + place, inside, other=0)
     _finish(total, row, column,
             bias_at, add0_at, add1_at, add2_at, alpha_at, y_at, bent_at,
-            rows, times_out, add0_step, add1_step, add2_step, scale, slope,
-            OUTPUTS, ADDENDS, BIAS, ACTIVATION, SNAKE_TOO)  # fmt: skip
+            rows, times_out, addends, add0_step, add1_step, add2_step, scale, slope,
+            OUTPUTS, BIAS, ACTIVATION, SNAKE_TOO)  # fmt: skip
 
 
 @triton.jit
 def _finish(  # type: ignore[no-untyped-def]
     total, row, column,
     bias_at, add0_at, add1_at, add2_at, alpha_at, y_at, bent_at,
-    rows, times_out, add0_step, add1_step, add2_step, scale, slope,
-    OUTPUTS: tl.constexpr, ADDENDS: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+    rows, times_out, addends, add0_step, add1_step, add2_step, scale, slope,
+    OUTPUTS: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
     SNAKE_TOO: tl.constexpr,
 ):  # fmt: skip
     """Bias, sums and activation of a tile, then to memory."""
@@ -321,15 +322,15 @@ def _finish(  # type: ignore[no-untyped-def]
     if BIAS:
         total += tl.load(bias_at + column, column < OUTPUTS, other=0).to(tl.float32)[None, :]
     across = column[None, :]
-    if ADDENDS > 0:
-        place = ((batch * add0_step + time) * OUTPUTS)[:, None] + across
-        total += tl.load(add0_at + place, inside, other=0).to(tl.float32)
-    if ADDENDS > 1:
-        place = ((batch * add1_step + time) * OUTPUTS)[:, None] + across
-        total += tl.load(add1_at + place, inside, other=0).to(tl.float32)
-    if ADDENDS > 2:
-        place = ((batch * add2_step + time) * OUTPUTS)[:, None] + across
-        total += tl.load(add2_at + place, inside, other=0).to(tl.float32)
+    # How many there are is no constant: three kinds of each kernel would take three times as long
+    # to compile, and a load that is masked out costs nothing.
+    count = row * 0 + addends
+    place = ((batch * add0_step + time) * OUTPUTS)[:, None] + across
+    total += tl.load(add0_at + place, inside & (count > 0)[:, None], other=0).to(tl.float32)
+    place = ((batch * add1_step + time) * OUTPUTS)[:, None] + across
+    total += tl.load(add1_at + place, inside & (count > 1)[:, None], other=0).to(tl.float32)
+    place = ((batch * add2_step + time) * OUTPUTS)[:, None] + across
+    total += tl.load(add2_at + place, inside & (count > 2)[:, None], other=0).to(tl.float32)
     total *= scale
     if ACTIVATION == "gelu":
         total = 0.5 * total * (1 + tl.erf(total * 0.7071067811865476))

@@ -65,6 +65,16 @@ def _weights(first, start, exists, columns, WIDTH: tl.constexpr, EVEN: tl.conste
 
 
 @triton.jit
+def _inputs(x_at, start, columns, WIDTH: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """[1, BLOCK] of the row from input `start` on."""
+    if EVEN:
+        x = tl.load(x_at + start + columns)
+    else:
+        x = tl.load(x_at + start + columns, columns < WIDTH - start, other=0.0)
+    return x.to(tl.float32)[None, :]
+
+
+@triton.jit
 def _kernel(  # type: ignore[no-untyped-def]
     x_at, row_scale_at, weight_at, channel_scale_at, out_at, channels,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -75,12 +85,12 @@ def _kernel(  # type: ignore[no-untyped-def]
     columns = tl.arange(0, BLOCK)
     even: tl.constexpr = WIDTH % BLOCK == 0
     first = weight_at + rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
-    first_up = first + channels.to(tl.int64) * WIDTH
+    first_up = weight_at + (rows + channels).to(tl.int64)[:, None] * WIDTH + columns[None, :]
     weight = _weights(first, 0, exists, columns, WIDTH, even)
     if GATED:
         up_weight = _weights(first_up, 0, exists, columns, WIDTH, even)
     after_previous(OVERLAP)
-    x = tl.load(x_at + columns, columns < WIDTH, other=0.0).to(tl.float32)[None, :]
+    x = _inputs(x_at, 0, columns, WIDTH, even)
     total = weight.to(tl.float32) * x  # [ROWS, BLOCK], summed at the end
     if GATED:
         up_total = up_weight.to(tl.float32) * x
@@ -88,8 +98,7 @@ def _kernel(  # type: ignore[no-untyped-def]
         weight = _weights(first, start, exists, columns, WIDTH, even)
         if GATED:
             up_weight = _weights(first_up, start, exists, columns, WIDTH, even)
-        x = tl.load(x_at + start + columns, columns < WIDTH - start, other=0.0)
-        x = x.to(tl.float32)[None, :]
+        x = _inputs(x_at, start, columns, WIDTH, even)
         total += weight.to(tl.float32) * x
         if GATED:
             up_total += up_weight.to(tl.float32) * x

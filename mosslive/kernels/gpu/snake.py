@@ -39,7 +39,8 @@ def anti_aliased_snake(
             raise ValueError(f"filters have {_TAPS} taps, contiguous")
     y = x.new_empty(batch, times, channels).transpose(1, 2)
     # Long groups compute less twice, short ones keep more of the device busy.
-    group = 4 if y.numel() < 1 << 20 else 8 if y.numel() < 1 << 22 else 16
+    fast = x.is_cuda and x.dtype != torch.float32
+    group = 4 if y.numel() < 1 << 20 else 16 if fast and y.numel() > 1 << 22 else 8
     lanes = triton.cdiv(times, group) * channels
     _kernel[(triton.cdiv(lanes, _LANES), batch)](
         x,
@@ -53,7 +54,7 @@ def anti_aliased_snake(
         CHANNELS=channels,
         LOG_SCALE=log_scale,
         GROUP=group,
-        FAST=x.is_cuda and x.dtype != torch.float32,
+        FAST=fast,
         LANES=_LANES,
         num_warps=4,
         **overlap(x),

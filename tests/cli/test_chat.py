@@ -1,0 +1,222 @@
+"""`mosslive chat`, as a user meets it."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from typer.testing import CliRunner, Result
+
+from mosslive import LanguageModel, MossliveError, Turn
+from mosslive.cli.app import app
+from mosslive.codec import load_codec
+from mosslive.codec.synth import synthesise_codec
+from mosslive.talk import load_turns
+from tests.codec.conftest import speech
+
+RATE = 22_050
+SHORT = ("--max-new", "9", "--min-new", "10", "--seed", "3", "--system", "Hi.")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A codec, a voice and two questions."""
+    out = tmp_path_factory.mktemp("chat")
+    synthesise_codec(out, "nano")
+    soundfile.write(out / "anna.wav", speech(1.6, RATE), RATE)
+    soundfile.write(out / "one.wav", speech(0.5, RATE, seed=1), RATE)
+    soundfile.write(out / "two.wav", speech(0.7, RATE, seed=2), RATE)
+    load_codec(out).voice(out / "anna.wav").save(out / "anna.voice")
+    return out
+
+
+def run(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["chat", *map(str, arguments)], input=stdin)
+
+
+def test_files_in_files_out(
+    folder: Path, nano_folder: Path, nano_lm: LanguageModel, tmp_path: Path
+) -> None:
+    """Two questions are two turns of one conversation: numbered replies of the right length, JSON
+    with timings, a timeline, and a saved conversation whose rows are the offline ones."""
+    arguments = ("--model", nano_folder, "--codec", folder, "--voice", folder / "anna.voice")
+    files = (folder / "one.wav", folder / "two.wav", "-o", tmp_path / "answer.wav", "--json")
+    extra = ("--save", tmp_path / "talk.json", "--timeline", tmp_path / "time.html")
+    result = run(*files, *arguments, *SHORT, *extra)
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [turn["codes"] for turn in document["turns"]] == [9, 9]
+    for number in (1, 2):
+        samples, rate = soundfile.read(tmp_path / f"answer-{number}.wav")
+        assert (len(samples), rate) == (9 * 1920, 24_000)
+        assert samples.std() > 0
+    timing = document["timings"][0]
+    assert timing["ttfa_s"] == pytest.approx(sum(timing["stages_s"].values()))
+    assert timing["audio_s"] == pytest.approx(9 * 0.08)
+    html = (tmp_path / "time.html").read_text()
+    assert "turn 2" in html
+    assert "http" not in html
+    sound, rate = soundfile.read(folder / "one.wav", dtype="float32")
+    asked = Turn("user", codes=load_codec(folder).encode(sound, rate))
+    saved = load_turns(tmp_path / "talk.json", nano_lm.ids)
+    assert [said.role for said in saved] == ["system", "user", "assistant", "user", "assistant"]
+    assert list(saved[1].rows) == nano_lm.format.turn(asked)
+    # And it goes on where it was, in the terminal.
+    more = run(
+        "--model",
+        nano_folder,
+        "--reply",
+        "text",
+        "--resume",
+        tmp_path / "talk.json",
+        "--save",
+        tmp_path / "more.json",
+        *SHORT,
+        stdin="Hello\nBye\n",
+    )
+    assert more.exit_code == 0, more.output
+    grown = load_turns(tmp_path / "more.json", nano_lm.ids)
+    assert [said.rows for said in grown[:5]] == [said.rows for said in saved]
+    assert list(grown[5].rows) == nano_lm.format.turn(Turn("user", text="Hello"))
+
+
+def test_text_to_speech(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
+    """One turn in writing, one spoken reply, one file; and a word on how fast it was."""
+    out = tmp_path / "answer.wav"
+    result = run(
+        "--model",
+        nano_folder,
+        "--codec",
+        folder,
+        "--voice",
+        folder / "anna.wav",
+        "--text",
+        "Hello",
+        "-o",
+        out,
+        *SHORT,
+    )
+    assert result.exit_code == 0, result.output
+    assert soundfile.info(out).frames == 9 * 1920
+    assert "first sound after" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "a spoken reply needs --codec and --voice"),
+        (("x.wav", "--reply", "text"), "hearing needs --codec"),
+        (("x.wav", "--mic", "--reply", "text"), "--mic takes no files"),
+    ],
+)
+def test_bad_options(nano_folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    """Law 4, before anything is loaded."""
+    result = run("--model", nano_folder, *arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+
+
+def test_a_file_that_is_no_sound(folder: Path, nano_folder: Path) -> None:
+    """Law 4: said before the model is loaded."""
+    result = run("nowhere.wav", "--model", "nowhere", "--codec", folder, "--reply", "text")
+    assert "nowhere.wav: not readable as sound" in str(result.exception)
+
+
+class PortAudioError(Exception):
+    pass
+
+
+def fake_sounddevice(microphone: list[np.ndarray[Any, Any]], played: list[float]) -> Any:
+    """A sound card: it records what is given, and plays until the conversation is over."""
+
+    class Stream:
+        def __init__(self, rate: int, block: int, channels: int, callback: Any) -> None:
+            self.rate, self.block, self.callback = rate, block, callback
+
+        def close(self) -> None:
+            pass
+
+    class InputStream(Stream):
+        def start(self) -> None:
+            for piece in microphone:
+                self.callback(piece[:, None], len(piece), None, None)
+
+    class OutputStream(Stream):
+        def start(self) -> None:
+            played.append(self.rate)
+
+    return SimpleNamespace(
+        PortAudioError=PortAudioError,
+        query_devices=lambda kind: {"default_samplerate": 16_000.0},
+        InputStream=InputStream,
+        OutputStream=OutputStream,
+    )
+
+
+def test_the_microphone(folder: Path, nano_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sound from the card becomes a turn, and the reply is played in the order it was said."""
+    from mosslive.cli import conversation, microphone
+    from mosslive.talk import talk
+    from tests.talk.rig import LoudVad, frames
+
+    wave = frames((0.3, False), (0.6, True), (0.8, False))
+    pieces = [wave[first : first + 320] for first in range(0, len(wave), 320)]
+    rates: list[float] = []
+    monkeypatch.setitem(sys.modules, "sounddevice", fake_sounddevice(pieces, rates))
+    monkeypatch.setattr(talk, "SileroVad", LoudVad)
+    heard: list[int] = []
+    monkeypatch.setattr(microphone.Duplex, "play", lambda self, pcm: heard.append(len(pcm)))
+
+    def done(timing: Any) -> None:
+        raise MossliveError("the user has gone")
+
+    monkeypatch.setattr(conversation, "_say_timing", done)
+    voice = folder / "anna.voice"
+    result = run("--mic", "--model", nano_folder, "--codec", folder, "--voice", voice, *SHORT)
+    assert str(result.exception) == "the user has gone"
+    assert rates == [24_000]
+    assert sum(heard) == 9 * 1920
+
+
+def test_what_is_queued_is_played_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loudspeaker's callback: samples in order, silence when there are none, a report of what
+    was played; an interruption empties it."""
+    from mosslive.cli.microphone import Duplex
+
+    monkeypatch.setitem(sys.modules, "sounddevice", fake_sounddevice([], []))
+    reports: list[int] = []
+    loop = SimpleNamespace(call_soon_threadsafe=lambda call, *given: call(*given))
+    duplex = Duplex(SimpleNamespace(played=reports.append), 24_000, loop)  # type: ignore[arg-type]
+    duplex.play(np.arange(6, dtype=np.float32) / np.float32(10))
+    block = np.ones((4, 1), np.float32)
+    duplex._play(block, 4, None, None)
+    assert block[:, 0].tolist() == pytest.approx([0, 0.1, 0.2, 0.3])
+    duplex._play(block, 4, None, None)
+    assert block[:, 0].tolist() == pytest.approx([0.4, 0.5, 0, 0])
+    assert reports == [4, 6]
+    duplex.play(np.ones(9, np.float32))
+    duplex.new_reply()
+    duplex._play(block, 4, None, None)
+    assert not block.any()
+    assert reports == [4, 6]
+
+
+@pytest.mark.parametrize("missing", ["package", "device"])
+def test_no_microphone(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    """Law 4: neither the package nor a device is a matter of course."""
+    from mosslive.cli.microphone import Duplex
+
+    card = fake_sounddevice([], [])
+
+    def nothing(kind: str) -> None:
+        raise PortAudioError("Error querying device -1")
+
+    card.query_devices = nothing
+    monkeypatch.setitem(sys.modules, "sounddevice", None if missing == "package" else card)
+    message = "pip install 'mosslive\\[talk\\]'" if missing == "package" else "no sound device"
+    with pytest.raises(MossliveError, match=message):
+        Duplex(None, 24_000, None)  # type: ignore[arg-type]
