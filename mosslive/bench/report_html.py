@@ -66,7 +66,8 @@ def _section(result: LmResult) -> str:
     return (
         f"<h2>{escape(result.title)}</h2><p>{escape(where)}<br>"
         f'<span class="soft">{escape(versions)}</span><br><code>{escape(conditions.command)}</code>'
-        f"</p>{_refused(result)}{_plots(result.rows)}{''.join(_table(*t) for t in tables(result))}<dl>{notes}</dl>"
+        f"</p>{_refused(result)}{_plots(result.rows)}"
+        f"{''.join(_table(*t) for t in tables(result))}<dl>{notes}</dl>"
     )
 
 

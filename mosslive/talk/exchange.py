@@ -212,6 +212,14 @@ class Exchange:
             trial.answer.stop()
             self._trying.cancel()
 
+    async def settled(self) -> None:
+        """Until all work so far is done."""
+
+        async def nothing() -> None:
+            pass
+
+        await self.floor.take(nothing)
+
     async def close(self) -> None:
         if self.answer:
             self.answer.stop()

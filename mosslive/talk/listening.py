@@ -36,7 +36,8 @@ class Listening:
         turn: int = 0,
         keep_sound: bool = False,
     ) -> None:
-        """`turn`: its number. `reply_rows`: room that is left for an answer. `keep_sound`: needed by `branch`."""
+        """`turn`: its number. `reply_rows`: room that is left for an answer. `keep_sound`: needed
+        by `branch`."""
         self._dialogue, self._codec, self._clock = dialogue, codec, clock
         self._rate_hz, self._reserve, self._turn = rate_hz, reply_rows + CLOSING_ROWS, turn
         self._hearing = Hearing(codec, rate_hz)

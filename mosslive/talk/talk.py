@@ -214,6 +214,13 @@ class Talk:
         """What was said so far, whole turns only; `save_turns` writes it to a file."""
         return list(self._exchange.dialogue.turns)
 
+    async def settled(self) -> list[Said]:
+        """`turns`, once all that was said until now stands there. A turn of the user that is being
+        heard is not waited for."""
+        if not self.listening:
+            await self._exchange.settled()
+        return self.turns
+
     async def warm(self) -> None:
         """Loads what the first turn would otherwise wait for."""
         if self.codec and self.voice:

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -20,6 +21,7 @@ from mosslive.bench.lm_check import Closeness, Expected, check_codes, compare, j
 from mosslive.bench.lm_folder import write_random_engine
 from mosslive.bench.lm_lazy import check_lazy
 from mosslive.bench.lm_report import LmResult, LmRow, conditions_of, text_report
+from mosslive.bench.lm_streams import check_steady
 from mosslive.bench.lm_subject import Subject, numbers
 from mosslive.bench.lm_weights import as_precision, random_config, random_weights
 from mosslive.bench.load_once import load_once
@@ -144,6 +146,30 @@ def test_codes_must_be_the_best() -> None:
     for wrong in wrongs:
         with pytest.raises(NotVerified):
             check_codes(logits, wrong)
+
+
+class _Flickering:
+    """Graphs whose ids change with the third run."""
+
+    def __init__(self, changes: bool) -> None:
+        self.buffers = SimpleNamespace(ids=torch.zeros(2, 3, dtype=torch.int64))
+        self._left = 3 if changes else 10**9
+
+    def bucket(self, count: int) -> int:
+        return count
+
+    def run(self, name: str, bucket: int) -> None:
+        self._left -= name == "audio"
+        self.buffers.ids[1, 0] = self._left <= 0
+
+
+def test_a_step_that_flickers_gets_no_time() -> None:
+    """A race between kernels shows as ids that change when nothing else does."""
+    stepper: Any = SimpleNamespace(graphs=_Flickering(changes=False))
+    check_steady(stepper, 3)
+    stepper.graphs = _Flickering(changes=True)
+    with pytest.raises(NotVerified, match="gives other ids"):
+        check_steady(stepper, 3)
 
 
 def test_lazy_tails_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def test_twin_equals_definition(width: int, dtype: torch.dtype) -> None:
     """Law 3: same vectors, whichever table a row reads; the other table is never looked at."""
     generator = torch.Generator().manual_seed(1)
-    tables = [torch.randn(n, width, generator=generator).to(DEVICE, dtype) for n in (7, 5)]
+    texts, audios = (torch.randn(n, width, generator=generator).to(DEVICE, dtype) for n in (7, 5))
     text = torch.tensor([3, 0, 3, 6], device=DEVICE)
     audio = torch.tensor([4, 1, 0, 2], device=DEVICE)
-    tables[1][1], tables[0][3] = float("nan"), float("nan")  # of rows that read the other table
-    expected = embed(text, audio, *tables, pad=3)
+    audios[1], texts[3] = float("nan"), float("nan")  # of rows that read the other table
+    expected = embed(text, audio, texts, audios, 3)
     assert torch.isfinite(expected).all()
-    assert torch.equal(gpu.embed(text, audio, *tables, pad=3), expected)
+    assert torch.equal(gpu.embed(text, audio, texts, audios, 3), expected)

@@ -159,7 +159,7 @@ def _survey(  # type: ignore[no-untyped-def]
     group: tl.constexpr,
     buckets: tl.constexpr,
     largest_k: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     """largest [B, groups]: of each group when scaled. health [B, chunks]: the largest logit as it
     came, NaN where there is one."""
@@ -221,7 +221,7 @@ def _pick(  # type: ignore[no-untyped-def]
     most_ids: tl.constexpr,
     largest_k: tl.constexpr,
     buckets: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     after_previous(OVERLAP)
     row = tl.program_id(0).to(tl.int64)

@@ -39,7 +39,7 @@ def weigh(  # type: ignore[no-untyped-def]
     block_groups: tl.constexpr,
     buckets: tl.constexpr,
     largest_k: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     """masses int64, counts int32 [B, buckets], zero before: of the ids in each bucket."""
     after_previous(OVERLAP)

@@ -78,7 +78,7 @@ def _attention(  # type: ignore[no-untyped-def]
     tile_n: tl.constexpr,
     tile_e: tl.constexpr,
     precision: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     after_previous(OVERLAP)
     group, part = tl.program_id(0), tl.program_id(1)
@@ -148,7 +148,7 @@ def _join(  # type: ignore[no-untyped-def]
     windowed: tl.constexpr,
     tile_d: tl.constexpr,
     tile_n: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     """One query from its parts: their mean, weighted by 2 to the part's height."""
     after_previous(OVERLAP)

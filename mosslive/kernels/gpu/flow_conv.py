@@ -33,7 +33,7 @@ def _rows(  # type: ignore[no-untyped-def]
     halves: tl.constexpr,
     tail: tl.constexpr,
     activate: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     """A program has one column of one stream's half, of the chunk or of the two before it."""
     row, column = tl.program_id(0), tl.program_id(1)

@@ -22,7 +22,7 @@ def _euler(  # type: ignore[no-untyped-def]
     width,
     guidance,
     block: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     after_previous(OVERLAP)
     place = tl.program_id(0) * block + tl.arange(0, block)

@@ -74,7 +74,7 @@ def _product(  # type: ignore[no-untyped-def]
     tile_k: tl.constexpr,
     whole_k: tl.constexpr,
     precision: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     """y = act(norm?(x) · weightᵀ + bias), or added to y, or split into queries and pages."""
     m = tl.program_id(1) * tile_m + tl.arange(0, tile_m)
@@ -252,7 +252,7 @@ def _norm_mish(  # type: ignore[no-untyped-def]
     block: tl.constexpr,
     activate: tl.constexpr,
     add: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     m, c = tl.program_id(0), tl.arange(0, block)
     inside = c < channels

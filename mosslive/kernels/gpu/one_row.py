@@ -56,7 +56,7 @@ def _tile(width: int, item_bytes: int, gated: bool) -> tuple[int, int, int]:
 
 
 @triton.jit
-def _weights(first, start, exists, columns, WIDTH: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def _weights(first, start, exists, columns, WIDTH: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
     """[ROWS, BLOCK] from input `start` on. They are read once, and must not drive out the row."""
     inside = exists[:, None]
     if not EVEN:
@@ -65,7 +65,7 @@ def _weights(first, start, exists, columns, WIDTH: tl.constexpr, EVEN: tl.conste
 
 
 @triton.jit
-def _inputs(x_at, start, columns, WIDTH: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def _inputs(x_at, start, columns, WIDTH: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
     """[1, BLOCK] of the row from input `start` on."""
     if EVEN:
         x = tl.load(x_at + start + columns)

@@ -30,14 +30,14 @@ def _can_overlap(device_index: int) -> bool:
 
 
 @triton.jit
-def wait_for_previous(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def wait_for_previous(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]
     """Returns when all earlier kernels have written everything."""
     if OVERLAP:
         gdc_wait()
 
 
 @triton.jit
-def release_next(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def release_next(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]
     """The next kernel may start once every program has come here, or has ended. Where programs are
     few and large, late is better: an early next kernel crowds onto the processors free first."""
     if OVERLAP:
@@ -45,7 +45,7 @@ def release_next(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa
 
 
 @triton.jit
-def after_previous(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def after_previous(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]
     """Lets the next kernel start, then waits until all earlier ones have written everything."""
     release_next(OVERLAP)
     wait_for_previous(OVERLAP)

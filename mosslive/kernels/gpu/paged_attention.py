@@ -136,7 +136,7 @@ def _paged_attention(  # type: ignore[no-untyped-def]
     block_width: tl.constexpr,
     parts: tl.constexpr,
     single: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     after_previous(OVERLAP)
     kv_head, request = tl.program_id(0), tl.program_id(2)
@@ -228,7 +228,7 @@ def _join(  # type: ignore[no-untyped-def]
     block_width: tl.constexpr,
     parts: tl.constexpr,
     single: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     """One query from its parts: their mean, weighted by 2 to the part's height."""
     after_previous(OVERLAP)

@@ -33,7 +33,7 @@ def _place_qkv(  # type: ignore[no-untyped-def]
     width: tl.constexpr,
     block_heads: tl.constexpr,
     block_width: tl.constexpr,
-    OVERLAP: tl.constexpr,  # noqa: N803
+    OVERLAP: tl.constexpr,
 ):
     dtype = q.dtype.element_ty
     row = tl.program_id(0).to(tl.int64)

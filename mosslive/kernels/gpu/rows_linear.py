@@ -5,7 +5,6 @@ units in float32 (exactly: no TF32), and sums across only at the end. Many small
 processor keep the memory busy.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor

@@ -1,0 +1,1 @@
+"""The network: the Realtime protocol and plain HTTP around live conversations."""

@@ -1,0 +1,1 @@
+"""The Realtime protocol: one session object for every transport, one file per event family."""
