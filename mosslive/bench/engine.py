@@ -77,6 +77,9 @@ class EngineBenchSettings:
 def measure_engine(settings: EngineBenchSettings) -> LmResult:
     """Streams with a judged reply that is not the reference's get no time, and are told."""
     subject = settings.subject
+    if subject.device == "cuda":
+        give_back_memory("cuda")
+        torch.cuda.reset_peak_memory_stats()
     if settings.memory_cap_gib is not None:
         whole = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(settings.memory_cap_gib * _GIB / whole)

@@ -43,6 +43,7 @@ class PassGraphs:
 
         # text, audio, position, slot of each row
         self._host_rows, self._rows = pair(4, most_rows, dtype=torch.int64)
+        self._rows[3] = storage.scratch_slot  # recording runs passes: they must write nowhere else
         self._host_starts, self._starts = pair(most + 1, dtype=torch.int32)
         self._host_tables, self._tables = pair(most, pages_per_request, dtype=torch.int32)
         self._hidden = torch.zeros(

@@ -82,6 +82,8 @@ class StepBuffers:
         self._idle = _IDLE | {"slot": idle_slot, "tail_slot": idle_slot, "members": self.idle}
         for name, array in self.host.items():
             array[:] = self._idle.get(name, 0)
+        # Before anything runs: a step of idle rows must not write into a page that is in use.
+        self._device.copy_(self._host)
         self.ids = torch.zeros(2, rows, dtype=torch.int64, device=device)  # what was chosen
         self._host_ids = torch.zeros(2, rows, dtype=torch.int64, pin_memory=pinned)
 

@@ -17,7 +17,7 @@ from mosslive.engine.stepper import PlainStepper, Stepper
 from mosslive.kernels import NonFiniteLogits, gpu
 from mosslive.model import Decoder, DecoderWeights
 from mosslive.rows import Row
-from tests.engine.models import prompt_rows, wandering_lm
+from tests.engine.models import prompt_rows, storage_tensors, wandering_lm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The interpreter needs seconds for a step; a GPU can do the whole reply.
@@ -130,3 +130,15 @@ def test_a_request_without_finite_logits_hurts_no_other(
     assert not isinstance(good, Exception)
     assert not isinstance(made[0], Exception)
     assert isinstance(made[1], NonFiniteLogits)
+
+
+def test_idle_steps_touch_no_page(wandering: LanguageModel) -> None:
+    """Recording runs steps of idle rows: pages in use stay as they are."""
+    stepper = graphed(wandering)
+    tensors = storage_tensors(stepper.runner)
+    for tensor in tensors:
+        tensor.fill_(7.0)
+    for name in ("trunk", "text", "audio"):
+        stepper.graphs.run(name, 1)
+    for tensor in tensors:
+        assert (tensor[:-1] == 7.0).all()

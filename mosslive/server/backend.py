@@ -1,0 +1,103 @@
+"""What is served: one engine, one codec thread, the voices; and settings as conversations want them.
+
+Loaded once, shared by all sessions. Knows nothing of protocols.
+"""
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mosslive.codec import Voice, load_codec
+from mosslive.config import SECONDS_PER_CODE, Sampling
+from mosslive.engine import Engine
+from mosslive.rows import DRIVER_SYSTEM, Reply
+from mosslive.server.settings import ServerSettings
+from mosslive.server.voices import VoiceShelf
+from mosslive.talk import CodecThread, Talk, TalkSettings, TurnSettings
+from mosslive.talk.dialogue import Said
+from mosslive.talk.vad import SileroVad, VoiceActivity
+from mosslive.version import __version__
+
+State = Literal["loading", "ready", "draining", "failed"]
+
+
+@dataclass
+class Backend:
+    """`lead_s` of a conversation: see `TalkSettings`; None where the client plays by itself."""
+
+    engine: Engine
+    codec: CodecThread | None
+    voices: VoiceShelf
+    settings: ServerSettings
+    make_vad: Callable[[], VoiceActivity] = SileroVad
+
+    @property
+    def version(self) -> str:
+        return __version__
+
+    @property
+    def rate_hz(self) -> int:
+        return self.codec.sample_rate if self.codec else 24_000
+
+    @property
+    def speaks(self) -> bool:
+        return self.codec is not None and self.voices.default is not None
+
+    def instructions(self, reply: Reply = "speech") -> str:
+        given = self.settings.instructions
+        return DRIVER_SYSTEM[reply] if given is None else given
+
+    def sampling(self, max_rows: int | None = None, temperature: float | None = None) -> Sampling:
+        """`max_rows`: what the client allows; the server's own limit holds too."""
+        settings = self.settings
+        most = max(1, round(settings.max_reply_s / SECONDS_PER_CODE))
+        least = round(settings.min_reply_s / SECONDS_PER_CODE)
+        seed = secrets.randbits(63) if settings.seed is None else settings.seed
+        sampling = Sampling.driver(ignored_audio="pad", seed=seed, min_new=least)
+        most = most if max_rows is None else min(most, max_rows)
+        if temperature is not None:
+            sampling = replace(sampling, temperature=temperature)
+        return replace(sampling, max_new=most)
+
+    def talk_settings(
+        self,
+        reply: Reply,
+        system: str,
+        sampling: Sampling,
+        turns: TurnSettings | None = None,
+        lead_s: float | None = None,
+    ) -> TalkSettings:
+        return TalkSettings(
+            reply=reply,
+            system=system,
+            sampling=sampling,
+            turns=turns,
+            lead_s=lead_s,
+            context_rows=self.settings.context_rows,
+        )
+
+    def talk(
+        self, settings: TalkSettings, voice: Voice | None, turns: Sequence[Said] = ()
+    ) -> Talk:
+        vad = self.make_vad() if settings.turns else None
+        return Talk(self.engine, self.codec, voice, settings, turns=turns, vad=vad)
+
+    async def close(self) -> None:
+        if self.codec:
+            await self.codec.close()
+        await self.engine.close()
+
+
+def load_backend(settings: ServerSettings) -> Backend:
+    """The slow part; may run on any thread."""
+    # The codec first: an engine takes what memory is left on a GPU for its pages.
+    codec = load_codec(settings.codec, settings.device) if settings.codec else None
+    default = codec.voice(settings.voice) if codec and settings.voice else None
+    others = []
+    if codec and settings.voices:
+        for path in sorted(settings.voices.glob("*.voice")):
+            others.append((path.stem, codec.voice(path)))
+    engine = Engine.load(settings.model, settings.device, settings.dtype)
+    shelf = VoiceShelf(default, others, settings.max_voices)
+    return Backend(engine, CodecThread(codec) if codec else None, shelf, settings)

@@ -1,0 +1,61 @@
+"""One reply to given turns, outside any live conversation, and turns made from words or sound.
+
+What out-of-band responses, transcripts and plain HTTP have in common. Knows no protocol.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+
+from mosslive.codec import Sound, Voice
+from mosslive.errors import MossliveError
+from mosslive.rows import Role, Turn
+from mosslive.server.backend import Backend
+from mosslive.talk import TalkSettings
+from mosslive.talk.dialogue import Said
+from mosslive.talk.events import Event, ReplyDone, TalkFault, TimingReady
+
+_TRANSCRIBE = "Write down what the user says, word for word, and nothing else."
+
+
+async def turn_of(backend: Backend, role: Role, words: str | Sound) -> Said:
+    form = backend.engine.format
+    if isinstance(words, str):
+        return Said(role, "text", tuple(form.turn(Turn(role, text=words))))
+    if backend.codec is None:
+        raise MossliveError("this server has no codec: sound is not understood")
+    codes = await backend.codec.encode(*words)
+    return Said(role, "speech", tuple(form.turn(Turn(role, codes=codes))))
+
+
+async def reply_once(
+    backend: Backend, turns: Sequence[Said], settings: TalkSettings, voice: Voice | None
+) -> AsyncIterator[Event]:
+    """Its events up to the timing record. Closing the iterator ends the reply and frees all."""
+    talk = backend.talk(settings, voice, turns)
+    try:
+        talk.respond()
+        async for event in talk.events():
+            if isinstance(event, TalkFault):
+                raise MossliveError(event.message)
+            yield event
+            if isinstance(event, TimingReady):
+                return
+    finally:
+        await talk.close()
+
+
+async def write_down(backend: Backend, said: Said) -> str:
+    """What was said in a spoken turn, in the model's own words."""
+    ids = backend.engine.ids
+    codes = [row[1] for row in said.rows if ids.is_speech(row) and row[1] < ids.eosp]
+    if not codes:
+        return ""
+    form = backend.engine.format
+    turns = [
+        Said("system", "text", tuple(form.turn(Turn("system", text=_TRANSCRIBE)))),
+        Said("user", "speech", tuple(form.turn(Turn("user", codes=codes)))),
+    ]
+    settings = backend.talk_settings("text", "", backend.sampling())
+    async for event in reply_once(backend, turns, settings, None):
+        if isinstance(event, ReplyDone):
+            return event.text
+    return ""

@@ -1,0 +1,206 @@
+"""The session's configuration: what a client may ask for, what is in force, and how it is shown.
+
+An update is a merge: only what is present changes. What cannot harm and has no effect here (tools,
+tracing, noise reduction, ...) is kept and shown; what is malformed is refused and changes nothing.
+Always in GA names; `dialect` translates. Knows no events and no conversation.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from mosslive.server.realtime import fields
+from mosslive.server.realtime.formats import AudioFormat, read_format
+
+Modality = Literal["audio", "text"]
+
+MOST_TOKENS = 4096
+_EAGERNESS = ("low", "medium", "high", "auto")
+# Shown as given. Of `type` only "realtime" sessions are held.
+_SHOWN: dict[str, Any] = {
+    "tools": [],
+    "tool_choice": "auto",
+    "truncation": "auto",
+    "tracing": None,
+    "prompt": None,
+    "include": None,
+}
+SERVER_VAD: dict[str, Any] = {
+    "type": "server_vad",
+    "threshold": 0.5,
+    "prefix_padding_ms": 300,
+    "silence_duration_ms": 500,
+    "create_response": True,
+    "interrupt_response": True,
+    "idle_timeout_ms": None,
+}
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    model: str
+    voice: str
+    instructions: str
+    modality: Modality = "audio"
+    max_tokens: int | None = None  # None: "inf"
+    input_format: AudioFormat = field(default_factory=AudioFormat)
+    output_format: AudioFormat = field(default_factory=AudioFormat)
+    turn_detection: dict[str, Any] | None = field(default_factory=lambda: dict(SERVER_VAD))
+    transcription: dict[str, Any] | None = None
+    noise_reduction: dict[str, Any] | None = None
+    speed: float = 1.0
+    temperature: float | None = None  # beta, and our extension; None: the server's
+    shown: dict[str, Any] = field(default_factory=lambda: dict(_SHOWN))
+
+    @property
+    def creates(self) -> bool:
+        """Whether the end of the user's turn brings a reply."""
+        return bool(self.turn_detection and self.turn_detection["create_response"])
+
+    @property
+    def interrupts(self) -> bool:
+        return bool(self.turn_detection and self.turn_detection["interrupt_response"])
+
+    def document(self) -> dict[str, Any]:
+        tokens: int | str = "inf" if self.max_tokens is None else self.max_tokens
+        extension = {} if self.temperature is None else {"temperature": self.temperature}
+        return {
+            "type": "realtime",
+            "object": "realtime.session",
+            "model": self.model,
+            "output_modalities": [self.modality],
+            "instructions": self.instructions,
+            "max_output_tokens": tokens,
+            "audio": {
+                "input": {
+                    "format": self.input_format.document(),
+                    "noise_reduction": self.noise_reduction,
+                    "transcription": self.transcription,
+                    "turn_detection": self.turn_detection,
+                },
+                "output": {
+                    "format": self.output_format.document(),
+                    "voice": self.voice,
+                    "speed": self.speed,
+                },
+            },
+            **self.shown,
+            **extension,
+        }
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What this server has, for the fields where that decides what is in force."""
+
+    voice: Callable[[object], str]  # a requested voice → the name of the one that speaks
+    speaks: bool
+    transcripts: bool
+    max_chars: int
+
+
+def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionConfig:
+    """The configuration with the fields of a `session.update`."""
+    kind = raw.get("type", "realtime")
+    fields.choice(kind, ("realtime",), "session.type")
+    changes: dict[str, Any] = output_changes(config, raw, offer, "session.")
+    audio_in = fields.record(_audio(raw, "session."), "input", "session.audio.", {})
+    where = "session.audio.input."
+    if audio_in.get("format") is not None:
+        changes["input_format"] = read_format(audio_in["format"], where + "format")
+    if "turn_detection" in audio_in:
+        detection = fields.record(audio_in, "turn_detection", where, None)
+        changes["turn_detection"] = _detection(detection, config.turn_detection)
+    if "transcription" in audio_in:
+        wanted = fields.record(audio_in, "transcription", where, None)
+        changes["transcription"] = wanted if offer.transcripts else None
+    if "noise_reduction" in audio_in:
+        changes["noise_reduction"] = fields.record(audio_in, "noise_reduction", where, None)
+    shown = {name: raw[name] for name in config.shown if name in raw}
+    return replace(config, **changes, shown=config.shown | shown)
+
+
+def output_changes(
+    config: SessionConfig, raw: dict[str, Any], offer: Offer, where: str
+) -> dict[str, Any]:
+    """The fields that an update and a single response have in common."""
+    changes: dict[str, Any] = {}
+    if raw.get("output_modalities") is not None:
+        wanted = _modality(raw["output_modalities"], where)
+        changes["modality"] = wanted if offer.speaks else "text"
+    if raw.get("instructions") is not None:
+        changes["instructions"] = _instructions(raw, offer.max_chars, where)
+    if raw.get("max_output_tokens") is not None:
+        changes["max_tokens"] = _tokens(raw, where)
+    if raw.get("temperature") is not None:
+        changes["temperature"] = fields.number(raw, "temperature", 0.01, 2.0, where)
+    output = fields.record(_audio(raw, where), "output", f"{where}audio.", {})
+    there = f"{where}audio.output."
+    if output.get("format") is not None:
+        changes["output_format"] = read_format(output["format"], there + "format")
+    if output.get("voice") is not None:
+        changes["voice"] = offer.voice(output["voice"])
+    if output.get("speed") is not None:
+        changes["speed"] = fields.number(output, "speed", 0.25, 1.5, there)
+    return changes
+
+
+def _audio(raw: dict[str, Any], where: str) -> dict[str, Any]:
+    audio: dict[str, Any] = fields.record(raw, "audio", where, {})
+    return audio
+
+
+def _modality(raw: object, where: str) -> Modality:
+    if raw == ["audio"] or (isinstance(raw, list) and sorted(map(str, raw)) == ["audio", "text"]):
+        return "audio"  # audio always comes with a transcript
+    if raw == ["text"]:
+        return "text"
+    raise fields.bad(f"{where}output_modalities", raw, '["audio"] or ["text"]')
+
+
+def _instructions(raw: dict[str, Any], most: int, where: str) -> str:
+    text: str = fields.text(raw, "instructions", where)
+    if len(text) > most:
+        raise fields.bad(f"{where}instructions", text, f"at most {most} characters")
+    return text
+
+
+def _tokens(raw: dict[str, Any], where: str) -> int | None:
+    if raw["max_output_tokens"] == "inf":
+        return None
+    tokens: int = fields.whole(raw, "max_output_tokens", 1, MOST_TOKENS, where)
+    return tokens
+
+
+def _detection(
+    raw: dict[str, Any] | None, before: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    if raw is None:
+        return None
+    where = "session.audio.input.turn_detection."
+    kind = raw.get("type", before["type"] if before else "server_vad")
+    kind = fields.choice(kind, ("server_vad", "semantic_vad"), f"{where}type")
+    old = before if before and before["type"] == kind else {}
+
+    def kept(name: str, default: Any) -> Any:
+        return old.get(name, default)
+
+    booleans = {
+        name: fields.flag(raw, name, where, kept(name, True))
+        for name in ("create_response", "interrupt_response")
+    }
+    if kind == "semantic_vad":
+        eagerness = raw.get("eagerness") or kept("eagerness", "auto")
+        fields.choice(eagerness, _EAGERNESS, f"{where}eagerness")
+        return {"type": kind, "eagerness": eagerness, **booleans}
+    numbers = {
+        "threshold": fields.number(raw, "threshold", 0, 1, where, kept("threshold", 0.5)),
+        "prefix_padding_ms": fields.whole(
+            raw, "prefix_padding_ms", 0, 5000, where, kept("prefix_padding_ms", 300)
+        ),
+        "silence_duration_ms": fields.whole(
+            raw, "silence_duration_ms", 0, 20_000, where, kept("silence_duration_ms", 500)
+        ),
+    }
+    # A timeout is accepted, and not in force: silence is never answered.
+    return {"type": kind, **numbers, **booleans, "idle_timeout_ms": None}

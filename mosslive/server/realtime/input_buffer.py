@@ -1,0 +1,90 @@
+"""The user's sound as it came: base64 in, samples out, and what of it an item may want later.
+
+With turn detection a short past is kept, from which a turn is cut by its times; without it
+everything since the last commit. Knows no events and no conversation.
+"""
+
+import base64
+import binascii
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from mosslive.server.realtime.formats import AudioFormat, Samples
+from mosslive.server.wire import Refusal
+
+_PIECE_S = 0.1  # given to the conversation at once, so that a long append does not hold up others
+
+
+class InputBuffer:
+    def __init__(self, form: AudioFormat, most_s: float) -> None:
+        """`most_s` of sound is kept at most."""
+        self._form, self._most_s = form, most_s
+        self._odd = b""  # half a sample
+        self._before_s = 0.0  # what came in other formats
+        self._came = 0  # samples in this one
+        self._kept: deque[Samples] = deque()
+        self._kept_samples = 0
+
+    @property
+    def rate_hz(self) -> int:
+        return self._form.rate_hz
+
+    @property
+    def came_s(self) -> float:
+        """Seconds of sound since the session began."""
+        return self._before_s + self._came / self.rate_hz
+
+    @property
+    def kept_s(self) -> float:
+        return self._kept_samples / self.rate_hz
+
+    def use(self, form: AudioFormat) -> None:
+        if form != self._form:
+            self._before_s = self.came_s
+            self._form, self._came, self._odd = form, 0, b""
+            self.forget()
+
+    def read(self, text: str) -> Samples:
+        """The samples of an append. Half a sample at its end waits for the next."""
+        try:
+            data = self._odd + base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise Refusal("audio is not base64", "invalid_audio", "audio") from None
+        whole = len(data) - len(data) % self._form.bytes_per_sample
+        self._odd = data[whole:]
+        return self._form.decode(data[:whole])
+
+    def pieces(self, wave: Samples) -> Iterator[Samples]:
+        step = round(_PIECE_S * self.rate_hz)
+        return (wave[first : first + step] for first in range(0, len(wave), step))
+
+    def keep(self, wave: Samples) -> None:
+        self._came += len(wave)
+        self._kept.append(wave)
+        self._kept_samples += len(wave)
+
+    def trim(self, keep_s: float) -> None:
+        """Only the latest `keep_s` are kept."""
+        most = round(min(keep_s, self._most_s) * self.rate_hz)
+        while self._kept and self._kept_samples - len(self._kept[0]) >= most:
+            self._kept_samples -= len(self._kept.popleft())
+
+    def forget(self) -> None:
+        self._kept.clear()
+        self._kept_samples = 0
+
+    def take(self) -> Samples:
+        """All that is kept."""
+        wave = np.concatenate([*self._kept, np.zeros(0, np.float32)])
+        self.forget()
+        return wave
+
+    def between(self, start_s: float, end_s: float) -> Samples:
+        """Sound of a stretch of time, as far as it is kept."""
+        wave = np.concatenate([*self._kept, np.zeros(0, np.float32)])
+        first_s = self.came_s - self.kept_s
+        start = max(0, round((start_s - first_s) * self.rate_hz))
+        end = max(0, round((end_s - first_s) * self.rate_hz))
+        return wave[start:end].copy()

@@ -1,0 +1,136 @@
+"""The items of a conversation: what a client sees of what was said.
+
+Ordered, addressed by id. An item remembers which turns of the conversation it stands for, and its
+sound for `retrieve`. Knows nothing of how the model is told; invariant: an id stands for one item
+as long as the session lives, also after it was deleted.
+"""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from mosslive.server.realtime.formats import AudioFormat, Encoder, Samples
+from mosslive.server.wire import Refusal, new_id
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+@dataclass(eq=False)
+class Item:
+    kind: str = "message"  # or function_call, function_call_output
+    role: str | None = "user"
+    content: list[dict[str, Any]] = field(default_factory=list)  # without audio
+    id: str = field(default_factory=lambda: new_id("item"))
+    status: Status = "completed"
+    extra: dict[str, Any] = field(default_factory=dict)  # of function calls, as given
+    turns: list[int] = field(default_factory=list)  # of the conversation; none: not told
+    sound: list[Samples] = field(default_factory=list)
+    rate_hz: int = 24_000
+
+    def document(self) -> dict[str, Any]:
+        base: dict[str, Any] = {
+            "id": self.id,
+            "object": "realtime.item",
+            "type": self.kind,
+            "status": self.status,
+        }
+        if self.kind != "message":
+            return base | self.extra
+        return base | {"role": self.role, "content": [dict(part) for part in self.content]}
+
+    def with_audio(self, form: AudioFormat) -> dict[str, Any]:
+        """The document with the sound inside its audio part."""
+        document = self.document()
+        for part in document.get("content", []):
+            if part["type"] in ("input_audio", "output_audio") and self.sound:
+                encoder = Encoder(form, self.rate_hz)
+                data = encoder.push(np.concatenate(self.sound)) + encoder.finish()
+                part["audio"] = base64.b64encode(data).decode()
+                break
+        return document
+
+    @property
+    def spoken(self) -> bool:
+        """Whether it is sound the model made."""
+        return self.role == "assistant" and any(
+            part["type"] == "output_audio" for part in self.content
+        )
+
+    @property
+    def samples(self) -> int:
+        return sum(map(len, self.sound))
+
+    @property
+    def sound_ms(self) -> int:
+        return self.samples * 1000 // self.rate_hz
+
+    def cut(self, end_ms: int) -> None:
+        """Keeps the sound before `end_ms`; what was said after it is not known by text."""
+        whole = np.concatenate([*self.sound, np.zeros(0, np.float32)])
+        self.sound = [whole[: end_ms * self.rate_hz // 1000]]
+        for part in self.content:
+            if part["type"] == "output_audio":
+                part["transcript"] = ""
+
+
+class Items:
+    def __init__(self, most_sound_s: float) -> None:
+        """`most_sound_s`: of sound kept for `retrieve`; the oldest goes first."""
+        self._most_sound_s = most_sound_s
+        self._order: list[Item] = []
+        self._ids: set[str] = set()  # of all times
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def last_id(self) -> str | None:
+        return self._order[-1].id if self._order else None
+
+    def get(self, item_id: str, code: str = "item_not_found") -> Item:
+        for item in self._order:
+            if item.id == item_id:
+                return item
+        raise Refusal(f"item {item_id[:80]!r} does not exist", code, "item_id")
+
+    def place(self, after: str | None) -> int:
+        """Where an item goes: None: the end; "root": the beginning; else after that item."""
+        if after is None:
+            return len(self._order)
+        if after == "root":
+            return 0
+        return self._order.index(self.get(after)) + 1
+
+    def add(self, item: Item, place: int | None = None) -> str | None:
+        """Returns the id of the item before it."""
+        if item.id in self._ids:
+            raise Refusal(
+                f"item {item.id!r} exists", "item_create_duplicate_item_id", "item.id"
+            )
+        place = len(self._order) if place is None else place
+        self._ids.add(item.id)
+        self._order.insert(place, item)
+        return self._order[place - 1].id if place else None
+
+    def before(self, item: Item) -> str | None:
+        place = self._order.index(item)
+        return self._order[place - 1].id if place else None
+
+    def remove(self, item: Item) -> None:
+        self._order.remove(item)
+
+    def forget_sound(self) -> None:
+        """Lets the oldest sound go when there is too much."""
+        total_s = sum(item.samples / item.rate_hz for item in self._order)
+        for item in self._order:
+            if total_s <= self._most_sound_s:
+                return
+            total_s -= item.samples / item.rate_hz
+            if item.status != "in_progress":
+                item.sound = []

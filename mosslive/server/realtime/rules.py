@@ -1,0 +1,54 @@
+"""A session's configuration as the conversation wants it: how turns are taken, how replies are drawn.
+
+Pure translation. Knows the two vocabularies, and nothing else.
+"""
+
+from dataclasses import replace
+
+from mosslive.config import Sampling
+from mosslive.rows import Reply
+from mosslive.server.backend import Backend
+from mosslive.server.realtime.config import SessionConfig
+from mosslive.talk import AdaptiveSilence, FixedSilence, TalkSettings, TurnSettings
+
+# How long a semantic VAD waits: at first, and at most.
+_EAGERNESS = {
+    "low": AdaptiveSilence(first_s=0.9, most_s=8.0),
+    "medium": AdaptiveSilence(first_s=0.6, most_s=4.0),
+    "high": AdaptiveSilence(first_s=0.4, most_s=2.0),
+}
+_OFF_BELOW = 0.7  # of the threshold: where speech is taken to have ended
+
+
+def reply_kind(config: SessionConfig) -> Reply:
+    return "speech" if config.modality == "audio" else "text"
+
+
+def turn_settings(config: SessionConfig, longest_s: float) -> TurnSettings | None:
+    detection = config.turn_detection
+    if detection is None:
+        return None
+    if detection["type"] == "semantic_vad":
+        eagerness = detection["eagerness"]
+        end = _EAGERNESS["medium" if eagerness == "auto" else eagerness]
+        return TurnSettings(end=end, longest_s=longest_s)
+    on = min(1.0, max(0.01, detection["threshold"]))
+    return TurnSettings(
+        on=on,
+        off=_OFF_BELOW * on,
+        preroll_s=detection["prefix_padding_ms"] / 1000,
+        end=FixedSilence(detection["silence_duration_ms"] / 1000),
+        longest_s=longest_s,
+    )
+
+
+def sampling(backend: Backend, config: SessionConfig) -> Sampling:
+    return backend.sampling(config.max_tokens, config.temperature)
+
+
+def talk_settings(backend: Backend, config: SessionConfig, lead_s: float | None) -> TalkSettings:
+    turns = turn_settings(config, backend.settings.max_turn_s)
+    settings = backend.talk_settings(
+        reply_kind(config), config.instructions, sampling(backend, config), turns, lead_s
+    )
+    return replace(settings, auto_reply=config.creates, barge_in=config.interrupts)

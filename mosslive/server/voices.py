@@ -1,0 +1,69 @@
+"""The voices that can speak: those of the server, and those that users brought.
+
+A voice somebody uploaded is seen and used only with the key it was uploaded with. Knows names and
+owners; what a voice is, the codec knows.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mosslive.codec.voice import Voice
+from mosslive.server.wire import Refusal
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Shelved:
+    name: str
+    voice: Voice
+    owner: str | None  # None: everybody's
+
+
+class VoiceShelf:
+    def __init__(self, default: Voice | None, others: Iterable[tuple[str, Voice]], most: int):
+        """`most`: voices that users may bring, together."""
+        self._most = most
+        self._shared: dict[str, Shelved] = {}
+        self._owned: dict[tuple[str, str], Shelved] = {}
+        if default:
+            name = default.name or "default"
+            self._shared[name] = Shelved(name, default, None)
+        for name, voice in others:
+            self._shared.setdefault(name, Shelved(name, voice, None))
+
+    @property
+    def default(self) -> Shelved | None:
+        return next(iter(self._shared.values()), None)
+
+    def seen_by(self, owner: str) -> list[Shelved]:
+        mine = [one for (who, _), one in self._owned.items() if who == owner]
+        return [*self._shared.values(), *mine]
+
+    def find(self, asked: object, owner: str) -> Shelved | None:
+        """A name, or `{"id": name}`. Names we do not have mean the default: clients ask for the
+        public service's voices, and must not fail for it."""
+        name = asked.get("id") if isinstance(asked, dict) else asked
+        if not isinstance(name, str):
+            raise Refusal("voice must be a name or an object with an id", param="voice")
+        return self._owned.get((owner, name)) or self._shared.get(name) or self.default
+
+    def check_name(self, name: object, owner: str) -> str:
+        """Before the work of preparing it."""
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise Refusal("name: 1 to 64 letters, digits, spaces and _.-", param="name")
+        if name in self._shared or (owner, name) in self._owned:
+            raise Refusal(f"there is a voice named {name!r}", "voice_exists", "name", status=409)
+        if len(self._owned) >= self._most:
+            raise Refusal(f"{self._most} voices are the most", "too_many_voices", status=429)
+        return name
+
+    def put(self, name: str, voice: Voice, owner: str) -> Shelved:
+        self.check_name(name, owner)
+        shelved = self._owned[owner, name] = Shelved(name, voice, owner)
+        return shelved
+
+    def remove(self, name: str, owner: str) -> None:
+        if self._owned.pop((owner, name), None) is None:
+            raise Refusal(f"you have no voice named {name[:80]!r}", "voice_not_found", status=404)
