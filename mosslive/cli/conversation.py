@@ -31,6 +31,7 @@ from mosslive.talk.events import (
 )
 from mosslive.talk.timeline import timeline_html
 from mosslive.talk.timing import TurnTiming
+from mosslive.talk.vad import SileroVad
 
 _PIECE_S = 0.2  # of a file that is pushed at once
 
@@ -75,7 +76,9 @@ class Chat:
         save: Path | None,
         timeline: Path | None,
     ) -> None:
-        sounds = [(path, read_sound(path)) for path in files]  # said before the slow part
+        # What can be wrong is said before the slow part.
+        sounds = [(path, read_sound(path)) for path in files]
+        vad = SileroVad() if mic else None
         folders = self._folders
         # The codec first: an engine takes what memory is left on a GPU for its pages.
         codec = load_codec(folders.codec, folders.device) if folders.codec else None
@@ -86,7 +89,7 @@ class Chat:
             await thread.warm(voice, self._settings.chunk)
         async with Engine.load(folders.model, folders.device, folders.dtype) as engine:
             turns = load_turns(resume, engine.ids) if resume else []
-            talk = Talk(engine, thread, voice, self._settings, turns=turns)
+            talk = Talk(engine, thread, voice, self._settings, turns=turns, vad=vad)
             try:
                 if mic:
                     await self._at_the_microphone(talk)

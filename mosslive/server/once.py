@@ -27,9 +27,14 @@ async def turn_of(backend: Backend, role: Role, words: str | Sound) -> Said:
 
 
 async def reply_once(
-    backend: Backend, turns: Sequence[Said], settings: TalkSettings, voice: Voice | None
+    backend: Backend,
+    turns: Sequence[Said],
+    settings: TalkSettings,
+    voice: Voice | None,
+    said: list[Said] | None = None,
 ) -> AsyncIterator[Event]:
-    """Its events up to the timing record. Closing the iterator ends the reply and frees all."""
+    """Its events up to the timing record; `said` is given the reply's turn then. Closing the
+    iterator ends the reply and frees all."""
     talk = backend.talk(settings, voice, turns)
     try:
         talk.respond()
@@ -38,6 +43,8 @@ async def reply_once(
                 raise MossliveError(event.message)
             yield event
             if isinstance(event, TimingReady):
+                if said is not None:
+                    said += [one for one in talk.turns[-1:] if one.role == "assistant"]
                 return
     finally:
         await talk.close()

@@ -1,9 +1,10 @@
-"""Settings of the server, from flags, environment and a TOML file: one dataclass, one set of defaults.
+"""Settings of the server from flags, environment and a TOML file: one dataclass, one set of defaults.
 
 A flag beats the environment, which beats the file. A name nobody knows is refused wherever it
 stands. `--max-sessions 8`, `MOSSLIVE_MAX_SESSIONS=8` and `max_sessions = 8` are the same.
 """
 
+# ruff: noqa: RUF009 - _setting makes a dataclass field, with its help text
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields

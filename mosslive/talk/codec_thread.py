@@ -250,6 +250,7 @@ class CodecThread:
         its listeners, the codec stands between a code and the ear."""
         if self.codec.device.type != "cuda":
             return nullcontext()
+        torch.cuda.synchronize(self.codec.device)  # what was loaded elsewhere is there
         own = torch.cuda.Stream(self.codec.device, priority=-1)  # type: ignore[no-untyped-call]
         return torch.cuda.stream(own)
 

@@ -100,7 +100,7 @@ class Exchange:
             listening.end(Stopwatch(self._turn, "text"))
             return
         now, trial, trying = self._clock.now(), self._trial, self._trying
-        if trial and trying and trial.ready:
+        if trial and trying and trial.ready and trial.answer.kind == reply:
             self._trial = None
             trial.answer.stopwatch.set(speech_end=speech_end, turn_detected=now, speculative=True)
             self._adopt(trial, trying)

@@ -160,14 +160,13 @@ def fake_sounddevice(microphone: list[np.ndarray[Any, Any]], played: list[float]
 def test_the_microphone(folder: Path, nano_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sound from the card becomes a turn, and the reply is played in the order it was said."""
     from mosslive.cli import conversation, microphone
-    from mosslive.talk import talk
     from tests.talk.rig import LoudVad, frames
 
     wave = frames((0.3, False), (0.6, True), (0.8, False))
     pieces = [wave[first : first + 320] for first in range(0, len(wave), 320)]
     rates: list[float] = []
     monkeypatch.setitem(sys.modules, "sounddevice", fake_sounddevice(pieces, rates))
-    monkeypatch.setattr(talk, "SileroVad", LoudVad)
+    monkeypatch.setattr(conversation, "SileroVad", LoudVad)
     heard: list[int] = []
     monkeypatch.setattr(microphone.Duplex, "play", lambda self, pcm: heard.append(len(pcm)))
 

@@ -124,7 +124,6 @@ def test_a_conversation_in_writing_needs_no_codec(nano_lm: LanguageModel) -> Non
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
         settings = replace(RIG, reply="text")
         talk = Talk(rig.engine, None, None, settings, clock=rig.clock)
-        await talk.warm()
         talk.push_text("Hello")
         await rig.until(lambda: not talk.replying)
         assert talk.turns[-1].role == "assistant"

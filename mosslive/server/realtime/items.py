@@ -109,18 +109,16 @@ class Items:
 
     def add(self, item: Item, place: int | None = None) -> str | None:
         """Returns the id of the item before it."""
-        if item.id in self._ids:
-            raise Refusal(
-                f"item {item.id!r} exists", "item_create_duplicate_item_id", "item.id"
-            )
+        self.check_new(item.id)
         place = len(self._order) if place is None else place
         self._ids.add(item.id)
         self._order.insert(place, item)
         return self._order[place - 1].id if place else None
 
-    def before(self, item: Item) -> str | None:
-        place = self._order.index(item)
-        return self._order[place - 1].id if place else None
+    def check_new(self, item_id: str) -> None:
+        if item_id in self._ids:
+            code = "item_create_duplicate_item_id"
+            raise Refusal(f"item {item_id!r} exists", code, "item.id")
 
     def remove(self, item: Item) -> None:
         self._order.remove(item)

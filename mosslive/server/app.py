@@ -1,0 +1,47 @@
+"""The list of endpoints, and what wraps all of them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+
+from mosslive.server import chat, operation, secrets_api, speech, voices_api
+from mosslive.server.house import House
+from mosslive.server.requests import Wrapped
+from mosslive.server.websocket import realtime
+
+PAGE = Path(__file__).parent / "page"
+
+
+def make_app(house: House) -> Starlette:
+    @asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await house.close()
+
+    routes: list[BaseRoute] = [
+        WebSocketRoute("/v1/realtime", realtime),
+        Route("/v1/realtime/client_secrets", secrets_api.client_secrets, methods=["POST"]),
+        Route("/v1/realtime/sessions", secrets_api.beta_sessions, methods=["POST"]),
+        Route("/v1/chat/completions", chat.completions, methods=["POST"]),
+        Route("/v1/audio/speech", speech.speech, methods=["POST"]),
+        Route("/v1/voices", voices_api.listing),
+        Route("/v1/voices", voices_api.upload, methods=["POST"]),
+        Route("/v1/voices/{name}", voices_api.removal, methods=["DELETE"]),
+        Route("/v1/audio/voices", voices_api.listing),
+        Route("/v1/models", operation.models),
+        Route("/v1/models/{name:path}", operation.model),
+        Route("/health", operation.health),
+        Route("/health/live", operation.alive),
+        Route("/metrics", operation.metrics),
+        Route("/version", operation.version),
+    ]
+    if PAGE.is_dir():
+        routes.append(Mount("/", StaticFiles(directory=PAGE, html=True)))
+    app = Starlette(routes=routes, lifespan=life)
+    app.state.house = house
+    app.add_middleware(Wrapped, house=house)
+    return app

@@ -1,0 +1,92 @@
+"""The running server: what all endpoints share, from loading to the last goodbye.
+
+States: loading → ready → draining. Knows no protocol and no framework.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from mosslive.server.backend import Backend
+from mosslive.server.gate import Gate
+from mosslive.server.keys import KeyRing
+from mosslive.server.metrics import Metrics
+from mosslive.server.seats import Seats
+from mosslive.server.settings import ServerSettings
+from mosslive.server.wire import Refusal
+
+State = Literal["loading", "ready", "draining"]
+
+_log = logging.getLogger("mosslive.server")
+
+
+class House:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        load: Callable[[], Awaitable[Backend]],
+        keys: KeyRing | None = None,
+    ) -> None:
+        """`load`: the slow part, awaited once the server can already say that it is alive."""
+        self.settings = settings
+        self.keys = keys or KeyRing(settings.api_keys)
+        self.gate = Gate(settings, self.keys)
+        self.metrics = Metrics()
+        self.seats = Seats(settings.max_sessions, settings.max_sessions_per_key)
+        self.requests = Seats(settings.max_requests, settings.max_requests)
+        self.draining = asyncio.Event()
+        self.ended = asyncio.Event()  # whoever is still here leaves now
+        self._load = load
+        self._backend: Backend | None = None
+
+    @property
+    def state(self) -> State:
+        if self.draining.is_set():
+            return "draining"
+        return "ready" if self._backend else "loading"
+
+    @property
+    def backend(self) -> Backend:
+        if self._backend is None:
+            code = "loading"
+            raise Refusal("the model is being loaded", code, kind="server_error", status=503)
+        return self._backend
+
+    async def open(self) -> None:
+        backend = await self._load()
+        default = backend.voices.default
+        if backend.codec and default:
+            await backend.codec.warm(default.voice, 5)
+        self.metrics.watch(backend.engine.stats, _gpu_bytes)
+        self._backend = backend
+        _log.info("ready", extra={"model": self.settings.name})
+
+    async def drain(self) -> None:
+        """Nobody new comes in; those inside may finish, but not for ever."""
+        if self.draining.is_set():
+            return
+        self.draining.set()
+        self.seats.closed = self.requests.closed = True
+        _log.info("draining", extra={"sessions": self.seats.taken})
+        try:
+            async with asyncio.timeout(self.settings.drain_s):
+                await self.seats.emptied()
+                await self.requests.emptied()
+        except TimeoutError:
+            _log.warning("closing sessions that did not finish", extra={"left": self.seats.taken})
+        self.ended.set()
+
+    async def close(self) -> None:
+        self.ended.set()
+        if self._backend:
+            await self._backend.close()
+
+
+def _gpu_bytes() -> int | None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    free, total = torch.cuda.mem_get_info()
+    return int(total - free)

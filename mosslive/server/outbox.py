@@ -1,0 +1,54 @@
+"""What a session still owes its client: events in order, and no more than the client may owe us.
+
+A reader that falls behind by more than the limit is dropped; nothing is kept for ever and nothing
+is left out silently. Knows no transport.
+"""
+
+import asyncio
+import json
+from collections import deque
+
+from mosslive.server.wire import Event
+
+
+class SlowReader(Exception):  # noqa: N818
+    """The client does not read what it is sent."""
+
+
+class Outbox:
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._waiting: deque[str] = deque()
+        self._bytes = 0
+        self._news = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+        self._overflow = False
+
+    def put(self, event: Event) -> None:
+        if self._overflow:
+            return
+        text = json.dumps(event, separators=(",", ":"))  # ASCII: one byte a character
+        self._waiting.append(text)
+        self._bytes += len(text)
+        self._emptied.clear()
+        if self._bytes > self._most_bytes:
+            self._overflow = True
+            self._waiting.clear()
+        self._news.set()
+
+    async def get(self) -> str:
+        while not self._waiting:
+            if self._overflow:
+                raise SlowReader
+            self._news.clear()
+            await self._news.wait()
+        text = self._waiting.popleft()
+        self._bytes -= len(text)
+        if not self._waiting:
+            self._emptied.set()
+        return text
+
+    async def emptied(self) -> None:
+        """Until everything was taken."""
+        await self._emptied.wait()

@@ -1,0 +1,88 @@
+"""`input_audio_buffer.*`: the user's sound, and where a turn ends when the client says so."""
+
+import asyncio
+
+import torch
+
+from mosslive.codec import Sound
+from mosslive.server.realtime import fields
+from mosslive.server.realtime.items import Item
+from mosslive.server.realtime.session import Handler, RealtimeSession
+from mosslive.server.wire import Event, Refusal
+
+_PAST_S = 8.0  # kept beyond the turn in progress: prefix padding, and events still on their way
+
+
+async def append(session: RealtimeSession, event: Event) -> None:
+    buffer = session.buffer
+    wave = buffer.read(fields.text(event, "audio"))
+    manual = session.config.turn_detection is None
+    most_s = session.backend.settings.max_turn_s
+    if manual and buffer.kept_s + len(wave) / buffer.rate_hz > most_s:
+        raise Refusal(
+            f"a turn has {most_s:g} s at most; commit or clear first", "input_audio_buffer_full"
+        )
+    for piece in buffer.pieces(wave):
+        buffer.keep(piece)
+        if not manual:
+            buffer.trim(most_s if session.talk.listening else _PAST_S)
+        if not session.detached:
+            session.talk.push_audio(piece, buffer.rate_hz)
+        if len(wave) > len(piece):
+            await asyncio.sleep(0)  # others have their turn
+
+
+async def commit(session: RealtimeSession, event: Event) -> None:
+    if session.detached:
+        _commit_detached(session)
+        return
+    before = session.commits
+    if not session.talk.commit():
+        raise Refusal(
+            "the input audio buffer is empty, nothing was committed",
+            "input_audio_buffer_commit_empty",
+        )
+    await session.until(lambda: session.commits > before)
+
+
+async def clear(session: RealtimeSession, event: Event) -> None:
+    session.talk.clear()
+    session.buffer.forget()
+    session.detached = False
+    session.send({"type": "input_audio_buffer.cleared"})
+
+
+def detach(session: RealtimeSession) -> None:
+    """The turn being heard is not part of the conversation before it is committed."""
+    session.talk.clear()
+    session.detached = True
+
+
+def _commit_detached(session: RealtimeSession) -> None:
+    wave, rate_hz = session.buffer.take(), session.buffer.rate_hz
+    session.detached = False
+    item = Item(content=[{"type": "input_audio", "transcript": None}], rate_hz=rate_hz)
+    item.sound = [wave]
+    item.turns = [session.talk.say("user", Sound(torch.from_numpy(wave), rate_hz))]
+    told(session, item)
+
+
+def told(session: RealtimeSession, item: Item) -> None:
+    """A turn of the user is over, and is an item now."""
+    session.send(
+        {
+            "type": "input_audio_buffer.committed",
+            "item_id": item.id,
+            "previous_item_id": session.items.last_id,
+        }
+    )
+    session.add_item(item)
+    session.commits += 1
+    session.progressed()
+
+
+HANDLERS: dict[str, Handler] = {
+    "input_audio_buffer.append": append,
+    "input_audio_buffer.commit": commit,
+    "input_audio_buffer.clear": clear,
+}

@@ -1,0 +1,163 @@
+"""`conversation.item.*`: items a client makes, reads, cuts short and takes out."""
+
+import base64
+import binascii
+from typing import Any
+
+import torch
+
+from mosslive.codec import Sound
+from mosslive.config import SECONDS_PER_CODE
+from mosslive.rows import Role
+from mosslive.server.realtime import fields
+from mosslive.server.realtime.history import cut_reply, drop, move
+from mosslive.server.realtime.items import Item
+from mosslive.server.realtime.session import Handler, RealtimeSession
+from mosslive.server.wire import Event, Refusal, new_id
+
+_KINDS = ("message", "function_call", "function_call_output")
+_ROLES = ("system", "user", "assistant")
+_MOST_ID = 256  # characters
+# Clients count what they have played in their own way; so much beyond the end is the end.
+_PAST_THE_END_MS = 1000
+
+
+async def create(session: RealtimeSession, event: Event) -> None:
+    raw = fields.record(event, "item")
+    place = session.items.place(fields.text(event, "previous_item_id", default=None))
+    if len(session.items) >= session.backend.settings.max_items:
+        raise Refusal(f"{len(session.items)} items are the most", "too_many_items")
+    item, words = read_item(session, raw)
+    behind = list(session.items)[:place]
+    at_the_end = place == len(session.items)
+    session.items.check_new(item.id)
+    for one in words:
+        item.turns.append(session.talk.say(_role(item), one))
+    session.add_item(item, place)
+    if words and not at_the_end:
+        numbers = [(turn, one.role) for one in behind for turn in one.turns]
+        session.edit(move(item.turns, numbers))
+
+
+async def retrieve(session: RealtimeSession, event: Event) -> None:
+    item = session.items.get(fields.text(event, "item_id"), "item_retrieve_invalid_item_id")
+    config = session.config
+    form = config.input_format if item.role == "user" else config.output_format
+    session.send({"type": "conversation.item.retrieved", "item": item.with_audio(form)})
+
+
+async def truncate(session: RealtimeSession, event: Event) -> None:
+    item = session.items.get(fields.text(event, "item_id"), "item_truncate_invalid_item_id")
+    fields.whole(event, "content_index", 0, 0)
+    end_ms = fields.whole(event, "audio_end_ms", 0, 1 << 40)
+    if not item.spoken:
+        raise Refusal(
+            "only sound of the assistant can be truncated", "unsupported_content_type", "item_id"
+        )
+    if end_ms > item.sound_ms + _PAST_THE_END_MS:
+        raise Refusal(
+            f"Audio content of {item.sound_ms}ms is already shorter than {end_ms}ms",
+            None,
+            "audio_end_ms",
+        )
+    if end_ms < item.sound_ms or item.status == "in_progress":
+        item.cut(end_ms)
+        codes = int(end_ms / (1000 * SECONDS_PER_CODE) + 0.5)
+        for turn in item.turns:
+            session.edit(cut_reply(session.backend.engine, turn, codes))
+    session.send(
+        {
+            "type": "conversation.item.truncated",
+            "item_id": item.id,
+            "content_index": 0,
+            "audio_end_ms": end_ms,
+        }
+    )
+
+
+async def delete(session: RealtimeSession, event: Event) -> None:
+    item = session.items.get(fields.text(event, "item_id"), "item_delete_invalid_item_id")
+    session.items.remove(item)
+    if item.turns:
+        session.edit(drop(item.turns, item.role))
+    session.send({"type": "conversation.item.deleted", "item_id": item.id})
+
+
+def read_item(session: RealtimeSession, raw: dict[str, Any]) -> tuple[Item, list[str | Sound]]:
+    """An item as a client describes it, and what the model is told of it."""
+    kind = fields.choice(raw.get("type"), _KINDS, "item.type")
+    item_id = fields.text(raw, "id", "item.", None) or new_id("item")
+    if len(item_id) > _MOST_ID:
+        raise fields.bad("item.id", item_id, f"at most {_MOST_ID} characters")
+    if kind != "message":  # kept for the client's own books; the model has no tools
+        names = {"call_id": str, "name": str, "arguments": str, "output": str}
+        extra = {name: raw[name] for name in names if isinstance(raw.get(name), str)}
+        return Item(kind=kind, role=None, id=item_id, extra=extra), []
+    role = fields.choice(raw.get("role"), _ROLES, "item.role")
+    item = Item(role=role, id=item_id)
+    words: list[str | Sound] = []
+    for number, part in enumerate(fields.many(raw, "content", "item.")):
+        where = f"item.content[{number}]."
+        if not isinstance(part, dict):
+            raise fields.bad(where[:-1], part, "an object with a type")
+        words.append(_read_part(session, item, part, where))
+    if not words:
+        raise fields.bad("item.content", [], "one part or more")
+    return item, [one for one in words if one != ""]
+
+
+def _read_part(
+    session: RealtimeSession, item: Item, part: dict[str, Any], where: str
+) -> str | Sound:
+    kind = part.get("type")
+    if kind == "input_audio" and item.role == "user":
+        return _read_sound(session, item, part, where)
+    # Beta clients and chat histories call text by several names.
+    written = {"input_text": "text", "output_text": "text", "text": "text"}
+    written["output_audio"] = "transcript"
+    if not isinstance(kind, str) or kind not in written or (
+        kind == "output_audio" and item.role != "assistant"
+    ):
+        raise Refusal(
+            f"{where}type is {str(kind)[:40]!r}; allowed: input_text, input_audio (user), "
+            f"output_text (assistant)",
+            "unsupported_content_type",
+            f"{where}type",
+        )
+    text: str = fields.text(part, written[kind], where)
+    most = session.backend.settings.max_text_chars
+    if len(text) > most:
+        raise fields.bad(f"{where}text", text, f"at most {most} characters")
+    name = "output_text" if item.role == "assistant" else "input_text"
+    item.content.append({"type": name, "text": text})
+    return text
+
+
+def _read_sound(
+    session: RealtimeSession, item: Item, part: dict[str, Any], where: str
+) -> str | Sound:
+    form = session.config.input_format
+    try:
+        data = base64.b64decode(fields.text(part, "audio", where), validate=True)
+    except (binascii.Error, ValueError):
+        raise Refusal("audio is not base64", "invalid_audio", f"{where}audio") from None
+    wave = form.decode(data[: len(data) - len(data) % form.bytes_per_sample])
+    most_s = session.backend.settings.max_turn_s
+    if not len(wave) or len(wave) > most_s * form.rate_hz:
+        raise Refusal(f"{where}audio: allowed: sound, {most_s:g} s at most", "invalid_audio")
+    item.content.append({"type": "input_audio", "transcript": part.get("transcript")})
+    item.sound, item.rate_hz = [*item.sound, wave], form.rate_hz
+    return Sound(torch.from_numpy(wave), form.rate_hz)
+
+
+def _role(item: Item) -> Role:
+    assert item.role in ("system", "user", "assistant"), "read_item has checked it"
+    return item.role
+
+
+HANDLERS: dict[str, Handler] = {
+    "conversation.item.create": create,
+    "conversation.item.retrieve": retrieve,
+    "conversation.item.truncate": truncate,
+    "conversation.item.delete": delete,
+}

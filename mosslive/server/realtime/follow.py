@@ -1,0 +1,221 @@
+"""From the conversation's events to the protocol's: speech, turns, replies, faults.
+
+One task per session reads them, in order. Knows the session; changes nothing the conversation holds.
+"""
+
+from dataclasses import dataclass, field
+
+from mosslive.errors import MossliveError
+from mosslive.server.once import write_down
+from mosslive.server.realtime.buffer_events import told
+from mosslive.server.realtime.items import Item
+from mosslive.server.realtime.ladder import Ladder
+from mosslive.server.realtime.session import RealtimeSession
+from mosslive.server.realtime.usage import usage_of
+from mosslive.server.wire import Refusal
+from mosslive.talk.dialogue import Said
+from mosslive.talk.events import (
+    AudioChunk,
+    ContextTrimmed,
+    Event,
+    ReplyDone,
+    ReplyInterrupted,
+    ReplyStarted,
+    SpeechStarted,
+    SpeechStopped,
+    TalkFault,
+    TextDelta,
+    TimingReady,
+    TurnDetected,
+)
+
+
+@dataclass
+class _Spoken:
+    """A turn of the user, from its first sound to its commit."""
+
+    item: Item
+    start_s: float
+    end_s: float = 0.0
+
+
+@dataclass
+class Follower:
+    session: RealtimeSession
+    _spoken: dict[int, _Spoken] = field(default_factory=dict)  # by turn; one at a time
+
+    async def run(self) -> None:
+        """Until the conversation is closed."""
+        session = self.session
+        async for event in session.talk.events():
+            self._on(event)
+            session.run_edits()
+            session.progressed()
+
+    def _on(self, event: Event) -> None:
+        session = self.session
+        match event:
+            case SpeechStarted(turn, position_s):
+                self._speech_started(turn, position_s)
+            case SpeechStopped(turn, position_s):
+                self._speech_stopped(turn, position_s)
+            case TurnDetected(turn):
+                self._turn_over(turn)
+            case ReplyStarted(turn):
+                self._reply_started(turn)
+            case TextDelta(turn, text):
+                if ladder := self._ladder(turn):
+                    ladder.text(text)
+            case AudioChunk(turn=turn, pcm=pcm):
+                if ladder := self._ladder(turn):
+                    session.spoke = True
+                    ladder.audio(pcm)
+            case ReplyDone(turn=turn):
+                if ladder := self._ladder(turn):
+                    self._reply_done(ladder, event)
+            case ReplyInterrupted(turn):
+                reason = "client_cancelled" if session.cancelled_by_client else "turn_detected"
+                session.cancelled_by_client = False
+                if ladder := self._ladder(turn):
+                    ladder.finish("cancelled", reason)
+                    self._over(ladder)
+            case TimingReady(timing):
+                session.metrics.turn(timing)
+                session.log.info("turn", extra={"timing": timing.document()})
+            case ContextTrimmed(turns=turns):
+                session.log.info("context trimmed", extra={"turns": turns})
+            case TalkFault():
+                self._fault(event)
+
+    # The user.
+
+    def _speech_started(self, turn: int, position_s: float) -> None:
+        session = self.session
+        item = Item(content=[{"type": "input_audio", "transcript": None}])
+        self._spoken = {turn: _Spoken(item, position_s)}
+        if session.config.turn_detection is None:
+            return
+        start = {"audio_start_ms": round(1000 * position_s), "item_id": item.id}
+        session.send({"type": "input_audio_buffer.speech_started", **start})
+        ladder = session.active
+        if ladder and ladder.id in session.aside and session.config.interrupts:
+            session.aside[ladder.id].cancel()
+
+    def _speech_stopped(self, turn: int, position_s: float) -> None:
+        session, spoken = self.session, self._spoken.get(turn)
+        if spoken is None:
+            return
+        detection = session.config.turn_detection
+        waited_s = (detection or {}).get("silence_duration_ms", 0) / 1000
+        spoken.end_s = min(position_s + waited_s, session.buffer.came_s)
+        if detection is not None:
+            end = {"audio_end_ms": round(1000 * spoken.end_s), "item_id": spoken.item.id}
+            session.send({"type": "input_audio_buffer.speech_stopped", **end})
+
+    def _turn_over(self, turn: int) -> None:
+        session, spoken = self.session, self._spoken.pop(turn, None)
+        if spoken is None:
+            return
+        item, buffer = spoken.item, session.buffer
+        item.rate_hz, item.turns = buffer.rate_hz, [turn]
+        if session.config.turn_detection is None:
+            item.sound = [buffer.take()]
+        else:
+            item.sound = [buffer.between(spoken.start_s, spoken.end_s)]
+        session.expected_turn = turn
+        told(session, item)
+        if session.config.transcription and session.backend.settings.transcripts:
+            session.start(self._transcribe(item, turn))
+
+    async def _transcribe(self, item: Item, turn: int) -> None:
+        session = self.session
+        name = "conversation.item.input_audio_transcription"
+        try:
+            said = _find(await session.talk.settled(), turn, "user")
+            text = await write_down(session.backend, said) if said else ""
+        except MossliveError as error:
+            failed = {"type": "server_error", "code": "transcription_failed"}
+            failed["message"] = str(error)
+            session.send(
+                {"type": f"{name}.failed", "item_id": item.id, "content_index": 0, "error": failed}
+            )
+            return
+        item.content = [{"type": "input_audio", "transcript": text}]
+        session.send(
+            {
+                "type": f"{name}.completed",
+                "item_id": item.id,
+                "content_index": 0,
+                "transcript": text,
+                "usage": {"type": "duration", "seconds": item.sound_ms / 1000},
+            }
+        )
+
+    # The reply.
+
+    def _ladder(self, turn: int) -> Ladder | None:
+        """The response that tells this reply; replies nobody follows any more have none."""
+        session = self.session
+        return session.active if session.active_turn == turn else None
+
+    def _reply_started(self, turn: int) -> None:
+        session = self.session
+        ladder = session.active
+        if ladder and session.active_turn != turn:  # the user's turn goes first
+            ladder.finish("cancelled", "turn_detected")
+            if task := session.aside.get(ladder.id):
+                task.cancel()
+            ladder = None
+        ladder = ladder or session.begin_response(turn, session.config)
+        ladder.open_item()
+        if ladder.item:
+            ladder.item.turns = [turn]
+
+    def _reply_done(self, ladder: Ladder, done: ReplyDone) -> None:
+        session = self.session
+        turns = session.talk.turns
+        said = _find(turns, done.turn, "assistant")
+        before = turns[: turns.index(said)] if said in turns else turns
+        usage = usage_of(before, done, len(said.rows) if said else None)
+        if session.log.isEnabledFor(10) and session.backend.settings.log_content:
+            session.log.debug("reply", extra={"text": done.text})
+        spoken = ladder.config.modality == "audio" and not done.text
+        if said and spoken and session.backend.settings.transcripts:
+            session.start(self._with_transcript(ladder, said, done, usage))
+            return
+        ladder.end(done.stop, usage)
+        self._over(ladder)
+
+    async def _with_transcript(
+        self, ladder: Ladder, said: Said, done: ReplyDone, usage: dict[str, object]
+    ) -> None:
+        try:
+            ladder.text(await write_down(self.session.backend, said))
+        except MossliveError as error:
+            self.session.log.warning("no transcript: %s", error)
+        finally:
+            ladder.end(done.stop, usage)
+            self._over(ladder)
+            self.session.progressed()
+
+    def _over(self, ladder: Ladder) -> None:
+        if self.session.active is ladder:
+            self.session.active = None
+        self.session.items.forget_sound()
+
+    def _fault(self, fault: TalkFault) -> None:
+        session = self.session
+        session.log.error("the conversation failed: %s", fault.message)
+        refusal = Refusal(fault.message, f"{fault.stage}_failed", kind="server_error")
+        ladder = self._ladder(fault.turn)
+        if ladder and ladder.id not in session.aside:
+            ladder.fail(refusal)
+            self._over(ladder)
+        else:
+            session.refuse(refusal)
+        if fault.fatal:
+            session.over.set()
+
+
+def _find(turns: list[Said], turn: int, role: str) -> Said | None:
+    return next((said for said in turns if said.turn == turn and said.role == role), None)

@@ -1,0 +1,228 @@
+"""One live session: client events in, server events out, a conversation between them.
+
+Transport-neutral: whoever owns it calls `handle` for each client event, one after the other, and is
+given server events through `send`. Handlers are in the files of the event families; here is what
+they share. Invariant: at most one response writes to the conversation at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from mosslive.codec.voice import Voice
+from mosslive.errors import MossliveError
+from mosslive.server.backend import Backend
+from mosslive.server.metrics import Metrics
+from mosslive.server.realtime import dialect, rules
+from mosslive.server.realtime.config import Offer, SessionConfig, merged
+from mosslive.server.realtime.history import Edit, with_system
+from mosslive.server.realtime.input_buffer import InputBuffer
+from mosslive.server.realtime.items import Item, Items
+from mosslive.server.realtime.ladder import Ladder, Place
+from mosslive.server.wire import Event, Refusal, as_refusal, error_event, new_id
+from mosslive.talk import Talk
+
+Handler = Callable[["RealtimeSession", Event], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Client:
+    """Who is at the other end."""
+
+    owner: str  # of uploaded voices and limits: the key's name
+    beta: bool = False
+    model: str | None = None
+    session: dict[str, Any] | None = None  # configuration that came with an ephemeral key
+
+
+class RealtimeSession:
+    def __init__(
+        self,
+        backend: Backend,
+        client: Client,
+        send: Callable[[Event], None],
+        handlers: dict[str, Handler],
+        metrics: Metrics,
+        *,
+        lead_s: float | None = None,
+        expires_at: int = 0,
+    ) -> None:
+        """`lead_s`: how far ahead of the ear sound is handed out, where this side plays it; None:
+        the client plays, and truncates what it did not. Raises `EngineFull`."""
+        self.backend, self.client, self.metrics = backend, client, metrics
+        self.id, self.conversation_id = new_id("sess"), new_id("conv")
+        self.items = Items(backend.settings.max_sound_s)
+        self.active: Ladder | None = None  # the response that writes to the conversation
+        self.active_turn = 0  # the number of its reply
+        self.aside: dict[str, asyncio.Task[None]] = {}  # out-of-band responses, by id
+        self.expected_turn = 0  # whose reply is on its way
+        self.cancelled_by_client = False  # what interrupts a reply next
+        self.commits = 0  # turns of the user so far
+        self.detached = False  # sound is kept here, and told to the conversation when committed
+        self.over = asyncio.Event()  # the conversation cannot go on
+        self.spoke = False  # sound was produced: the voice stays
+        self.log = logging.LoggerAdapter(
+            logging.getLogger("mosslive.session"), {"session": self.id, "key": client.owner}
+        )
+        self._send, self._handlers, self._lead_s = send, handlers, lead_s
+        self._expires_at = expires_at
+        self._edits: list[Edit] = []
+        self._own_numbers = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._progress = asyncio.Event()
+        self._closed = False
+        self.config = self._first_config()
+        self.buffer = InputBuffer(self.config.input_format, backend.settings.max_turn_s + 10)
+        # The conversation listens by turns unless told otherwise, so an ear is there from the
+        # beginning; `change` takes it away.
+        self.talk: Talk = backend.talk(
+            rules.talk_settings(backend, self.config, lead_s), self.voice()
+        )
+
+    # The owner's side.
+
+    def open(self) -> None:
+        """The first words."""
+        self.send({"type": "session.created", "session": self.document()})
+        conversation = {"id": self.conversation_id, "object": "realtime.conversation"}
+        self.send({"type": "conversation.created", "conversation": conversation})
+
+    async def handle(self, event: Any) -> None:
+        """One client event, whatever it is. Only our own bugs raise."""
+        event_id = event.get("event_id") if isinstance(event, dict) else None
+        try:
+            if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+                raise Refusal("an event is an object with a type", "invalid_event", "type")
+            handler = self._handlers.get(event["type"])
+            if handler is None:
+                known = ", ".join(self._handlers)
+                name = event["type"][:80]
+                raise Refusal(f"type is {name!r}; allowed: {known}", "invalid_value", "type")
+            if self.client.beta:
+                event = dialect.from_beta(event)
+            await handler(self, event)
+        except MossliveError as error:
+            self.refuse(as_refusal(error), event_id)
+        self.run_edits()
+
+    async def close(self) -> None:
+        """Ends everything and gives all memory back. Again is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        self._progress.set()
+        tasks = self._tasks | set(self.aside.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.talk.close()
+
+    # What handlers use.
+
+    def send(self, event: Event) -> None:
+        if self._closed:
+            return
+        told = dialect.to_beta(event) if self.client.beta else event
+        if told is not None:
+            self._send({"event_id": new_id("event")} | told)
+
+    def refuse(self, refusal: Refusal, event_id: object = None) -> None:
+        self.metrics.refused(refusal.code or "other")
+        self.log.info("refused", extra={"code": refusal.code})
+        self.send(error_event(refusal, event_id))
+
+    def document(self) -> dict[str, Any]:
+        return {"id": self.id, "expires_at": self._expires_at} | self.config.document()
+
+    @property
+    def offer(self) -> Offer:
+        settings = self.backend.settings
+        return Offer(
+            self._voice_name, self.backend.speaks, settings.transcripts, settings.max_text_chars
+        )
+
+    def voice(self, config: SessionConfig | None = None) -> Voice | None:
+        shelved = self.backend.voices.find((config or self.config).voice, self.client.owner)
+        return shelved.voice if shelved else None
+
+    def apply(self, config: SessionConfig) -> None:
+        """A new configuration, as a whole."""
+        before, self.config = self.config, config
+        self.buffer.use(config.input_format)
+        self.retune(config)
+        if config.instructions != before.instructions:
+            self.edit(with_system(self.backend.engine, config.instructions))
+
+    def retune(self, config: SessionConfig) -> None:
+        """The conversation goes by this configuration from the next turn and reply on."""
+        settings = rules.talk_settings(self.backend, config, self._lead_s)
+        self.talk.change(settings, self.voice(config))
+
+    def edit(self, change: Edit) -> None:
+        """Soon: while a reply is being given, what was said cannot be changed."""
+        self._edits.append(change)
+        self.run_edits()
+
+    def run_edits(self) -> None:
+        while self._edits and not self.talk.replying and not self._closed:
+            self.talk.edit(self._edits.pop(0))
+
+    def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """A task that ends with the session at the latest."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._told)
+        return task
+
+    def own_number(self) -> int:
+        """For a turn the conversation has not numbered; its own are above 0."""
+        self._own_numbers -= 1
+        return self._own_numbers
+
+    def add_item(self, item: Item, place: int | None = None) -> None:
+        """A finished item joins the conversation, and the client is told."""
+        previous = self.items.add(item, place)
+        for name in ("conversation.item.added", "conversation.item.done"):
+            self.send({"type": name, "item": item.document(), "previous_item_id": previous})
+        self.items.forget_sound()
+
+    def begin_response(
+        self, turn: int, config: SessionConfig, metadata: dict[str, str] | None = None
+    ) -> Ladder:
+        place = Place(self.conversation_id, self.items.add)
+        ladder = Ladder(self.send, config, self.backend.rate_hz, place, metadata)
+        self.active, self.active_turn = ladder, turn
+        ladder.begin()
+        return ladder
+
+    def progressed(self) -> None:
+        """Something was told: whoever waits for it in `until` looks again."""
+        self._progress.set()
+        self._progress.clear()
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Until the conversation's events have made it so."""
+        while not done() and not self._closed:
+            await self._progress.wait()
+
+    def _told(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()):
+            self.log.error("a task of the session failed", exc_info=error)
+
+    def _voice_name(self, asked: object) -> str:
+        shelved = self.backend.voices.find(asked, self.client.owner)
+        return shelved.name if shelved else "none"
+
+    def _first_config(self) -> SessionConfig:
+        backend, default = self.backend, self.backend.voices.default
+        config = SessionConfig(
+            model=self.client.model or backend.settings.name,
+            voice=default.name if default else "none",
+            instructions=backend.instructions(),
+            modality="audio" if backend.speaks else "text",
+        )
+        return merged(config, self.client.session, self.offer) if self.client.session else config

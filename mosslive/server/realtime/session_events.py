@@ -1,0 +1,29 @@
+"""`session.update`: the one event of this family a client sends."""
+
+from dataclasses import replace
+
+from mosslive.server.realtime import fields
+from mosslive.server.realtime.config import merged
+from mosslive.server.realtime.session import Handler, RealtimeSession
+from mosslive.server.wire import Event, Refusal
+
+
+async def update(session: RealtimeSession, event: Event) -> None:
+    raw = fields.record(event, "session")
+    config = merged(session.config, raw, session.offer)
+    # The model is that of the connection; clients repeat it, and must not fail for it.
+    config = replace(config, model=session.config.model)
+    if config.voice != session.config.voice and session.spoke:
+        raise Refusal(
+            "the voice cannot change once sound was produced",
+            "cannot_update_voice",
+            "session.audio.output.voice",
+        )
+    if config.turn_detection != session.config.turn_detection and session.talk.listening:
+        session.talk.clear()  # one rule from the beginning of a turn to its end
+        session.buffer.forget()
+    session.apply(config)
+    session.send({"type": "session.updated", "session": session.document()})
+
+
+HANDLERS: dict[str, Handler] = {"session.update": update}

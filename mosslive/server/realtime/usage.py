@@ -1,0 +1,27 @@
+"""How many rows a reply read and made, in the words of the protocol: a row is a token."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mosslive.talk.dialogue import Said
+from mosslive.talk.events import ReplyDone
+
+
+def usage_of(before: Sequence[Said], done: ReplyDone, rows: int | None = None) -> dict[str, Any]:
+    """`before`: the turns it answered. `rows`: of the reply, where known; else its codes."""
+    text_in = sum(len(said.rows) for said in before if said.kind == "text")
+    audio_in = sum(len(said.rows) for said in before if said.kind == "speech")
+    made = done.codes if rows is None else max(rows, done.codes)
+    text_out = made - done.codes
+    return {
+        "total_tokens": text_in + audio_in + made,
+        "input_tokens": text_in + audio_in,
+        "output_tokens": made,
+        "input_token_details": {
+            "text_tokens": text_in,
+            "audio_tokens": audio_in,
+            "image_tokens": 0,
+            "cached_tokens": 0,
+        },
+        "output_token_details": {"text_tokens": text_out, "audio_tokens": done.codes},
+    }

@@ -1,0 +1,210 @@
+"""`GET /v1/realtime` upgraded: one socket, one session.
+
+One task reads, one writes, one follows the conversation; whichever ends first ends all. Knows
+frames and limits, not what events mean.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from mosslive.errors import MossliveError
+from mosslive.server.gate import wants_beta
+from mosslive.server.house import House
+from mosslive.server.keys import Bearer
+from mosslive.server.outbox import Outbox, SlowReader
+from mosslive.server.realtime.follow import Follower
+from mosslive.server.realtime.handlers import HANDLERS
+from mosslive.server.realtime.session import Client, RealtimeSession
+from mosslive.server.wire import Refusal, as_refusal, error_body, error_event
+
+_ABORT = "mosslive.abort"
+_NORMAL, _GOING_AWAY, _POLICY, _INTERNAL = 1000, 1001, 1008, 1011
+
+
+class Leave(Exception):  # noqa: N818
+    """Why we end a session."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        self.code, self.reason = code, reason
+        super().__init__(reason)
+
+
+class AbortableSocket(WebSocketsSansIOProtocol):
+    """A socket whose peer does not read can only be cut: closing would wait for it to read."""
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if scope := getattr(self, "scope", None):
+            scope["extensions"][_ABORT] = self.transport.abort
+
+
+async def realtime(websocket: WebSocket) -> None:
+    house: House = websocket.app.state.house
+    offered = list(websocket.scope.get("subprotocols", []))
+    try:
+        bearer = house.gate.admit(websocket.headers, offered)
+        with house.seats.take(bearer.owner):
+            await _admitted(websocket, house, bearer, offered)
+    except Refusal as refusal:
+        house.metrics.refused(refusal.code or "other")
+        body = {"error": error_body(refusal)}
+        await websocket.send_denial_response(JSONResponse(body, refusal.status))
+
+
+async def _admitted(
+    websocket: WebSocket, house: House, bearer: Bearer, offered: list[str]
+) -> None:
+    backend, settings = house.backend, house.settings
+    outbox = Outbox(settings.send_queue_bytes)
+    client = Client(
+        bearer.owner,
+        wants_beta(websocket.headers, offered),
+        websocket.query_params.get("model"),
+        bearer.session,
+    )
+    try:
+        session = RealtimeSession(
+            backend,
+            client,
+            outbox.put,
+            HANDLERS,
+            house.metrics,
+            expires_at=int(time.time() + settings.max_session_s),
+        )
+    except MossliveError as error:
+        raise as_refusal(error) from None
+    began = time.monotonic()
+    house.metrics.sessions_total.labels("websocket").inc()
+    house.metrics.sessions.labels("websocket").inc()
+    try:
+        await websocket.accept("realtime" if "realtime" in offered else None)
+        session.log.info("session begins", extra={"beta": client.beta})
+        leave = await _hold(websocket, house, session, outbox)
+        session.log.info("session ends", extra={"code": leave.code, "reason": leave.reason})
+        await _goodbye(websocket, leave, outbox)
+    finally:
+        house.metrics.sessions.labels("websocket").dec()
+        house.metrics.session_seconds.observe(time.monotonic() - began)
+        await session.close()
+
+
+async def _hold(
+    websocket: WebSocket, house: House, session: RealtimeSession, outbox: Outbox
+) -> Leave:
+    """Until somebody leaves, and why."""
+    settings = house.settings
+    session.open()
+    works = (
+        _read(websocket, session, settings.idle_s),
+        _write(websocket, outbox, settings.send_timeout_s),
+        Follower(session).run(),
+        _until(session.over, Leave(_INTERNAL, "the conversation failed")),
+        _until(house.ended, Leave(_GOING_AWAY, "the server is shutting down")),
+        _drained(house, session, outbox),
+    )
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(
+            tasks, timeout=settings.max_session_s, return_when=asyncio.FIRST_COMPLETED
+        )
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    if not done:
+        leave = Leave(_POLICY, "the session has lasted as long as it may")
+    else:
+        leave = _why(next(iter(done)), session)
+    if leave.code in (_POLICY, _INTERNAL):
+        house.metrics.dropped.labels(leave.reason).inc()
+    return leave
+
+
+def _why(task: "asyncio.Task[None]", session: RealtimeSession) -> Leave:
+    error = task.exception()
+    if isinstance(error, Leave):
+        return error
+    if error is None or isinstance(error, WebSocketDisconnect):
+        return Leave(_NORMAL, "the client left")
+    session.log.error("a session failed", exc_info=error)
+    return Leave(_INTERNAL, "internal error")
+
+
+async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -> None:
+    while True:
+        try:
+            async with asyncio.timeout(idle_s):
+                message = await websocket.receive()
+        except TimeoutError:
+            raise Leave(_POLICY, "idle for too long") from None
+        if message["type"] == "websocket.disconnect":
+            return
+        text = message.get("text")
+        if text is None:
+            refusal = Refusal("frames are text, one JSON object each", "invalid_frame")
+            session.refuse(refusal)
+            continue
+        try:
+            event = read_json(text)
+        except Refusal as refusal:
+            session.refuse(refusal)
+            continue
+        await session.handle(event)
+
+
+async def _write(websocket: WebSocket, outbox: Outbox, timeout_s: float) -> None:
+    try:
+        while True:
+            text = await outbox.get()
+            async with asyncio.timeout(timeout_s):
+                await websocket.send_text(text)
+    except (SlowReader, TimeoutError):
+        _abort(websocket)
+        raise Leave(_POLICY, "the reader is too slow") from None
+
+
+async def _until(event: asyncio.Event, leave: Leave) -> None:
+    await event.wait()
+    raise leave
+
+
+async def _drained(house: House, session: RealtimeSession, outbox: Outbox) -> None:
+    """When the server ends, a session lasts until its response is over and sent."""
+    await house.draining.wait()
+    await session.until(lambda: session.active is None and not session.talk.replying)
+    await outbox.emptied()
+    raise Leave(_GOING_AWAY, "the server is shutting down")
+
+
+async def _goodbye(websocket: WebSocket, leave: Leave, outbox: Outbox) -> None:
+    if leave.reason == "the client left":
+        return
+    try:
+        async with asyncio.timeout(1):
+            if leave.code == _INTERNAL:
+                refusal = Refusal(leave.reason, "internal_error", kind="server_error")
+                await websocket.send_text(json.dumps(error_event(refusal)))
+            await websocket.close(leave.code, leave.reason)
+    except (TimeoutError, RuntimeError, WebSocketDisconnect):
+        _abort(websocket)
+
+
+def _abort(websocket: WebSocket) -> None:
+    cut: Callable[[], None] | None = websocket.scope.get("extensions", {}).get(_ABORT)
+    if cut:
+        cut()
+
+
+def read_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise Refusal("the frame is not JSON", "invalid_json") from None
