@@ -5,9 +5,8 @@ different machines or runs must not be compared without their conditions.
 """
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
 from typing import Any, get_args
 
 import torch
@@ -55,20 +54,37 @@ _CONDITIONS = {
 }
 
 
+PARTS = ("encoder", "vocoder", "flow")
+
+
 def measure_codec(
-    size: str, device: str, repeats: int, streams: tuple[int, ...] = STREAMS
+    size: str,
+    device: str,
+    repeats: int,
+    streams: tuple[int, ...] = STREAMS,
+    *,
+    parts: Sequence[str] = PARTS,
+    seen: Callable[[Row], None] = lambda row: None,
 ) -> CodecResult:
-    """Raises `NotVerified` at the first output that is not what the CPU computes."""
+    """`seen` is given each row when it is there: a full-size run takes minutes. Raises
+    `NotVerified` at the first output that is not what the CPU computes."""
     if size not in get_args(SizeName):
         raise refuse("size", size, ", ".join(get_args(SizeName)))
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise refuse("device", device, "cpu, or cuda where PyTorch finds a device")
+    if not parts or set(parts) - set(PARTS):
+        raise refuse("parts", ", ".join(parts), "some of " + ", ".join(PARTS))
     pair = Pair(size, device)  # type: ignore[arg-type]  # checked above
-    parts: tuple[Iterator[Row], ...] = (
-        hearing_rows(pair, repeats),
-        vocoder_rows(pair, repeats),
-        speaking_rows(pair, repeats, streams),
-    )
+    makers: dict[str, Callable[[], Iterator[Row]]] = {
+        "encoder": lambda: hearing_rows(pair, repeats),
+        "vocoder": lambda: vocoder_rows(pair, repeats),
+        "flow": lambda: speaking_rows(pair, repeats, streams),
+    }
+    rows = []
+    for part in parts:
+        for row in makers[part]():
+            seen(row)
+            rows.append(row)
     cuda = device == "cuda"
     return CodecResult(
         size=pair.size,
@@ -78,7 +94,7 @@ def measure_codec(
         cuda_version=torch.version.cuda if cuda else None,
         threads=torch.get_num_threads(),
         conditions=_CONDITIONS | ({} if cuda else {"graph": "the plain function"}),
-        rows=tuple(chain.from_iterable(parts)),
+        rows=tuple(rows),
     )
 
 
@@ -87,18 +103,20 @@ def codec_table(result: CodecResult) -> Table:
     title = f"codec, {result.size}, {result.device_name or result.device}"
     table = Table(*columns, "error", "cosine", "goal", title=title, title_justify="left")
     for row in result.rows:
-        times = ["not timed", "", ""]
-        if row.median_ms is not None:
-            spread = f"{row.p10_ms:.2f}-{row.p90_ms:.2f}"
-            times = [f"{row.median_ms:.2f} ms", spread, f"{row.real_time:.0f}"]
-        table.add_row(
-            *(row.part, row.what, str(row.streams), row.precision, row.form, *times),
-            *(f"{row.error:.1e}", f"{row.cosine:.5f}", _goal(row)),
-        )
+        table.add_row(*cells(row))
     table.caption = f"torch {result.torch_version}; " + "; ".join(
         f"{name}: {text}" for name, text in result.conditions.items()
     )
     return table
+
+
+def cells(row: Row) -> list[str]:
+    times = ["not timed", "", ""]
+    if row.median_ms is not None:
+        spread = f"{row.p10_ms:.2f}-{row.p90_ms:.2f}"
+        times = [f"{row.median_ms:.2f} ms", spread, f"{row.real_time:.0f}"]
+    what = [row.part, row.what, str(row.streams), row.precision, row.form]
+    return [*what, *times, f"{row.error:.1e}", f"{row.cosine:.5f}", _goal(row)]
 
 
 def _goal(row: Row) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mosslive.cli.bench_talk import talk
-from mosslive.cli.console import out, print_json
+from mosslive.cli.console import err, out, print_json
 
 if TYPE_CHECKING:
     from mosslive.bench.lm_report import LmResult
@@ -55,14 +55,23 @@ def codec(
     size: Annotated[str, typer.Option(help="full, small or nano.")] = "small",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     repeats: Annotated[int, typer.Option(min=3, help="Timed calls per row, at most.")] = 30,
+    parts: Annotated[
+        str, typer.Option(help="Which of encoder, vocoder and flow.")
+    ] = "encoder,vocoder,flow",
 ) -> None:
     """Encoder, flow with HiFT, and BigVGAN at random weights, each verified against the CPU.
 
-    The last line is the same as JSON.
+    Rows appear on standard error as they come; the last line of the output is all of them as JSON.
     """
-    from mosslive.bench.codec import codec_table, measure_codec
+    from mosslive.bench.codec import cells, codec_table, measure_codec
 
-    result = measure_codec(size, device, repeats)
+    result = measure_codec(
+        size,
+        device,
+        repeats,
+        parts=[part.strip() for part in parts.split(",")],
+        seen=lambda row: err.print("  ".join(filter(None, cells(row))), style="dim"),
+    )
     out.print(codec_table(result))
     print_json(result.document())
 

@@ -1,4 +1,4 @@
-"""What is served: one engine, one codec thread, the voices; and settings as conversations want them.
+"""What is served: one engine, one codec thread, the voices; and settings of conversations.
 
 Loaded once, shared by all sessions. Knows nothing of protocols.
 """
@@ -6,7 +6,6 @@ Loaded once, shared by all sessions. Knows nothing of protocols.
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from mosslive.codec import Voice, load_codec
 from mosslive.config import SECONDS_PER_CODE, Sampling
@@ -17,9 +16,6 @@ from mosslive.server.voices import VoiceShelf
 from mosslive.talk import CodecThread, Talk, TalkSettings, TurnSettings
 from mosslive.talk.dialogue import Said
 from mosslive.talk.vad import SileroVad, VoiceActivity
-from mosslive.version import __version__
-
-State = Literal["loading", "ready", "draining", "failed"]
 
 
 @dataclass
@@ -31,10 +27,6 @@ class Backend:
     voices: VoiceShelf
     settings: ServerSettings
     make_vad: Callable[[], VoiceActivity] = SileroVad
-
-    @property
-    def version(self) -> str:
-        return __version__
 
     @property
     def rate_hz(self) -> int:
@@ -77,9 +69,7 @@ class Backend:
             context_rows=self.settings.context_rows,
         )
 
-    def talk(
-        self, settings: TalkSettings, voice: Voice | None, turns: Sequence[Said] = ()
-    ) -> Talk:
+    def talk(self, settings: TalkSettings, voice: Voice | None, turns: Sequence[Said] = ()) -> Talk:
         vad = self.make_vad() if settings.turns else None
         return Talk(self.engine, self.codec, voice, settings, turns=turns, vad=vad)
 

@@ -24,6 +24,7 @@ class Bearer:
 
     owner: str
     session: dict[str, Any] | None = None  # that an ephemeral key was made for
+    ephemeral: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class KeyRing:
         if len(self._ephemeral) >= _MOST_EPHEMERAL:
             raise Refusal("too many ephemeral keys are out", "too_many_keys", status=429)
         key = EPHEMERAL + secrets.token_urlsafe(32)
-        self._ephemeral[_digest(key)] = _Ephemeral(Bearer(owner, session), now + seconds)
+        self._ephemeral[_digest(key)] = _Ephemeral(Bearer(owner, session, True), now + seconds)
         return key, int(now + seconds)
 
 

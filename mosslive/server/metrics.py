@@ -4,6 +4,7 @@ Numbers about work are counted as it happens; numbers about the engine are read 
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import (
@@ -25,7 +26,7 @@ _MOST_CODES = 64
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        known = {"registry": self.registry, "namespace": "mosslive"}
+        known: dict[str, Any] = {"registry": self.registry, "namespace": "mosslive"}
         self.sessions = Gauge("sessions", "Live sessions.", ["transport"], **known)
         self.sessions_total = Counter("sessions", "Sessions begun.", ["transport"], **known)
         self.session_seconds = Histogram(

@@ -11,7 +11,7 @@ from collections import deque
 from mosslive.server.wire import Event
 
 
-class SlowReader(Exception):  # noqa: N818
+class SlowReader(Exception):
     """The client does not read what it is sent."""
 
 

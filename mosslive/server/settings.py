@@ -1,4 +1,4 @@
-"""Settings of the server from flags, environment and a TOML file: one dataclass, one set of defaults.
+"""Settings of the server: one dataclass for flags, environment and a TOML file.
 
 A flag beats the environment, which beats the file. A name nobody knows is refused wherever it
 stands. `--max-sessions 8`, `MOSSLIVE_MAX_SESSIONS=8` and `max_sessions = 8` are the same.

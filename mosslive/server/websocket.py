@@ -28,7 +28,7 @@ _ABORT = "mosslive.abort"
 _NORMAL, _GOING_AWAY, _POLICY, _INTERNAL = 1000, 1001, 1008, 1011
 
 
-class Leave(Exception):  # noqa: N818
+class Leave(Exception):
     """Why we end a session."""
 
     def __init__(self, code: int, reason: str) -> None:
@@ -58,9 +58,7 @@ async def realtime(websocket: WebSocket) -> None:
         await websocket.send_denial_response(JSONResponse(body, refusal.status))
 
 
-async def _admitted(
-    websocket: WebSocket, house: House, bearer: Bearer, offered: list[str]
-) -> None:
+async def _admitted(websocket: WebSocket, house: House, bearer: Bearer, offered: list[str]) -> None:
     backend, settings = house.backend, house.settings
     outbox = Outbox(settings.send_queue_bytes)
     client = Client(

@@ -144,3 +144,13 @@ def test_unknown_sizes_and_devices_are_refused(arguments: tuple[str, str]) -> No
     """One sentence that names what is allowed."""
     with pytest.raises(MossliveError, match=r"nano|cuda"):
         bench.measure_codec(*arguments, repeats=3)
+
+
+def test_parts_are_chosen_by_name_and_seen_as_they_come() -> None:
+    """A long run shows its rows; an unknown part is refused with the known ones."""
+    seen: list[Row] = []
+    result = bench.measure_codec("nano", "cpu", 3, parts=("encoder",), seen=seen.append)
+    assert {row.part for row in result.rows} == {"encoder"}
+    assert tuple(seen) == result.rows
+    with pytest.raises(MossliveError, match="encoder, vocoder, flow"):
+        bench.measure_codec("nano", "cpu", 3, parts=("hift",))

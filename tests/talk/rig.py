@@ -6,7 +6,7 @@ clock, stopping at every moment somebody waits for. So every test sees one order
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mosslive import Engine, LanguageModel, Sampling
+from mosslive.cache import PagePool, PageTable
 from mosslive.codec import Voice
+from mosslive.engine.request import Request
 from mosslive.engine.settings import EngineSettings
+from mosslive.engine.stepper import Made
 from mosslive.rows import Row
 from mosslive.talk import CodecThread, Talk, TalkSettings, TurnSettings
 from mosslive.talk.codec_thread import SpeechCodec
@@ -74,6 +77,33 @@ class LoudVad:
         return float(np.abs(frame).max() > 0.02)
 
     def reset(self) -> None:
+        pass
+
+
+class Script:
+    """A stepper that computes nothing: every reply is `ids`, (text, audio), the last repeated."""
+
+    most_requests, most_rows = 64, 512
+
+    def __init__(self, lm: LanguageModel, ids: Sequence[Row]) -> None:
+        self.config, self.ids = lm.config, ids
+        self.pool = PagePool(2000, 16)
+
+    def prefill(self, jobs: Sequence[tuple[PageTable, Sequence[Row]]]) -> None:
+        for table, rows in jobs:
+            table.append(rows)
+
+    def decode(self, requests: Sequence[Request]) -> list[Made]:
+        made: list[Made] = []
+        for request in requests:
+            request.adopt()
+            request.table.append(request.waiting)
+            request.waiting.clear()
+            request.begin_step()
+            made.append(request.accept(*self.ids[min(request.step, len(self.ids)) - 1]))
+        return made
+
+    def release(self, request: Request) -> None:
         pass
 
 

@@ -4,53 +4,21 @@ import asyncio
 import gc
 import math
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from mosslive import Engine, LanguageModel, Turn
-from mosslive.cache import PagePool, PageTable
 from mosslive.codec import Codec, Voice
 from mosslive.engine import PlainStepper
-from mosslive.engine.request import Request
-from mosslive.engine.stepper import Made
-from mosslive.rows import Row
 from mosslive.talk import Talk
 from mosslive.talk.events import AudioChunk, ContextTrimmed, ReplyDone, SpeechStarted, TalkFault
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY, Served
-from tests.talk.rig import CODES, RIG, FakeClock, Rig, frames, run
+from tests.talk.rig import CODES, RIG, FakeClock, Rig, Script, frames, run
 from tests.talk.test_interruption import QUESTION, SYSTEM, TOLD, asked, history, remembered
 from tests.talk.toy import SAMPLES, TOY_VOICE, Halves, ToyCodec
-
-
-class Parrot:
-    """A stepper that computes nothing: it says 7 until the reply is long enough."""
-
-    most_requests, most_rows = 64, 512
-
-    def __init__(self, lm: LanguageModel) -> None:
-        self.config = lm.config
-        self.pool = PagePool(2000, 16)
-
-    def prefill(self, jobs: Sequence[tuple[PageTable, Sequence[Row]]]) -> None:
-        for table, rows in jobs:
-            table.append(rows)
-
-    def decode(self, requests: Sequence[Request]) -> list[Made]:
-        made: list[Made] = []
-        for request in requests:
-            request.adopt()
-            request.table.append(request.waiting)
-            request.waiting.clear()
-            request.begin_step()
-            made.append(request.accept(1, 7))
-        return made
-
-    def release(self, request: Request) -> None:
-        pass
 
 
 def test_an_hour_of_conversation_in_flat_memory(nano_lm: LanguageModel) -> None:
@@ -61,7 +29,7 @@ def test_an_hour_of_conversation_in_flat_memory(nano_lm: LanguageModel) -> None:
     question = np.zeros(4 * 8000, np.float32)
 
     async def story() -> None:
-        parrot, clock = Parrot(nano_lm), FakeClock()
+        parrot, clock = Script(nano_lm, [(1, 7)]), FakeClock()
         engine = Engine(parrot, nano_lm.tokenizer, ROOMY, clock=clock.now, threaded=False)
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, settings, engine=engine, clock=clock)
         rig.eager = True

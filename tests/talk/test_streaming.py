@@ -8,12 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mosslive import LanguageModel, Sampling, Turn
+from mosslive import Engine, LanguageModel, Sampling, Turn
 from mosslive.codec import Codec, Voice
 from mosslive.rows import Reply, Row
 from mosslive.talk.events import ReplyDone, TextDelta, TimingReady
 from tests.codec.conftest import speech
-from tests.talk.rig import CODES, RIG, Rig, run
+from tests.engine.serving import ROOMY
+from tests.talk.rig import CODES, RIG, FakeClock, Rig, Script, run
 from tests.talk.toy import TOY_VOICE, Halves, ToyCodec, toy_codes, toy_sound
 
 TOLD = replace(RIG, turns=None)
@@ -139,5 +140,32 @@ def test_four_modes_in_one_conversation(nano_lm: LanguageModel, spoken: bool, re
         assert rig.of(ReplyDone)[1].text == text == nano_lm.read(made).text
         await rig.close()
         rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize("codes", [[], [3], list(range(40, 58))])
+def test_a_reply_that_the_model_ends(nano_lm: LanguageModel, codes: list[int]) -> None:
+    """End of speech, then the end of the turn: sound of exactly the codes before it, and a history
+    as the prompt format writes such a turn. No code at all is silence, not an error."""
+    ids, stop = nano_lm.ids, nano_lm.format.footer()[0][0]
+    script = [*((0, code) for code in codes), (0, ids.eosp), (stop, ids.audio_pad)]
+
+    async def story() -> None:
+        clock, stepper = FakeClock(), Script(nano_lm, script)
+        engine = Engine(stepper, nano_lm.tokenizer, ROOMY, clock=clock.now, threaded=False)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD, engine=engine, clock=clock)
+        rig.talk.push_text("Hello")
+        await rig.until(lambda: not rig.talk.replying)
+        done = rig.of(ReplyDone)[0]
+        assert (done.codes, done.stop) == (len(codes), "stop")
+        np.testing.assert_array_equal(rig.sound(), toy_sound(codes))
+        said = nano_lm.format.turn(Turn("assistant", codes=codes))
+        assert list(rig.talk.turns[-1].rows) == said
+        assert rig.rows[-len(said) :] == said
+        timing = rig.of(TimingReady)[0].timing
+        assert (timing.ttfa_s is None) == (not codes)
+        await rig.close()
+        assert stepper.pool.free == stepper.pool.total
 
     run(story())

@@ -172,9 +172,7 @@ def _tokens(raw: dict[str, Any], where: str) -> int | None:
     return tokens
 
 
-def _detection(
-    raw: dict[str, Any] | None, before: dict[str, Any] | None
-) -> dict[str, Any] | None:
+def _detection(raw: dict[str, Any] | None, before: dict[str, Any] | None) -> dict[str, Any] | None:
     if raw is None:
         return None
     where = "session.audio.input.turn_detection."

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -32,7 +32,7 @@ async def create(session: RealtimeSession, event: Event) -> None:
     at_the_end = place == len(session.items)
     session.items.check_new(item.id)
     for one in words:
-        item.turns.append(session.talk.say(_role(item), one))
+        item.turns.append(session.talk.say(role_of(item), one))
     session.add_item(item, place)
     if words and not at_the_end:
         numbers = [(turn, one.role) for one in behind for turn in one.turns]
@@ -115,8 +115,10 @@ def _read_part(
     # Beta clients and chat histories call text by several names.
     written = {"input_text": "text", "output_text": "text", "text": "text"}
     written["output_audio"] = "transcript"
-    if not isinstance(kind, str) or kind not in written or (
-        kind == "output_audio" and item.role != "assistant"
+    if (
+        not isinstance(kind, str)
+        or kind not in written
+        or (kind == "output_audio" and item.role != "assistant")
     ):
         raise Refusal(
             f"{where}type is {str(kind)[:40]!r}; allowed: input_text, input_audio (user), "
@@ -150,9 +152,9 @@ def _read_sound(
     return Sound(torch.from_numpy(wave), form.rate_hz)
 
 
-def _role(item: Item) -> Role:
-    assert item.role in ("system", "user", "assistant"), "read_item has checked it"
-    return item.role
+def role_of(item: Item) -> Role:
+    assert item.role in _ROLES, "read_item has checked it"
+    return cast(Role, item.role)
 
 
 HANDLERS: dict[str, Handler] = {

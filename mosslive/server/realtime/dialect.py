@@ -52,8 +52,8 @@ def from_beta(event: Event) -> Event:
 
 def session_to_beta(session: dict[str, Any]) -> dict[str, Any]:
     audio_in, audio_out = session["audio"]["input"], session["audio"]["output"]
-    shown = {name: session[name] for name in ("tools", "tool_choice") if name in session}
-    ids = {name: session[name] for name in ("id", "expires_at") if name in session}
+    shown = _some(session, ("tools", "tool_choice"))
+    ids = _some(session, ("id", "expires_at"))
     return {
         **ids,
         "object": session["object"],
@@ -76,7 +76,7 @@ def session_to_beta(session: dict[str, Any]) -> dict[str, Any]:
 def session_from_beta(raw: dict[str, Any]) -> dict[str, Any]:
     """Also what GA clients would send: fields with GA names stay."""
     same = ("instructions", "temperature", "tools", "tool_choice", "tracing", "audio", "model")
-    session = {name: raw[name] for name in same if name in raw}
+    session = _some(raw, same)
     session |= _renamed(raw, {"max_response_output_tokens": "max_output_tokens"})
     session |= _modalities_from_beta(raw)
     renamed_in = {
@@ -166,6 +166,10 @@ def _detection_to_beta(detection: dict[str, Any] | None) -> dict[str, Any] | Non
     if detection is None:
         return None
     return {name: value for name, value in detection.items() if name != "idle_timeout_ms"}
+
+
+def _some(raw: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: raw[name] for name in names if name in raw}
 
 
 def _renamed(raw: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """From the conversation's events to the protocol's: speech, turns, replies, faults.
 
-One task per session reads them, in order. Knows the session; changes nothing the conversation holds.
+One task per session reads them, in order.
 """
 
 from dataclasses import dataclass, field

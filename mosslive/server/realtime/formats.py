@@ -44,7 +44,7 @@ class AudioFormat:
     def decode(self, data: bytes) -> Samples:
         """data: whole samples."""
         if self.kind == "audio/pcm":
-            return np.frombuffer(data, "<i2").astype(np.float32) / 32768
+            return np.frombuffer(data, "<i2").astype(np.float32) * np.float32(1 / 32768)
         import soundfile
 
         if not data:

@@ -163,9 +163,7 @@ class Ladder:
 
     def _send_item(self, name: str) -> None:
         assert self.item, "an item is there when it is told"
-        self.send(
-            {"type": name, "item": self.item.document(), "previous_item_id": self._previous}
-        )
+        self.send({"type": name, "item": self.item.document(), "previous_item_id": self._previous})
 
     def _send_part(self, name: str, **fields: Any) -> None:
         assert self.item, "an item is there when its parts are told"

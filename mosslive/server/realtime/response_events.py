@@ -9,7 +9,7 @@ from mosslive.server.once import reply_once, turn_of
 from mosslive.server.realtime import fields, rules
 from mosslive.server.realtime.buffer_events import detach
 from mosslive.server.realtime.config import SessionConfig, output_changes
-from mosslive.server.realtime.conversation_events import read_item
+from mosslive.server.realtime.conversation_events import read_item, role_of
 from mosslive.server.realtime.history import append, with_system
 from mosslive.server.realtime.ladder import Ladder, Place
 from mosslive.server.realtime.session import Handler, RealtimeSession
@@ -70,9 +70,7 @@ async def cancel(session: RealtimeSession, event: Event) -> None:
         # It is on its way and was not told yet.
         ladder, known = session.begin_response(session.expected_turn, session.config), True
     if ladder is None or not known:
-        raise Refusal(
-            "Cancellation failed: no active response found", "response_cancel_not_active"
-        )
+        raise Refusal("Cancellation failed: no active response found", "response_cancel_not_active")
     if ladder.id in session.aside:
         session.aside[ladder.id].cancel()
     elif session.talk.cancel():
@@ -157,8 +155,7 @@ async def _context(
             continue
         item, words = read_item(session, raw)
         for one in words:
-            assert item.role in ("system", "user", "assistant"), "read_item has checked it"
-            turns.append(await turn_of(session.backend, item.role, one))
+            turns.append(await turn_of(session.backend, role_of(item), one))
     return with_system(engine, config.instructions)(turns)
 
 

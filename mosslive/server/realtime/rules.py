@@ -1,4 +1,4 @@
-"""A session's configuration as the conversation wants it: how turns are taken, how replies are drawn.
+"""A session's configuration as a conversation wants it: how turns are taken, replies drawn.
 
 Pure translation. Knows the two vocabularies, and nothing else.
 """

@@ -1,0 +1,214 @@
+"""`POST /v1/chat/completions`: a conversation in one request, spoken or written."""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from mosslive.codec import Sound, Voice
+from mosslive.rows import Reply, Role
+from mosslive.server.house import House
+from mosslive.server.once import reply_once, turn_of
+from mosslive.server.realtime import fields
+from mosslive.server.realtime.config import MOST_TOKENS
+from mosslive.server.realtime.formats import AudioFormat, Samples
+from mosslive.server.realtime.usage import usage_of
+from mosslive.server.requests import bearer_of, body_of, house_of
+from mosslive.server.sounds import check_kind, read_base64, read_file, write_file
+from mosslive.server.speech import speaking_voice
+from mosslive.server.wire import Refusal, new_id
+from mosslive.talk import TalkSettings
+from mosslive.talk.dialogue import Said
+from mosslive.talk.events import AudioChunk, Event, ReplyDone, TextDelta, TimingReady
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
+_MOST_MESSAGES = 500
+
+
+@dataclass
+class _Asked:
+    model: str
+    turns: list[Said]
+    settings: TalkSettings
+    voice: Voice | None
+    form: str  # of the sound
+    reply: Reply
+    id: str = field(default_factory=lambda: new_id("chatcmpl"))
+    audio_id: str = field(default_factory=lambda: new_id("audio"))
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def document(self, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "choices": [{"index": 0, "logprobs": None} | choice],
+        }
+
+
+async def completions(request: Request) -> Response:
+    house, owner = house_of(request), bearer_of(request).owner
+    raw = await body_of(request)
+    stream = fields.flag(raw, "stream", "", False)
+    asked = await _read(house, owner, raw, stream)
+    events = _events(house, owner, asked)
+    first = await anext(events)  # a refusal still has a status of its own
+    if stream:
+        options = fields.record(raw, "stream_options", default={})
+        chunks = _streamed(asked, first, events, bool(options.get("include_usage")))
+        return StreamingResponse(chunks, media_type="text/event-stream")
+    return JSONResponse(await _whole(house, asked, first, events))
+
+
+async def _read(house: House, owner: str, raw: dict[str, Any], stream: bool) -> _Asked:
+    backend = house.backend
+    modalities = fields.many(raw, "modalities", default=["text"])
+    if not all(one in ("text", "audio") for one in modalities):
+        raise fields.bad("modalities", modalities, "text, audio")
+    if fields.whole(raw, "n", 1, 128, default=1) != 1:
+        raise fields.bad("n", raw["n"], "1")
+    reply: Reply = "speech" if "audio" in modalities else "text"
+    audio = fields.record(raw, "audio", default={})
+    voice = speaking_voice(backend, audio.get("voice"), owner) if reply == "speech" else None
+    form = check_kind(audio.get("format") or ("pcm16" if stream else "wav"), "audio.format")
+    if stream and form != "pcm16":
+        raise fields.bad("audio.format", form, "pcm16, where sound is streamed")
+    tokens = raw.get("max_completion_tokens", raw.get("max_tokens"))
+    if tokens is not None:
+        tokens = fields.whole({"max_tokens": tokens}, "max_tokens", 1, 1 << 30)
+        tokens = min(tokens, MOST_TOKENS)
+    temperature = fields.number(raw, "temperature", 0, 2, default=None)
+    sampling = backend.sampling(tokens, None if temperature is None else max(0.01, temperature))
+    settings = backend.talk_settings(reply, "", sampling)
+    turns = await _turns(house, fields.many(raw, "messages"))
+    if turns[0].role != "system":
+        turns.insert(0, await turn_of(backend, "system", backend.instructions(reply)))
+    model = fields.text(raw, "model", default=house.settings.name)
+    return _Asked(model, turns, settings, voice, form, reply)
+
+
+async def _turns(house: House, messages: list[Any]) -> list[Said]:
+    if not 0 < len(messages) <= _MOST_MESSAGES:
+        raise Refusal(f"messages: 1 to {_MOST_MESSAGES} of them", param="messages")
+    turns = []
+    for number, message in enumerate(messages):
+        where = f"messages[{number}]"
+        if not isinstance(message, dict):
+            raise fields.bad(where, message, "an object with role and content")
+        role = _ROLES[fields.choice(message.get("role"), tuple(_ROLES), f"{where}.role")]
+        content = message.get("content")
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not isinstance(parts, list) or not parts:
+            raise fields.bad(f"{where}.content", content, "a string, or a list of parts")
+        for part in parts:
+            words = await _words(house, part, f"{where}.content")
+            turns.append(await turn_of(house.backend, role, words))
+    return turns
+
+
+async def _words(house: House, part: Any, where: str) -> str | Sound:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "text":
+        text: str = fields.text(part, "text", f"{where}.")
+        if len(text) > house.settings.max_text_chars:
+            raise fields.bad(where, text, f"{house.settings.max_text_chars} characters at most")
+        return text
+    if kind == "input_audio":
+        audio = fields.record(part, "input_audio", f"{where}.")
+        data = read_base64(fields.text(audio, "data", f"{where}.input_audio."), where)
+        return await asyncio.to_thread(read_file, data, house.settings.max_upload_s, where)
+    raise fields.bad(where, part, "parts of type text or input_audio")
+
+
+async def _events(house: House, owner: str, asked: _Asked) -> AsyncIterator[Event]:
+    with house.requests.take(owner):
+        async for event in reply_once(house.backend, asked.turns, asked.settings, asked.voice):
+            if isinstance(event, TimingReady):
+                house.metrics.turn(event.timing)
+            yield event
+
+
+async def _whole(
+    house: House, asked: _Asked, first: Event, events: AsyncIterator[Event]
+) -> dict[str, Any]:
+    sound: list[Samples] = []
+    done = ReplyDone(0, "", 0, "stop")
+    async for event in _joined(first, events):
+        if isinstance(event, AudioChunk):
+            sound.append(event.pcm)
+        elif isinstance(event, ReplyDone):
+            done = event
+    message: dict[str, Any] = {"role": "assistant", "content": done.text, "refusal": None}
+    if asked.reply == "speech":
+        wave = np.concatenate([*sound, np.zeros(0, np.float32)])
+        data = await asyncio.to_thread(write_file, wave, house.backend.rate_hz, asked.form)
+        message |= {
+            "content": None,
+            "audio": {
+                "id": asked.audio_id,
+                "data": base64.b64encode(data).decode(),
+                "transcript": done.text,
+                "expires_at": asked.created,  # it is not kept
+            },
+        }
+    choice = {"message": message, "finish_reason": _finish(done)}
+    return asked.document("chat.completion", choice) | {"usage": _usage(asked, done)}
+
+
+async def _streamed(
+    asked: _Asked, first: Event, events: AsyncIterator[Event], with_usage: bool
+) -> AsyncIterator[str]:
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
+        choice = {"delta": delta, "finish_reason": finish}
+        return f"data: {json.dumps(asked.document('chat.completion.chunk', choice))}\n\n"
+
+    spoken = asked.reply == "speech"
+    opening: dict[str, Any] = {"audio": {"id": asked.audio_id}} if spoken else {"content": ""}
+    yield chunk({"role": "assistant", **opening})
+    done = ReplyDone(0, "", 0, "stop")
+    async for event in _joined(first, events):
+        match event:
+            case TextDelta(_, text):
+                yield chunk({"audio": {"transcript": text}} if spoken else {"content": text})
+            case AudioChunk(pcm=pcm):
+                data = base64.b64encode(AudioFormat().encode(pcm)).decode()
+                yield chunk({"audio": {"data": data}})
+            case ReplyDone():
+                done = event
+    yield chunk({"audio": {"expires_at": asked.created}} if spoken else {}, _finish(done))
+    if with_usage:
+        last = asked.document("chat.completion.chunk", {}) | {"choices": []}
+        yield f"data: {json.dumps(last | {'usage': _usage(asked, done)})}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+def _finish(done: ReplyDone) -> str:
+    return "stop" if done.stop == "stop" else "length"
+
+
+def _usage(asked: _Asked, done: ReplyDone) -> dict[str, Any]:
+    usage = usage_of(asked.turns, done)
+    return {
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage["output_tokens"],
+        "total_tokens": usage["total_tokens"],
+    }
+
+
+async def _joined(first: Event, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    yield first
+    async for event in events:
+        yield event

@@ -1,0 +1,97 @@
+"""The process: sockets, TLS, signals. The first signal drains, the second ends at once."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from types import FrameType
+
+import uvicorn
+
+from mosslive.server import logs
+from mosslive.server.app import make_app
+from mosslive.server.backend import Backend, load_backend
+from mosslive.server.house import House
+from mosslive.server.settings import ServerSettings, check_exposure
+from mosslive.server.websocket import AbortableSocket
+
+_PING_S = 20.0  # a peer that does not answer for so long is gone
+_log = logging.getLogger("mosslive.server")
+
+
+class DrainingServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, house: House) -> None:
+        super().__init__(config)
+        self._house = house
+        self._draining: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self.failure: BaseException | None = None  # why loading failed
+
+    @property
+    def port(self) -> int:
+        """Where it listens, once `started`."""
+        port: int = self.servers[0].sockets[0].getsockname()[1]
+        return port
+
+    async def startup(self, sockets: object = None) -> None:
+        await super().startup()
+        self._loading = asyncio.get_running_loop().create_task(self._house.open())
+        self._loading.add_done_callback(self._loaded)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._draining is None and self.started:
+            asyncio.get_running_loop().call_soon_threadsafe(self.begin_drain)
+        else:
+            self.should_exit = True
+            self.force_exit = sig == signal.SIGINT
+
+    def begin_drain(self) -> None:
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        await self._house.drain()
+        self.should_exit = True
+
+    def _loaded(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("loading failed: %s", error)
+            self.failure = error
+            self.should_exit = True
+
+
+def make_server(
+    settings: ServerSettings, load: Callable[[], Awaitable[Backend]] | None = None
+) -> tuple[DrainingServer, House]:
+    """Refuses what must not be served; loads nothing yet."""
+    check_exposure(settings)
+
+    async def load_on_thread() -> Backend:
+        return await asyncio.to_thread(load_backend, settings)
+
+    house = House(settings, load or load_on_thread)
+    config = uvicorn.Config(
+        make_app(house),
+        host=settings.host,
+        port=settings.port,
+        ssl_certfile=settings.ssl_certfile,
+        ssl_keyfile=settings.ssl_keyfile,
+        ws=AbortableSocket,
+        ws_max_size=settings.max_event_bytes,
+        ws_ping_interval=_PING_S,
+        ws_ping_timeout=_PING_S,
+        timeout_graceful_shutdown=5,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+    )
+    return DrainingServer(config, house), house
+
+
+def serve(settings: ServerSettings) -> None:
+    """Until a signal ends it."""
+    logs.set_up(settings.log_level)
+    server, _ = make_server(settings)
+    server.run()
+    if server.failure:
+        raise server.failure

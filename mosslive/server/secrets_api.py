@@ -1,0 +1,69 @@
+"""`POST /v1/realtime/client_secrets`: ephemeral keys for browsers; and its beta relative."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from mosslive.server.house import House
+from mosslive.server.keys import Bearer
+from mosslive.server.realtime import fields
+from mosslive.server.realtime.config import Offer, SessionConfig, merged
+from mosslive.server.realtime.dialect import session_from_beta, session_to_beta
+from mosslive.server.requests import bearer_of, body_of, house_of
+from mosslive.server.wire import Refusal, new_id
+
+_LEAST_S, _MOST_S, _DEFAULT_S = 10, 7200, 600
+
+
+async def client_secrets(request: Request) -> Response:
+    raw = await body_of(request)
+    house, bearer = house_of(request), bearer_of(request)
+    session = fields.record(raw, "session", default={})
+    shown = _shown(house, bearer, session)
+    key, expires_at = _lend(house, bearer, raw, session)
+    return JSONResponse({"value": key, "expires_at": expires_at, "session": shown})
+
+
+async def beta_sessions(request: Request) -> Response:
+    raw = await body_of(request)
+    house, bearer = house_of(request), bearer_of(request)
+    session = session_from_beta(raw)
+    shown = session_to_beta(_shown(house, bearer, session))
+    secret = fields.record(raw, "client_secret", default={})
+    key, expires_at = _lend(house, bearer, secret, session)
+    return JSONResponse(shown | {"client_secret": {"value": key, "expires_at": expires_at}})
+
+
+def _lend(
+    house: House, bearer: Bearer, raw: dict[str, Any], session: dict[str, Any]
+) -> tuple[str, int]:
+    if bearer.ephemeral:
+        raise Refusal(
+            "an ephemeral key cannot make another",
+            "ephemeral_key",
+            kind="authentication_error",
+            status=403,
+        )
+    after = fields.record(raw, "expires_after", default={})
+    where = "expires_after."
+    seconds = fields.whole(after, "seconds", _LEAST_S, _MOST_S, where, _DEFAULT_S)
+    return house.keys.lend(bearer.owner, seconds, session or None)
+
+
+def _shown(house: House, bearer: Bearer, session: dict[str, Any]) -> dict[str, Any]:
+    """The session as it would begin; what is wrong with it is said now."""
+    backend = house.backend
+
+    def voice(asked: object) -> str:
+        found = backend.voices.find(asked, bearer.owner)
+        return found.name if found else "none"
+
+    offer = Offer(voice, backend.speaks, house.settings.transcripts, house.settings.max_text_chars)
+    config = SessionConfig(
+        model=fields.text(session, "model", "session.", house.settings.name),
+        voice=voice(""),
+        instructions=backend.instructions(),
+    )
+    document = merged(config, session, offer).document()
+    return {"id": new_id("sess"), "expires_at": 0} | document

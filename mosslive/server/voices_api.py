@@ -1,0 +1,59 @@
+"""`/v1/voices`: the voices a key can use; a recording becomes a new one."""
+
+import asyncio
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from mosslive.server.requests import bearer_of, house_of
+from mosslive.server.sounds import read_file
+from mosslive.server.voices import Shelved
+from mosslive.server.wire import Refusal
+
+_LEAST_S = 0.5  # shorter says nothing of a voice
+
+
+async def listing(request: Request) -> Response:
+    shelf = house_of(request).backend.voices
+    voices = [_shown(one) for one in shelf.seen_by(bearer_of(request).owner)]
+    # Under both names: clients of this and of neighbouring servers look in different places.
+    return JSONResponse({"object": "list", "data": voices, "voices": voices})
+
+
+async def upload(request: Request) -> Response:
+    house, owner = house_of(request), bearer_of(request).owner
+    backend = house.backend
+    if backend.codec is None:
+        raise Refusal("this server has no codec: voices cannot be made", "no_codec")
+    with house.requests.take(owner):
+        async with request.form(max_files=1, max_fields=4) as form:
+            name = backend.voices.check_name(form.get("name"), owner)
+            file = form.get("file")
+            if not isinstance(file, UploadFile):
+                raise Refusal("file is missing", "missing_required_parameter", "file")
+            data = await file.read()
+        sound = await asyncio.to_thread(read_file, data, house.settings.max_upload_s, "file")
+        if len(sound.wave) < _LEAST_S * sound.rate_hz:
+            raise Refusal(f"a voice needs {_LEAST_S} s or more", "audio_too_short", "file")
+        codec = backend.codec
+        made = await codec.do(lambda: codec.codec.voice(sound))  # type: ignore[attr-defined]
+        shelved = backend.voices.put(name, made.value, owner)
+    return JSONResponse(_shown(shelved), 201)
+
+
+async def removal(request: Request) -> Response:
+    owner = bearer_of(request).owner
+    house_of(request).backend.voices.remove(request.path_params["name"], owner)
+    return JSONResponse({"deleted": True})
+
+
+def _shown(shelved: Shelved) -> dict[str, Any]:
+    return {
+        "id": shelved.name,
+        "name": shelved.name,
+        "object": "voice",
+        "uploaded": shelved.owner is not None,
+        "seconds": round(shelved.voice.codes * 0.08, 2),
+    }
