@@ -33,7 +33,7 @@ def _command() -> Callable[..., None]:
     parameters = [_parameter("config", Path, "A TOML file with settings.", CONFIG_VARIABLE)]
     for one in fields(ServerSettings):
         kind, _ = kind_of(one)
-        default = "" if one.default in (None, (), False) else f" [default: {one.default}]"
+        default = "" if one.default in (None, (), False) else f" (default: {one.default})"
         flag_kind = str if kind is tuple else kind
         parameters.append(_parameter(one.name, flag_kind, one.metadata["help"] + default))
     serve.__doc__ = _run.__doc__

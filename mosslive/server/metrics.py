@@ -27,7 +27,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         known: dict[str, Any] = {"registry": self.registry, "namespace": "mosslive"}
-        self.sessions = Gauge("sessions", "Live sessions.", ["transport"], **known)
+        self.sessions = Gauge("sessions_live", "Live sessions.", ["transport"], **known)
         self.sessions_total = Counter("sessions", "Sessions begun.", ["transport"], **known)
         self.session_seconds = Histogram(
             "session_seconds", "How long sessions lasted.", buckets=(1, 10, 60, 600, 3600), **known

@@ -1,0 +1,88 @@
+"""A session without a socket, on an engine and codec that all tests of a module share."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from mosslive import Engine
+from mosslive.server.backend import Backend
+from mosslive.server.metrics import Metrics
+from mosslive.server.realtime.follow import Follower
+from mosslive.server.realtime.handlers import HANDLERS
+from mosslive.server.realtime.session import Client, RealtimeSession
+from mosslive.server.voices import VoiceShelf
+from mosslive.talk import CodecThread
+from tests.server.rig import WAIT_S, Event, Parts, settings, until
+from tests.talk.rig import LoudVad
+
+
+@contextmanager
+def backend(parts: Parts, **changes: Any) -> Iterator[Backend]:
+    given = settings(**changes)
+    made = Backend(
+        Engine.load(parts.lm),
+        CodecThread(parts.codec),
+        VoiceShelf(parts.voice, [], 4),
+        given,
+        LoudVad,
+    )
+    yield made
+    asyncio.run(made.close())
+
+
+class Bench:
+    def __init__(self, served: Backend, client: Client) -> None:
+        self.events: list[Event] = []
+        self.session = RealtimeSession(
+            served, client, self.events.append, HANDLERS, Metrics(), expires_at=1
+        )
+        self._read = 0
+
+    async def send(self, kind: str, **fields: Any) -> None:
+        await self.session.handle({"type": kind} | fields)
+
+    async def until(self, kind: str) -> Event:
+        """The next event of that type after those already waited for."""
+
+        def found() -> bool:
+            while self._read < len(self.events):
+                self._read += 1
+                if self.events[self._read - 1]["type"] == kind:
+                    return True
+            return False
+
+        await until(found)
+        return self.events[self._read - 1]
+
+    async def quiet(self) -> None:
+        """Until nothing is being said any more."""
+        session = self.session
+        await until(lambda: not session.active and not session.aside and not session.talk.replying)
+        if not session.talk.listening:
+            await session.talk.settled()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await until(lambda: not session.active)
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event["type"] == kind]
+
+
+@asynccontextmanager
+async def bench(served: Backend, client: Client | None = None) -> AsyncIterator[Bench]:
+    """And afterwards nothing is left of it."""
+    made = Bench(served, client or Client("somebody"))
+    following = asyncio.get_running_loop().create_task(Follower(made.session).run())
+    made.session.open()
+    try:
+        yield made
+    finally:
+        await made.session.close()
+        async with asyncio.timeout(WAIT_S):
+            await following
+    engine = served.engine
+    await until(lambda: engine.stats().conversations == 0)
+    await until(lambda: engine.stats().free_pages == engine.stats().pages)
+    codec = served.codec
+    await until(lambda: codec is None or codec.open_replies == 0)

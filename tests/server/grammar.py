@@ -1,0 +1,161 @@
+"""The rules every stream of server events obeys, written a second time, independent of the server.
+
+`check` reads what one session was sent and raises on the first thing out of order; `check_types`
+holds each event against the types of the `openai` package.
+"""
+
+import re
+from typing import Any, get_args
+
+from openai.types.beta.realtime import RealtimeServerEvent as BetaEvent
+from openai.types.realtime import RealtimeServerEvent
+from pydantic import TypeAdapter
+
+Event = dict[str, Any]
+
+
+def _by_name(union: Any) -> dict[str, TypeAdapter[Any]]:
+    """The class of each event type, so that a fault is told of one class and not of fifty."""
+    classes = get_args(get_args(union)[0])
+    return {
+        name: TypeAdapter(one)
+        for one in classes
+        for name in get_args(one.model_fields["type"].annotation)
+    }
+
+
+_GA, _BETA = _by_name(RealtimeServerEvent), _by_name(BetaEvent)
+
+# One letter per rung of a response (spec 5, steps 5 to 12).
+_RUNGS = {
+    "response.created": "c",
+    "response.output_item.added": "i",
+    "conversation.item.added": "v",
+    "response.content_part.added": "p",
+    "response.output_audio.delta": "a",
+    "response.output_audio_transcript.delta": "x",
+    "response.output_text.delta": "t",
+    "response.output_audio.done": "A",
+    "response.output_audio_transcript.done": "X",
+    "response.output_text.done": "T",
+    "response.content_part.done": "P",
+    "response.output_item.done": "I",
+    "conversation.item.done": "V",
+    "response.done": "D",
+}
+_SPOKEN = r"p[ax]*AXP"
+_WRITTEN = r"pt*TP"
+_IN = re.compile(rf"c(iv({_SPOKEN}|{_WRITTEN})IV)?D")
+_ASIDE = re.compile(rf"c(i({_SPOKEN}|{_WRITTEN})I)?D")
+
+
+def check_types(events: list[Event], beta: bool = False) -> None:
+    """Every required field is there, and of the right type."""
+    for event in events:
+        (_BETA if beta else _GA)[event["type"]].validate_python(event)
+
+
+def check(events: list[Event]) -> None:
+    """Events of a whole GA session in which no response is left open."""
+    assert [event["type"] for event in events[:2]] == ["session.created", "conversation.created"]
+    ids = [event["event_id"] for event in events]
+    assert len(set(ids)) == len(ids)
+    _check_items(events)
+    _check_turns(events)
+    _check_responses(events)
+
+
+def _check_responses(events: list[Event]) -> None:
+    rungs: dict[str, str] = {}
+    aside: dict[str, bool] = {}
+    items: dict[str, str] = {}  # of responses, by item
+    open_in: str | None = None
+    for event in events:
+        kind = event["type"]
+        if kind not in _RUNGS:
+            continue
+        if "response" in event:
+            response = event["response"]["id"]
+        elif "response_id" in event:
+            response = event["response_id"]
+        elif event["item"]["id"] in items:
+            response = items[event["item"]["id"]]
+        else:
+            continue  # an item of somebody else
+        if kind == "response.created":
+            assert response not in rungs
+            aside[response] = event["response"]["conversation_id"] is None
+            assert event["response"]["status"] == "in_progress"
+            if not aside[response]:
+                assert open_in is None, "two responses write to the conversation"
+                open_in = response
+            rungs[response] = ""
+        rungs[response] += _RUNGS[kind]
+        if kind == "response.output_item.added":
+            items[event["item"]["id"]] = response
+            assert event["item"]["status"] == "in_progress"
+        if "item_id" in event:
+            assert items[event["item_id"]] == response
+            assert (event["output_index"], event["content_index"]) == (0, 0)
+        if kind == "response.done":
+            _check_end(event["response"], items)
+            open_in = None if open_in == response else open_in
+    for response, letters in rungs.items():
+        law = _ASIDE if aside[response] else _IN
+        assert law.fullmatch(letters), f"{response}: {letters}"
+
+
+def _check_end(response: Event, items: dict[str, str]) -> None:
+    status = response["status"]
+    assert status in ("completed", "cancelled", "incomplete", "failed")
+    assert (response["status_details"] is None) == (status == "completed")
+    for item in response["output"]:
+        assert items[item["id"]] == response["id"]
+        assert item["status"] == ("completed" if status == "completed" else "incomplete")
+        assert "audio" not in item["content"][0]
+
+
+def _check_items(events: list[Event]) -> None:
+    """Ids are new, places are right, `added` comes before `done`, and each once."""
+    order: list[str] = []
+    done: set[str] = set()
+    ever: set[str] = set()
+    for event in events:
+        kind = event["type"]
+        if kind == "conversation.item.added":
+            item, before = event["item"]["id"], event["previous_item_id"]
+            assert item not in ever
+            ever.add(item)
+            order.insert(0 if before is None else order.index(before) + 1, item)
+        elif kind == "conversation.item.done":
+            assert event["item"]["id"] in ever - done
+            done.add(event["item"]["id"])
+        elif kind == "conversation.item.deleted":
+            order.remove(event["item_id"])
+        elif kind == "input_audio_buffer.committed":
+            assert event["previous_item_id"] == (order[-1] if order else None)
+        elif kind == "conversation.item.truncated":
+            assert event["item_id"] in ever
+    assert done == ever
+
+
+def _check_turns(events: list[Event]) -> None:
+    """Started, stopped, committed, and then the item, all of one id."""
+    speaking: str | None = None
+    stopped: str | None = None
+    for index, event in enumerate(events):
+        kind = event["type"].removeprefix("input_audio_buffer.")
+        if kind == "speech_started":
+            speaking, stopped = event["item_id"], None
+        elif kind == "speech_stopped":
+            assert event["item_id"] == speaking
+            speaking, stopped = None, event["item_id"]
+        elif kind == "committed":
+            assert stopped in (None, event["item_id"])
+            stopped = None
+            following = events[index + 1 : index + 3]
+            assert [one["type"] for one in following] == [
+                "conversation.item.added",
+                "conversation.item.done",
+            ]
+            assert {one["item"]["id"] for one in following} == {event["item_id"]}

@@ -1,0 +1,202 @@
+"""A whole server in the test's own event loop: real sockets, nano models, speech is what is loud.
+
+`serving` starts it and, at the end, asserts that nothing is left: no session, no task, no page, no
+reply in the codec.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from websockets.asyncio.client import ClientConnection, connect
+
+from mosslive import Engine
+from mosslive.codec import Codec, Voice
+from mosslive.server.backend import Backend
+from mosslive.server.house import House
+from mosslive.server.run import make_server
+from mosslive.server.settings import ServerSettings
+from mosslive.server.voices import VoiceShelf
+from mosslive.talk import CodecThread
+from tests.codec.conftest import speech
+from tests.talk.rig import LoudVad
+
+RATE = 24_000
+WAIT_S = 60.0  # a shared machine can be slow; nothing waits so long otherwise
+CODES = 20  # of a reply
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Parts:
+    lm: Path
+    codec: Codec
+    voice: Voice
+
+
+@dataclass
+class Served:
+    house: House
+    port: int
+    backend: Backend
+
+    @property
+    def http(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def ws(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/realtime?model=test"
+
+    @asynccontextmanager
+    async def session(self, **options: Any) -> AsyncIterator["Peer"]:
+        """A bare client, past `session.created`."""
+        async with connect(self.ws, max_size=None, **options) as socket:
+            peer = Peer(socket)
+            await peer.until("conversation.created")
+            yield peer
+
+    async def quiet(self) -> None:
+        """Until every session has ended and every page is free."""
+        engine = self.backend.engine
+        await self.house.seats.emptied()
+        await self.house.requests.emptied()
+        await until(lambda: engine.stats().conversations == 0)
+        await until(lambda: engine.stats().free_pages == engine.stats().pages)
+        codec = self.backend.codec
+        await until(lambda: codec is None or codec.open_replies == 0)
+
+
+@dataclass
+class Peer:
+    """Sends events, and remembers all that came."""
+
+    socket: ClientConnection
+
+    def __post_init__(self) -> None:
+        self.events: list[Event] = []
+
+    async def send(self, kind: str, **fields: Any) -> None:
+        await self.socket.send(json.dumps({"type": kind} | fields))
+
+    async def next(self) -> Event:
+        async with asyncio.timeout(WAIT_S):
+            event: Event = json.loads(await self.socket.recv())
+        self.events.append(event)
+        return event
+
+    async def until(self, kind: str, **fields: Any) -> Event:
+        """The next event of that type, whatever comes before it."""
+        while True:
+            event = await self.next()
+            if event["type"] == kind and fields.items() <= event.items():
+                return event
+
+    async def refusal(self) -> Event:
+        error: Event = (await self.until("error"))["error"]
+        return error
+
+    async def say(self, wave: NDArray[np.float32]) -> None:
+        """As fast as it goes, in packets of 50 ms."""
+        step = RATE // 20
+        for first in range(0, len(wave), step):
+            await self.send("input_audio_buffer.append", audio=pcm(wave[first : first + step]))
+
+    async def manual(self) -> None:
+        await self.send("session.update", session=MANUAL)
+        await self.until("session.updated")
+
+    async def ask(self, wave: NDArray[np.float32] | None = None) -> Event:
+        """A turn without turn detection, and its response."""
+        await self.say(spoken(0.4) if wave is None else wave)
+        await self.send("input_audio_buffer.commit")
+        await self.send("response.create")
+        return await self.until("response.done")
+
+    def types(self, *without: str) -> list[str]:
+        return [event["type"] for event in self.events if event["type"] not in without]
+
+
+MANUAL = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+
+
+def pcm_bytes(wave: NDArray[np.float32]) -> bytes:
+    return (wave.clip(-1, 1) * 32767).astype("<i2").tobytes()
+
+
+def pcm(wave: NDArray[np.float32]) -> str:
+    return base64.b64encode(pcm_bytes(wave)).decode()
+
+
+def spoken(seconds: float, seed: int = 0) -> NDArray[np.float32]:
+    """Loud all the way, so that turn detection sees one turn."""
+    wave = speech(seconds, RATE, seed)
+    wave[::50] += 0.1
+    return wave
+
+
+def turn(seconds: float = 0.5, seed: int = 0) -> NDArray[np.float32]:
+    """Speech, and the silence that ends a turn."""
+    return np.concatenate((spoken(seconds, seed), np.zeros(RATE * 7 // 10, np.float32)))
+
+
+def settings(**changes: Any) -> ServerSettings:
+    seconds = CODES * 0.08
+    base: dict[str, Any] = {
+        "port": 0,
+        "seed": 5,
+        "max_reply_s": seconds,
+        "min_reply_s": 2 * seconds,
+    }
+    return ServerSettings(**base | {"instructions": "Hi."} | changes)
+
+
+@asynccontextmanager
+async def serving(parts: Parts, *, silent: bool = False, **changes: Any) -> AsyncIterator[Served]:
+    """`silent`: no codec and no voice."""
+    given = settings(**changes)
+    made: list[Backend] = []
+
+    async def load() -> Backend:
+        engine = Engine.load(parts.lm)
+        shelf = VoiceShelf(None if silent else parts.voice, [], given.max_voices)
+        codec = None if silent else CodecThread(parts.codec)
+        made.append(Backend(engine, codec, shelf, given, LoudVad))
+        return made[0]
+
+    before = asyncio.all_tasks()
+    server, house = make_server(given, load)
+    task = asyncio.get_running_loop().create_task(server._serve())
+    try:
+        await until(lambda: house.state == "ready" or task.done())
+        served = Served(house, server.port, made[0])
+        yield served
+        async with asyncio.timeout(WAIT_S):
+            await served.quiet()
+    finally:
+        server.should_exit = True
+        await task
+    left = asyncio.all_tasks() - before
+    assert not left, left
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Until something another thread does is so; gives way in between."""
+    async with asyncio.timeout(WAIT_S):
+        while not done():
+            await asyncio.sleep(0.002)
+
+
+def run(test: Awaitable[None]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(3 * WAIT_S):
+            await test
+
+    asyncio.run(main())
