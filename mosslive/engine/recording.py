@@ -26,7 +26,8 @@ class Recorder:
                     work()
             torch.cuda.current_stream().wait_stream(self._side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
+            # Other threads (a codec's) may use the device meanwhile.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 work()
         self._done += 1
         self._progress(self._done)
