@@ -17,6 +17,7 @@ from mosslive.codec.flow import FlowVoice
 from mosslive.codec.mel import FLOW_MEL
 
 PROMPT_CODES = 50
+_NAME = "random"
 
 
 class RandomCodec(Codec):
@@ -31,6 +32,7 @@ class RandomCodec(Codec):
         # Where `cached_property` would put what it reads from files.
         vars(self)["_encoder"] = pair.encoder()[1]
         vars(self)["_hift"] = pair.hift()[1]
+        vars(self)["fingerprint"] = _NAME
 
     def random_voice(self) -> Voice:
         flow = self._flows["chunk-5"]
@@ -39,7 +41,7 @@ class RandomCodec(Codec):
             normal(4, FRAMES_PER_TOKEN * PROMPT_CODES, len(flow.noise)),
             normal(5, flow.dims.speaker),
         )
-        return Voice(prompt, "random", "random")
+        return Voice(prompt, _NAME, _NAME)
 
 
 def question(seconds: float, rate_hz: int, seed: int) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ import typer
 from mosslive.cli.codes_file import read_codes
 from mosslive.cli.console import advance, err, print_json, step_progress
 from mosslive.cli.voice import CodecOption, JsonOption
-from mosslive.config import refuse
+from mosslive.config import SECONDS_PER_CODE, refuse
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,7 @@ OutputOption = Annotated[Path, typer.Option("-o", "--output", help="The WAV file
 ChunkOption = Annotated[
     int, typer.Option(help="0: the whole reply at once; 5 or 25: as a live stream renders it.")
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="Of the vocoder's noise.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the vocoder's noise.")]
 
 _CODES_PER_16_SECONDS = 200
 _BATCH_CODES = 25  # between two moves of the progress bar
@@ -143,7 +143,9 @@ def _rendered(
         raise refuse("chunk", chunk, "0 (whole), 5 or 25")
     if not chunk:
         return codec.decode(codes, voice, seed)
-    stream = codec.decoder_stream(voice, chunk, seed=seed)
+    # Of its own size: this is the only reply, and any that the flow can say must fit.
+    seconds = SECONDS_PER_CODE * (voice.codes + len(codes) + chunk)
+    stream = codec.decoder_stream(voice, chunk, seed=seed, pool_seconds=seconds)
     pieces = []
     with _counting("speaking", len(codes), as_json) as count:
         for first in range(0, len(codes), _BATCH_CODES):

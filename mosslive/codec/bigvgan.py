@@ -21,6 +21,7 @@ from mosslive.codec.bigvgan_graph import recorded_advance
 from mosslive.codec.bigvgan_stream import BigVganState, BigVganStream
 from mosslive.codec.convolution import Convolution, Upsampling, compute_in
 from mosslive.codec.mel import MelSettings
+from mosslive.codec.place import COMPUTE, check_device
 from mosslive.codec.recorded import Recorded
 from mosslive.codec.snake import SNAKE_REACH_SAMPLES, AntiAliasedSnake
 from mosslive.codec.wave_kernels import entering
@@ -28,8 +29,6 @@ from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.config import refuse
 from mosslive.config.bigvgan import BigVganConfig
 from mosslive.errors import MossliveError
-
-_COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Walk(Protocol):
@@ -204,16 +203,12 @@ class BigVgan(nn.Module):
 def load_bigvgan(path: str | Path, device: str = "cpu", dtype: str = "float32") -> BigVgan:
     """Reads a published BigVGAN folder. `dtype`: of convolutions and of what is stored between
     them: "float32", "bfloat16" or "float16"; snakes always compute in float32."""
-    if dtype not in _COMPUTE:
-        raise refuse("dtype", dtype, ", ".join(_COMPUTE))
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise refuse("device", device, f"cpu, or one that PyTorch finds ({reason})") from None
+    if dtype not in COMPUTE:
+        raise refuse("dtype", dtype, ", ".join(COMPUTE))
+    place = check_device(device)
     config, tensors = read_bigvgan(path)
-    network = BigVgan.from_tensors(tensors, config).to(device)
-    compute_in(network, _COMPUTE[dtype])
+    network = BigVgan.from_tensors(tensors, config).to(place)
+    compute_in(network, COMPUTE[dtype])
     return network
 
 

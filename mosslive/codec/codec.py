@@ -21,33 +21,33 @@ from mosslive.codec.decoder_stream import DecoderStream
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.encoder_stream import EncoderStream, HeardTurn
 from mosslive.codec.flow import Flow, FlowVoice
-from mosslive.codec.flow_solver import FlowSettings
+from mosslive.codec.flow_solver import NOISE_FRAMES, FlowSettings
 from mosslive.codec.flow_stream import (
     POOL_SECONDS,
     FlowState,
     FlowStream,
     StreamSettings,
     TailRule,
+    check_tail,
 )
 from mosslive.codec.hift import Hift, HiftSettings
 from mosslive.codec.hift_source import SourceSettings
 from mosslive.codec.hift_stream import HiftStream
 from mosslive.codec.mel import FLOW_MEL, HEARING_HZ, log_mel
 from mosslive.codec.mel_source import CachedMel, MelSource, Method, PrefixMel
+from mosslive.codec.place import COMPUTE, check_device
 from mosslive.codec.resample import ResampleStream, resample
 from mosslive.codec.sound import BadSound, Pcm, Sound, check_rate, mono, read_sound
 from mosslive.codec.speaker import SpeakerEncoder
-from mosslive.codec.voice import Voice, aligned
-from mosslive.config import refuse
+from mosslive.codec.voice import Voice, aligned, another_codec
+from mosslive.config import SECONDS_PER_CODE, refuse
 from mosslive.config.codec import DecoderConfig
+from mosslive.config.files import is_positive_number
 from mosslive.kernels.arithmetic import arithmetic
 
 _PROFILES: dict[int, FlowProfile] = {5: "chunk-5", 25: "chunk-25"}
-_COMPUTE = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+_MOST_PROMPT_SECONDS = SECONDS_PER_CODE * NOISE_FRAMES // FRAMES_PER_TOKEN
+_MOST_SEED = 2**63 - 1
 
 
 def load_codec(
@@ -62,11 +62,11 @@ def load_codec(
     and values are stored in; sums, norms, the flow's encoder and everything else are float32.
     `pool_seconds` of speech can be remembered by all live replies and prompts together.
     """
-    if dtype not in _COMPUTE:
-        raise refuse("dtype", dtype, ", ".join(_COMPUTE))
-    if not pool_seconds > 0:
+    if dtype not in COMPUTE:
+        raise refuse("dtype", dtype, ", ".join(COMPUTE))
+    if not is_positive_number(pool_seconds):
         raise refuse("pool_seconds", pool_seconds, "above 0")
-    return Codec(CodecFiles(path), torch.device(device), _COMPUTE[dtype], pool_seconds)
+    return Codec(CodecFiles(path), check_device(device), COMPUTE[dtype], pool_seconds)
 
 
 def vocoder_settings(config: DecoderConfig) -> HiftSettings:
@@ -91,7 +91,7 @@ def vocoder_settings(config: DecoderConfig) -> HiftSettings:
 
 
 def _profile(chunk: int) -> FlowProfile:
-    if chunk not in _PROFILES:
+    if type(chunk) is not int or chunk not in _PROFILES:
         raise refuse("chunk", chunk, ", ".join(map(str, _PROFILES)))
     return _PROFILES[chunk]
 
@@ -167,12 +167,19 @@ class Codec:
         return self._prepared(Sound(mono(source.wave), check_rate(source.rate_hz)), "")
 
     def _prepared(self, sound: Sound, name: str) -> Voice:
+        seconds = len(sound.wave) / sound.rate_hz
+        if seconds >= _MOST_PROMPT_SECONDS:
+            raise BadSound(
+                f"a voice of {seconds:g} s leaves no room for a reply; allowed: less than "
+                f"{_MOST_PROMPT_SECONDS:g} s, of which a few are enough"
+            )
+        wave = resample(*sound, FLOW_MEL.sample_rate_hz)
+        # First, because it needs the longest sound.
+        speaker = self._speaker.vector(resample(wave, FLOW_MEL.sample_rate_hz, HEARING_HZ))
+        mel = log_mel(wave, FLOW_MEL).T  # [frames, bands]
         # Codes come from the original rate: going through 24 kHz changes some of them.
         with arithmetic("fp32"):
             codes = self._encoder.encode(resample(*sound, HEARING_HZ).to(self.device)).cpu()
-        wave = resample(*sound, FLOW_MEL.sample_rate_hz)
-        mel = log_mel(wave, FLOW_MEL).T  # [frames, bands]
-        speaker = self._speaker.vector(resample(wave, FLOW_MEL.sample_rate_hz, HEARING_HZ))
         count = min(len(codes), len(mel) // FRAMES_PER_TOKEN)
         prompt = FlowVoice(codes[:count], mel[: FRAMES_PER_TOKEN * count], speaker)
         return Voice(prompt, self.fingerprint, name)
@@ -181,9 +188,11 @@ class Codec:
 
     def decode(self, codes: Sequence[int], voice: Voice, seed: int = 0) -> NDArray[np.float32]:
         """A whole reply at once → float32 [1920 · n] at `sample_rate`."""
+        self._require_own(voice)
+        generator = self._generator(seed)
         with arithmetic("fp32"):
             mel = self._flow("offline").mel_offline(codes, voice.prompt)
-            wave = self._hift(mel[None], self._generator(seed)).wave
+            wave = self._hift(mel[None], generator).wave
         samples: NDArray[np.float32] = wave[0].cpu().numpy()
         return samples
 
@@ -197,13 +206,17 @@ class Codec:
         window_frames: int | None = None,
         align: bool = True,
         seed: int = 0,
+        pool_seconds: float | None = None,
     ) -> DecoderStream:
         """A reply rendered while its codes come, `chunk` codes at a time.
 
         `method`: see `mel_source`. `tail`: how the last piece of a cached stream is rendered.
         `window_frames` bounds the memory of long replies and changes the sound. `align` cuts the
         prompt to whole chunks, so that the first sound comes after chunk + 3 codes.
+        `pool_seconds`: replies that ask for the same share a pool of that size instead of the
+        codec's.
         """
+        self._require_own(voice)
         flow = self._flow(_profile(chunk))
         source: MelSource
         if method == "prefix":
@@ -211,7 +224,7 @@ class Codec:
             source, count = PrefixMel(flow, prompt, chunk), len(prompt.prompt_codes)
         elif method == "cached":
             with arithmetic("fp32"):
-                source, count = self._cached(voice, chunk, tail, window_frames, align)
+                source, count = self._cached(voice, chunk, tail, window_frames, align, pool_seconds)
         else:
             raise refuse("method", method, "cached, prefix")
         return DecoderStream(source, self._vocoder, count, chunk, self._generator(seed))
@@ -227,18 +240,27 @@ class Codec:
         """Many replies rendered together while their codes come, each in its own voice and at its
         own point; see `decoder_stream` for the settings."""
         _profile(chunk)
+        check_tail(tail)
 
         def begin(voice: Voice) -> tuple[MelSource, int]:
+            self._require_own(voice)
             return self._cached(voice, chunk, tail, window_frames, align)
 
-        return DecoderBatch(self._vocoder, chunk, begin)
+        return DecoderBatch(self._vocoder, chunk, begin, self._generator)
 
     def _cached(
-        self, voice: Voice, chunk: int, tail: TailRule, window_frames: int | None, align: bool
+        self,
+        voice: Voice,
+        chunk: int,
+        tail: TailRule,
+        window_frames: int | None,
+        align: bool,
+        pool_seconds: float | None = None,
     ) -> tuple[MelSource, int]:
         """A new reply's mel source, and its prompt's length in codes."""
         prompt = aligned(voice.prompt, chunk) if align else voice.prompt
-        stream = self._stream(StreamSettings(chunk, window_frames, self._pool_seconds, self.dtype))
+        seconds = self._pool_seconds if pool_seconds is None else pool_seconds
+        stream = self._stream(StreamSettings(chunk, window_frames, seconds, self.dtype))
         source = CachedMel(stream, self._open_voice(stream, voice, prompt), tail)
         return source, len(prompt.prompt_codes)
 
@@ -257,7 +279,13 @@ class Codec:
             kept[key] = stream.open(prompt)
         return kept[key]
 
+    def _require_own(self, voice: Voice) -> None:
+        if voice.codec != self.fingerprint:
+            raise another_codec(f"the voice {voice.name!r}", voice.codec, self.fingerprint)
+
     def _generator(self, seed: int) -> torch.Generator:
+        if not 0 <= seed <= _MOST_SEED:
+            raise refuse("seed", seed, f"0..{_MOST_SEED}")
         return torch.Generator(self.device).manual_seed(seed)
 
     @cached_property

@@ -37,6 +37,7 @@ class Reply:
     chunk: int
     waiting: list[int] = field(default_factory=list)  # codes not rendered yet
     rendered: int = 0
+    made: list[Samples] = field(default_factory=list)  # by a call that failed before it returned
     open: bool = True
 
     @property
@@ -52,18 +53,21 @@ class DecoderBatch:
         vocoder: HiftStream,
         chunk: int,
         begin: Callable[[Voice], tuple[MelSource, int]] | None = None,
+        generator: Callable[[int], torch.Generator] | None = None,
     ) -> None:
-        """`begin` gives a voice's new mel source and the length of its prompt in codes."""
+        """`begin` gives a voice's new mel source and the length of its prompt in codes;
+        `generator` the source of a seed's noise."""
         self._vocoder, self._chunk, self._begin = vocoder, chunk, begin
+        self._generator = generator
         self._replies: list[Reply] = []
 
     def add(self, voice: Voice, seed: int = 0) -> Reply:
         """A new reply in this voice; `seed` of the vocoder's noise."""
-        assert self._begin is not None, "this batch takes sources only"
-        device = self._vocoder.hift.conv_pre.weight.device
+        assert self._begin and self._generator, "this batch takes sources only"
+        generator = self._generator(seed)
         with arithmetic("fp32"):
             source, prompt = self._begin(voice)
-        return self.join(source, prompt, torch.Generator(device).manual_seed(seed))
+        return self.join(source, prompt, generator)
 
     def join(
         self, source: MelSource, prompt_codes: int, generator: torch.Generator | None
@@ -73,10 +77,11 @@ class DecoderBatch:
         return reply
 
     def push(self, reply: Reply, codes: Sequence[int]) -> None:
-        """More codes of a reply; the next steps render them. What is no code is refused here, so
-        that it stops nobody else."""
+        """More codes of a reply; the next steps render them. What is no code, or too much, is
+        refused here, so that it stops nobody else."""
         _require_open(reply)
-        reply.source.check(codes)
+        known = reply.prompt_codes + reply.rendered + len(reply.waiting)
+        reply.source.check(codes, known + len(codes))
         reply.waiting += [int(code) for code in codes]
 
     @property
@@ -90,26 +95,31 @@ class DecoderBatch:
         return self._step(self.ready)
 
     def finish(self, reply: Reply) -> Samples:
-        """Everything a reply still owes; it is closed."""
-        _require_open(reply)
-        pieces = []
-        while reply.hop is not None:
-            pieces.append(self._step([reply])[reply])
+        """Everything a reply still owes; it is closed. After `PoolFull` it is not, nothing is lost,
+        and it can be finished when there is room."""
+        self.drain(reply)
         with arithmetic("fp32"):
             bands = self._vocoder.hift.settings.mel_bins
             mel = torch.zeros(bands, 0, device=reply.vocoder.mel.device)
             if reply.waiting:
                 mel = reply.source.finish(reply.waiting)
             if reply.rendered or reply.waiting:
-                pieces += _on_host(self._vocoder.finish([reply.vocoder], [mel]))
+                reply.made += _on_host(self._vocoder.finish([reply.vocoder], [mel]))
+        made = take_made(reply)
         self.cancel(reply)
-        return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.float32)
+        return made
+
+    def drain(self, reply: Reply) -> None:
+        """Renders every whole chunk of one reply, into `made`."""
+        _require_open(reply)
+        while reply.hop is not None:
+            reply.made.append(self._step([reply])[reply])
 
     def cancel(self, reply: Reply) -> None:
         """Frees all memory of a reply at once; nothing more comes. Again does no harm."""
         if reply.open:
             reply.source.close()
-            reply.waiting, reply.open = [], False
+            reply.waiting, reply.made, reply.open = [], [], False
             self._replies.remove(reply)
 
     def _step(self, replies: list[Reply]) -> dict[Reply, Samples]:
@@ -137,6 +147,11 @@ class DecoderBatch:
                 if len(replies) == 1:
                     raise
                 replies = replies[:-1]
+
+
+def take_made(reply: Reply) -> Samples:
+    made, reply.made = reply.made, []
+    return np.concatenate(made) if made else np.zeros(0, dtype=np.float32)
 
 
 def _require_open(reply: Reply) -> None:

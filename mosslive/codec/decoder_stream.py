@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
-from mosslive.codec.decoder_batch import DecoderBatch, Samples
+from mosslive.codec.decoder_batch import DecoderBatch, Samples, take_made
 from mosslive.codec.hift_stream import HiftStream
 from mosslive.codec.mel_source import MelSource
 
@@ -25,12 +24,11 @@ class DecoderStream:
         self.reply = self._batch.join(mel, prompt_codes, generator)
 
     def push(self, codes: Sequence[int]) -> Samples:
-        """The samples these codes settle; empty while a chunk and its look-ahead are not whole."""
+        """The samples these codes settle; empty while a chunk and its look-ahead are not whole.
+        After `PoolFull` push again, with no codes, when there is room: nothing is lost."""
         self._batch.push(self.reply, codes)
-        pieces = [np.zeros(0, dtype=np.float32)]
-        while moved := self._batch.step():
-            pieces.append(moved[self.reply])
-        return np.concatenate(pieces)
+        self._batch.drain(self.reply)
+        return take_made(self.reply)
 
     def finish(self) -> Samples:
         """Everything still owed; the stream is closed."""

@@ -124,7 +124,7 @@ class Flow(nn.Module):
 
     def check_codes(self, codes: Codes) -> Tensor:
         """[N] int64 on the host, every one a real code."""
-        checked = torch.as_tensor(codes, dtype=torch.int64, device="cpu")
+        checked = _whole_numbers(codes)
         if checked.dim() != 1:
             raise MossliveError(f"codes have shape {list(checked.shape)}; one axis is needed")
         wrong = ((checked < 0) | (checked >= self.settings.code_limit)).nonzero()
@@ -197,3 +197,14 @@ class Flow(nn.Module):
         noise = self.noise[None, :, :frames]
         mel = solve(self.estimator, noise, condition, frame_past, self.settings)
         return mel[0, :, FRAMES_PER_TOKEN * len(prompt) :]
+
+
+def _whole_numbers(codes: Codes) -> Tensor:
+    """On the host. Nothing is rounded: a code of 1.5 is somebody's mistake."""
+    try:
+        found = torch.as_tensor(codes, device="cpu")
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise MossliveError("codes that are not a list of numbers; allowed: integers") from None
+    if found.numel() and (found.dtype == torch.bool or found.is_floating_point()):
+        raise MossliveError(f"codes of type {found.dtype}; allowed: integers")
+    return found.to(torch.int64)

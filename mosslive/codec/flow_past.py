@@ -1,7 +1,7 @@
 """What a layer of the flow sees besides its input: the columns before it, and the keys it may read.
 
 The networks are written once, against `Past`. `Whole` is the past of a sequence that is computed
-in one pass; `flow_resume` holds the one of streams that continue. Neither knows which network asks:
+in one pass; `flow_paged` holds the one of streams that continue. Neither knows which network asks:
 convolutions and attention layers are told apart by the order in which they ask.
 """
 

@@ -19,7 +19,8 @@ from mosslive.codec.flow import Codes, Flow, FlowVoice
 from mosslive.codec.flow_hops import settled_prompt
 from mosslive.codec.flow_pages import PagePool, Pages
 from mosslive.codec.flow_step import ChunkInput, FlowStep
-from mosslive.config import SECONDS_PER_CODE
+from mosslive.config import SECONDS_PER_CODE, refuse
+from mosslive.config.files import is_positive_number
 from mosslive.errors import MossliveError
 
 TailRule = Literal["reference", "cached"]
@@ -39,12 +40,13 @@ class StreamSettings:
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
-            raise ValueError(f"chunk is {self.chunk}; allowed: 1 or more")
-        if self.window_frames is not None and self.window_frames < 0:
-            raise ValueError(f"window_frames is {self.window_frames}; allowed: 0 or more, or None")
-        if self.pages < 1:
+            raise refuse("chunk", self.chunk, "1 or more")
+        window = self.window_frames
+        if window is not None and (type(window) is not int or window < 0):
+            raise refuse("window_frames", window, "0 or more, a whole number, or None")
+        if not is_positive_number(self.pool_seconds) or self.pages < 1:
             seconds = self.chunk * SECONDS_PER_CODE
-            raise ValueError(f"pool_seconds is {self.pool_seconds}; allowed: {seconds:g} or more")
+            raise refuse("pool_seconds", self.pool_seconds, f"{seconds:g} or more")
 
     @property
     def pages(self) -> int:
@@ -93,6 +95,12 @@ class FlowState:
         self.estimator.close()
         self.prompt_feat = self.speaker = torch.empty(0)
         self.closed = True
+
+
+def check_tail(rule: TailRule) -> TailRule:
+    if rule not in get_args(TailRule):
+        raise refuse("tail", rule, ", ".join(get_args(TailRule)))
+    return rule
 
 
 class _Move(NamedTuple):
@@ -169,8 +177,7 @@ class FlowStream:
         "reference": what the reference does, the whole reply once more with full attention.
         "cached": the streaming mask to the end, from the caches; costs one step, and differs.
         """
-        if rule not in get_args(TailRule):
-            raise ValueError(f"rule is {rule!r}; allowed: {', '.join(get_args(TailRule))}")
+        check_tail(rule)
         checked = self._checked(state, codes)
         if not checked:
             mel = self.flow.noise.new_zeros(len(self.flow.noise), 0)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.flow import Flow, FlowVoice
-from mosslive.codec.flow_stream import FlowState, FlowStream, TailRule
+from mosslive.codec.flow_stream import FlowState, FlowStream, TailRule, check_tail
 
 Method = Literal["cached", "prefix"]
 
@@ -20,8 +20,9 @@ Method = Literal["cached", "prefix"]
 class MelSource(Protocol):
     """The mel of one reply."""
 
-    def check(self, codes: Sequence[int]) -> None:
-        """Refuses what is no code."""
+    def check(self, codes: Sequence[int], tokens: int) -> None:
+        """Refuses what is no code, and a reply that has `tokens` with them, prompt included, if
+        that is more than the flow can say."""
 
     def step(self, codes: list[int]) -> Tensor:
         """The next hop and three codes of look-ahead → the hop's mel [bands, 4 · hop]."""
@@ -40,8 +41,9 @@ class PrefixMel:
         self._flow, self._voice, self._chunk = flow, voice, chunk
         self._codes: list[int] = []
 
-    def check(self, codes: Sequence[int]) -> None:
+    def check(self, codes: Sequence[int], tokens: int) -> None:
         self._flow.check_codes(codes)
+        self._flow.check_length(tokens)
 
     def step(self, codes: list[int]) -> Tensor:
         mel = self._flow.mel_prefix(self._codes + codes, self._voice, self._chunk, finalize=False)
@@ -59,10 +61,11 @@ class PrefixMel:
 
 class CachedMel:
     def __init__(self, stream: FlowStream, opened: FlowState, tail: TailRule) -> None:
-        self.stream, self.state, self._tail = stream, opened.fork(), tail
+        self.stream, self.state, self._tail = stream, opened.fork(), check_tail(tail)
 
-    def check(self, codes: Sequence[int]) -> None:
+    def check(self, codes: Sequence[int], tokens: int) -> None:
         self.stream.flow.check_codes(codes)
+        self.stream.flow.check_length(tokens)
 
     def step(self, codes: list[int]) -> Tensor:
         return self.stream.step([self.state], [codes])[0]

@@ -16,6 +16,8 @@ from mosslive.errors import MossliveError
 
 Pcm = NDArray[Any] | Tensor
 
+_MOST_CHANNELS = 64
+
 
 class BadSound(MossliveError, ValueError):
     """Sound that cannot be used: unreadable, empty, not finite, or of an impossible form."""
@@ -29,17 +31,29 @@ class Sound(NamedTuple):
 def mono(pcm: Pcm) -> Tensor:
     """[n], or [n, channels] as files have it, float or int16 → [n] float32. Of several channels the
     first is taken, as the published driver does; a mean would change codes."""
-    tensor = torch.as_tensor(np.ascontiguousarray(pcm) if isinstance(pcm, np.ndarray) else pcm)
+    if isinstance(pcm, np.ndarray):
+        pcm = np.ascontiguousarray(pcm, pcm.dtype.newbyteorder("="))
+    try:
+        tensor = torch.as_tensor(pcm)
+    except (TypeError, ValueError, RuntimeError):
+        found = getattr(pcm, "dtype", type(pcm).__name__)
+        raise BadSound(f"sound of type {found}; allowed: floating point or int16") from None
     if tensor.dim() == 2:
+        if tensor.shape[1] > _MOST_CHANNELS:  # the axes are swapped
+            raise BadSound(
+                f"sound of shape {list(tensor.shape)}; allowed: [samples, channels], at most "
+                f"{_MOST_CHANNELS} channels"
+            )
         tensor = tensor[:, 0]
     return check_pcm(tensor).cpu()
 
 
 def check_rate(rate_hz: object) -> int:
     """8 to 192 kHz: below, speech is not intelligible; above, nobody records."""
-    if isinstance(rate_hz, bool) or not isinstance(rate_hz, int) or not 8000 <= rate_hz <= 192_000:
+    whole = isinstance(rate_hz, int | np.integer) and not isinstance(rate_hz, bool)
+    if not whole or not 8000 <= rate_hz <= 192_000:  # type: ignore[operator]
         raise BadSound(f"sample_rate is {rate_hz!r}; allowed: 8000..192000 Hz, a whole number")
-    return rate_hz
+    return int(rate_hz)  # type: ignore[call-overload,no-any-return]
 
 
 def read_sound(path: str | Path) -> Sound:
@@ -52,11 +66,17 @@ def read_sound(path: str | Path) -> Sound:
         raise BadSound(f"{path}: not readable as sound: {error}") from None
     if not len(samples):
         raise BadSound(f"{path}: holds no samples")
-    return Sound(mono(samples), check_rate(int(rate)))
+    try:
+        return Sound(mono(samples), check_rate(int(rate)))
+    except MossliveError as error:
+        raise BadSound(f"{path}: {error}") from None
 
 
 def write_sound(path: str | Path, wave: NDArray[np.float32], rate_hz: int) -> None:
     """16-bit WAV. Samples are clipped first: a cross-fade may exceed full scale by 7 %."""
     import soundfile
 
-    soundfile.write(str(path), np.clip(wave, -1, 1), rate_hz, subtype="PCM_16", format="WAV")
+    try:
+        soundfile.write(str(path), np.clip(wave, -1, 1), rate_hz, subtype="PCM_16", format="WAV")
+    except (soundfile.LibsndfileError, OSError) as error:
+        raise BadSound(f"{path}: cannot be written: {error}") from None

@@ -25,6 +25,13 @@ class BadVoice(MossliveError):
     """A voice file that is not one, is damaged, or belongs to another codec."""
 
 
+def another_codec(what: str, theirs: object, ours: str) -> BadVoice:
+    return BadVoice(
+        f"{what}: prepared by another codec ({theirs}; this one is {ours}); make it again from its "
+        f"recording"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Voice:
     prompt: FlowVoice
@@ -50,6 +57,8 @@ class Voice:
         try:
             save_file(tensors, part, metadata={"manifest": json.dumps(manifest)})
             part.replace(target)
+        except (SafetensorError, OSError) as error:
+            raise BadVoice(f"{path}: cannot be written: {error}") from None
         finally:
             part.unlink(missing_ok=True)
 
@@ -60,10 +69,7 @@ class Voice:
         if manifest.get("format") != _FORMAT or manifest.get("version") != str(_VERSION):
             raise BadVoice(f"{path}: not a voice of version {_VERSION}; make it again")
         if manifest.get("codec") != codec:
-            raise BadVoice(
-                f"{path}: prepared by another codec ({manifest.get('codec')}; this one is "
-                f"{codec}); make it again from its recording"
-            )
+            raise another_codec(str(path), manifest.get("codec"), codec)
         missing = [name for name in _TENSORS if name not in tensors]
         if missing:
             raise BadVoice(f"{path}: {', '.join(missing)} missing; make the voice again")

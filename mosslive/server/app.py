@@ -11,6 +11,7 @@ from starlette.staticfiles import StaticFiles
 from mosslive.server import chat, operation, secrets_api, speech, voices_api
 from mosslive.server.house import House
 from mosslive.server.requests import Wrapped
+from mosslive.server.webrtc import endpoints
 from mosslive.server.websocket import realtime
 
 PAGE = Path(__file__).parent / "page"
@@ -20,10 +21,15 @@ def make_app(house: House) -> Starlette:
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         yield
+        await app.state.calls.close()
         await house.close()
 
     routes: list[BaseRoute] = [
         WebSocketRoute("/v1/realtime", realtime),
+        Route("/v1/realtime", endpoints.create, methods=["POST"]),  # as beta had it
+        Route("/v1/realtime/calls", endpoints.create, methods=["POST"]),
+        Route("/v1/realtime/calls/{call}/hangup", endpoints.hang_up, methods=["POST"]),
+        Route("/v1/realtime/ice_servers", endpoints.ice_servers),
         Route("/v1/realtime/client_secrets", secrets_api.client_secrets, methods=["POST"]),
         Route("/v1/realtime/sessions", secrets_api.beta_sessions, methods=["POST"]),
         Route("/v1/chat/completions", chat.completions, methods=["POST"]),
@@ -43,5 +49,6 @@ def make_app(house: House) -> Starlette:
         routes.append(Mount("/", StaticFiles(directory=PAGE, html=True)))
     app = Starlette(routes=routes, lifespan=life)
     app.state.house = house
+    app.state.calls = endpoints.Calls(house)
     app.add_middleware(Wrapped, house=house)
     return app

@@ -49,6 +49,9 @@ class ServerSettings:
     ssl_keyfile: Path | None = _setting(None, "Its key.")
     allowed_origins: tuple[str, ...] = _setting((), "Web pages of other hosts that may connect.")
     allowed_hosts: tuple[str, ...] = _setting((), "Host names this server has, without a key.")
+    ice_servers: tuple[str, ...] = _setting(
+        (), "For WebRTC: stun:HOST:PORT, turn:USER:PASSWORD@HOST:PORT; default: none."
+    )
     metrics_key: bool = _setting(False, "Ask for a key at /metrics too.")
     # Limits.
     max_sessions: int = _setting(64, "Live sessions at once.", 1)

@@ -16,24 +16,15 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from mosslive.errors import MossliveError
 from mosslive.server.gate import wants_beta
+from mosslive.server.holding import CLIENT_LEFT, INTERNAL, POLICY, Leave, hold
 from mosslive.server.house import House
 from mosslive.server.keys import Bearer
 from mosslive.server.outbox import Outbox, SlowReader
-from mosslive.server.realtime.follow import Follower
 from mosslive.server.realtime.handlers import HANDLERS
 from mosslive.server.realtime.session import Client, RealtimeSession
 from mosslive.server.wire import Refusal, as_refusal, error_body, error_event
 
 _ABORT = "mosslive.abort"
-_NORMAL, _GOING_AWAY, _POLICY, _INTERNAL = 1000, 1001, 1008, 1011
-
-
-class Leave(Exception):
-    """Why we end a session."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        self.code, self.reason = code, reason
-        super().__init__(reason)
 
 
 class AbortableSocket(WebSocketsSansIOProtocol):
@@ -84,56 +75,20 @@ async def _admitted(websocket: WebSocket, house: House, bearer: Bearer, offered:
     try:
         await websocket.accept("realtime" if "realtime" in offered else None)
         session.log.info("session begins", extra={"beta": client.beta})
-        leave = await _hold(websocket, house, session, outbox)
+        leave = await hold(
+            house,
+            session,
+            _read(websocket, session, settings.idle_s),
+            _write(websocket, outbox, settings.send_timeout_s),
+            delivered=outbox.emptied,
+            gone=(WebSocketDisconnect,),
+        )
         session.log.info("session ends", extra={"code": leave.code, "reason": leave.reason})
-        await _goodbye(websocket, leave, outbox)
+        await _goodbye(websocket, leave)
     finally:
         house.metrics.sessions.labels("websocket").dec()
         house.metrics.session_seconds.observe(time.monotonic() - began)
         await session.close()
-
-
-async def _hold(
-    websocket: WebSocket, house: House, session: RealtimeSession, outbox: Outbox
-) -> Leave:
-    """Until somebody leaves, and why."""
-    settings = house.settings
-    session.open()
-    works = (
-        _read(websocket, session, settings.idle_s),
-        _write(websocket, outbox, settings.send_timeout_s),
-        Follower(session).run(),
-        _until(session.over, Leave(_INTERNAL, "the conversation failed")),
-        _until(house.ended, Leave(_GOING_AWAY, "the server is shutting down")),
-        _drained(house, session, outbox),
-    )
-    loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(
-            tasks, timeout=settings.max_session_s, return_when=asyncio.FIRST_COMPLETED
-        )
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    if not done:
-        leave = Leave(_POLICY, "the session has lasted as long as it may")
-    else:
-        leave = _why(next(iter(done)), session)
-    if leave.code in (_POLICY, _INTERNAL):
-        house.metrics.dropped.labels(leave.reason).inc()
-    return leave
-
-
-def _why(task: "asyncio.Task[None]", session: RealtimeSession) -> Leave:
-    error = task.exception()
-    if isinstance(error, Leave):
-        return error
-    if error is None or isinstance(error, WebSocketDisconnect):
-        return Leave(_NORMAL, "the client left")
-    session.log.error("a session failed", exc_info=error)
-    return Leave(_INTERNAL, "internal error")
 
 
 async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -> None:
@@ -142,7 +97,7 @@ async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -
             async with asyncio.timeout(idle_s):
                 message = await websocket.receive()
         except TimeoutError:
-            raise Leave(_POLICY, "idle for too long") from None
+            raise Leave(POLICY, "idle for too long") from None
         if message["type"] == "websocket.disconnect":
             return
         text = message.get("text")
@@ -166,28 +121,15 @@ async def _write(websocket: WebSocket, outbox: Outbox, timeout_s: float) -> None
                 await websocket.send_text(text)
     except (SlowReader, TimeoutError):
         _abort(websocket)
-        raise Leave(_POLICY, "the reader is too slow") from None
+        raise Leave(POLICY, "the reader is too slow") from None
 
 
-async def _until(event: asyncio.Event, leave: Leave) -> None:
-    await event.wait()
-    raise leave
-
-
-async def _drained(house: House, session: RealtimeSession, outbox: Outbox) -> None:
-    """When the server ends, a session lasts until its response is over and sent."""
-    await house.draining.wait()
-    await session.until(lambda: session.active is None and not session.talk.replying)
-    await outbox.emptied()
-    raise Leave(_GOING_AWAY, "the server is shutting down")
-
-
-async def _goodbye(websocket: WebSocket, leave: Leave, outbox: Outbox) -> None:
-    if leave.reason == "the client left":
+async def _goodbye(websocket: WebSocket, leave: Leave) -> None:
+    if leave.reason == CLIENT_LEFT:
         return
     try:
         async with asyncio.timeout(1):
-            if leave.code == _INTERNAL:
+            if leave.code == INTERNAL:
                 refusal = Refusal(leave.reason, "internal_error", kind="server_error")
                 await websocket.send_text(json.dumps(error_event(refusal)))
             await websocket.close(leave.code, leave.reason)

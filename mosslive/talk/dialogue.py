@@ -139,10 +139,12 @@ class Dialogue:
         """These are the turns; the open one stays. Positions count from the first row, so what
         follows the first change is computed again; pages before it are found by content. All or
         nothing."""
-        stays = [*chain.from_iterable(said.rows for said in turns)]
+        rows = [*chain.from_iterable(said.rows for said in turns)]
+        rows += self.conversation.rows[self.start :]
         fresh = self._engine.open()
         try:
-            fresh.append(stays + self.conversation.rows[self.start :])
+            if rows:
+                fresh.append(rows)
         except BaseException:
             fresh.close()
             raise

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mosslive.rows import Reply
 from mosslive.talk.timing import TurnTiming
 
-Stage = Literal["listening", "reply", "speaking", "memory"]
+Stage = Literal["listening", "reply", "memory"]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Who speaks: the user's turn being heard, the reply on trial, the reply being given.
 
-Every change of the dialogue is work on the floor, one after the other, so that a turn which begins
-while a reply is being cut off waits for that to be mended. Calls return at once. Knows nothing of
+Every change of the dialogue is work on the floor, one after the other; what puts right something
+that was cut off takes its place there, so that all who asked later find it mended. Calls return at
+once. Knows nothing of
 ears, packets or transports.
 """
 
@@ -50,9 +51,9 @@ class Exchange:
         self._codec, self._voice, self._tokenizer = codec, voice, tokenizer
         self._settings, self._clock, self._emit = settings, clock, emit
         self._turn = 0
+        self._lost: set[int] = set()  # turns that could not be heard or written down
         self._hearing: asyncio.Task[None] | None = None  # runs `listening`
         self._answering: asyncio.Task[None] | None = None  # runs `answer`
-        self._mending: asyncio.Task[None] | None = None  # what the last interruption left
         self._trial: Trial | None = None
         self._trying: asyncio.Task[None] | None = None  # runs `_trial`
 
@@ -79,8 +80,9 @@ class Exchange:
                 await listening.run()
             except Exception as error:
                 listening.failed = True
-                self._fault("listening", error)
-                with self._fatal():
+                self._lost.add(turn)
+                self._fault(turn, "listening", error)
+                with self._fatal(turn):
                     self.dialogue.drop_open()
 
         self._hearing = self.floor.take(run)
@@ -109,53 +111,63 @@ class Exchange:
         stopwatch = Stopwatch(self._turn, reply)
         stopwatch.set(speech_end=speech_end, turn_detected=now)
         listening.end(stopwatch)
-        self._answer_with(self._make_answer(reply, stopwatch), listening)
+        self._answer_with(self._make_answer(reply, stopwatch))
 
     def drop_turn(self) -> None:
         """What is being heard was never said."""
         self.resume()
-        self.listening = None
-        if self._hearing:
-            self._hearing.cancel()
-        self._work(lambda: self.dialogue.drop_open())
+        self.listening, hearing = None, self._hearing
+        assert hearing is not None, "nobody is heard"
+        hearing.cancel()
+
+        async def drop() -> None:
+            with self._fatal(self._turn):
+                self.dialogue.drop_open()
+
+        self.floor.take_behind(hearing, drop)
 
     def write(self, turn: int, rows: Sequence[Row], reply: Reply) -> None:
         """A turn of the user in writing; a reply being given is cut off."""
         self._turn = turn
         self.interrupt()
-        self._work(lambda: self.dialogue.say("user", "text", rows, self._reserve, turn))
+        self.say(turn, "user", "text", rows)
         self.respond(reply)
 
     def say(
-        self, turn: int, role: Role, kind: Reply, rows: Callable[[], Awaitable[Sequence[Row]]]
+        self,
+        turn: int,
+        role: Role,
+        kind: Reply,
+        rows: Sequence[Row] | Callable[[], Awaitable[Sequence[Row]]],
     ) -> None:
-        """A whole turn that nobody answers yet, after all that is being said now."""
+        """A whole turn that nobody answers yet, after all that is being said now. `rows`: there, or
+        made when it is its turn."""
 
         async def work() -> None:
             try:
-                self.dialogue.say(role, kind, await rows(), self._reserve, turn)
+                said = rows if isinstance(rows, Sequence) else await rows()
+                self.dialogue.say(role, kind, said, self._reserve, turn)
             except Exception as error:
-                self._fault("memory", error)
+                self._lost.add(turn)
+                self._fault(turn, "memory", error)
 
         self.floor.take(work)
 
     def edit(self, change: Callable[[list[Said]], Sequence[Said]]) -> None:
-        """Whole turns become others, not while a reply is given. Also while the user speaks: the
-        open turn stays, and only what is being mended is waited for."""
+        """Whole turns become others, not while a reply is given. While the user speaks, too: the
+        open turn stays, and is not waited for unless something was said since it began."""
         assert self.answer is None, "a reply is being given"
         self.resume()
-        mending = self._mending
+        turn = self._turn
 
         async def work() -> None:
-            if mending:
-                await asyncio.wait({mending})
             try:
                 self.dialogue.retell(change(list(self.dialogue.turns)))
             except Exception as error:
-                self._fault("memory", error)
+                self._fault(turn, "memory", error)
 
-        if self.listening:
-            self.floor.beside(work)
+        if self.listening and self.floor.is_last(self._hearing):
+            self.floor.beside(work, self._hearing)
         else:
             self.floor.take(work)
 
@@ -169,7 +181,7 @@ class Exchange:
         self._turn = self._turn if turn is None else turn
         stopwatch = Stopwatch(self._turn, reply)
         stopwatch.set(turn_detected=self._clock.now())
-        self._answer_with(self._make_answer(reply, stopwatch), None)
+        self._answer_with(self._make_answer(reply, stopwatch))
 
     def interrupt(self) -> bool:
         answer, answering = self.answer, self._answering
@@ -180,10 +192,10 @@ class Exchange:
         answering.cancel()
 
         async def mend() -> None:
-            with self._fatal():
+            with self._fatal(answer.turn):
                 await answer.mend()
 
-        self._mending = self.floor.take(mend)
+        self.floor.take_behind(answering, mend)
         return True
 
     def pause(self, reply: Reply) -> None:
@@ -253,9 +265,9 @@ class Exchange:
             self._codec if again else None,
         )
 
-    def _answer_with(self, answer: Answer, listening: Listening | None) -> None:
+    def _answer_with(self, answer: Answer) -> None:
         async def run() -> None:
-            if listening is None or not listening.failed:
+            if answer.turn not in self._lost:  # else there is nothing to answer, as was told
                 await answer.run(self.dialogue)
 
         self.answer = answer
@@ -268,8 +280,8 @@ class Exchange:
             if self.answer is answer:
                 self.dialogue.make_room(0, self._reserve + _TURN_ROWS)
         except Exception as error:
-            self._fault("reply", error)
-            with self._fatal():
+            self._fault(answer.turn, "reply", error)
+            with self._fatal(answer.turn):
                 await answer.mend()
         finally:
             if self.answer is answer:
@@ -277,11 +289,12 @@ class Exchange:
 
     def _adopt(self, trial: Trial, trying: "asyncio.Task[None]") -> None:
         """What was on trial is the conversation now."""
-        if self._hearing:
-            self._hearing.cancel()
+        hearing = self._hearing
+        assert hearing is not None, "a trial without a turn"
+        hearing.cancel()
         old, self.dialogue = self.dialogue, trial.adopt()
         old.close()
-        self.floor.join(trying)
+        self.floor.join(trying, hearing)
         self.answer, self._answering = trial.answer, trying
         trial.answer.release()
 
@@ -291,22 +304,15 @@ class Exchange:
     def _reserve(self) -> int:
         return self._settings.sampling.max_new + CLOSING_ROWS
 
-    def _work(self, change: Callable[[], None]) -> None:
-        async def work() -> None:
-            with self._fatal():
-                change()
-
-        self.floor.take(work)
-
-    def _fault(self, stage: Stage, error: Exception, fatal: bool = False) -> None:
+    def _fault(self, turn: int, stage: Stage, error: Exception, fatal: bool = False) -> None:
         known = isinstance(error, MossliveError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
-        self._emit(TalkFault(self._turn, stage, message, fatal))
+        self._emit(TalkFault(turn, stage, message, fatal))
 
     @contextmanager
-    def _fatal(self) -> Iterator[None]:
+    def _fatal(self, turn: int) -> Iterator[None]:
         """Where the dialogue itself cannot be changed, the conversation cannot go on."""
         try:
             yield
         except Exception as error:
-            self._fault("memory", error, fatal=True)
+            self._fault(turn, "memory", error, fatal=True)

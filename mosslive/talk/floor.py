@@ -1,57 +1,88 @@
 """Who may change the dialogue: one task at a time, in the order in which they asked.
 
-A task that is cancelled before its turn simply leaves the line. Knows nothing of what tasks do.
+A task that is cancelled before its turn simply leaves the line; what has to be put right after it
+takes its place there, ahead of all who asked later. Knows nothing of what tasks do.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 Work = Callable[[], Awaitable[None]]
+Task = asyncio.Task[None]
 
 
 class Floor:
     def __init__(self) -> None:
-        self._line: set[asyncio.Task[None]] = set()  # asked, and not done
-        self._beside: set[asyncio.Task[None]] = set()
+        self._line: list[Task] = []  # asked, and not done; the first has the floor
+        self._beside: set[Task] = set()
 
-    def take(self, work: Work) -> "asyncio.Task[None]":
+    def take(self, work: Work) -> Task:
         """Runs it when all who asked before are done."""
-        before = set(self._line)
+        task = self._start(lambda: self._in_turn(work))
+        self._stand(task, len(self._line))
+        return task
 
-        async def in_turn() -> None:
-            if before:
-                await asyncio.wait(before)
+    def take_behind(self, other: Task, work: Work) -> Task:
+        """The same, ahead of all who asked after `other`."""
+        task = self._start(lambda: self._in_turn(work))
+        self._stand(task, self._place_behind(other))
+        return task
+
+    def beside(self, work: Work, other: Task | None = None) -> Task:
+        """Runs it now, or when `other` may run: work that does not mind that one, or does not touch
+        the dialogue."""
+
+        async def run() -> None:
+            if other:
+                await self._turn_of(other)
             await work()
 
-        return self._start(in_turn, self._line)
+        task = self._start(run)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        return task
 
-    def beside(self, work: Work) -> "asyncio.Task[None]":
-        """Runs it now: work that does not touch the dialogue, or one of its own."""
-        return self._start(work, self._beside)
-
-    def join(self, task: "asyncio.Task[None]") -> None:
-        """What was begun beside has the floor now; who asks from here on waits for it."""
+    def join(self, task: Task, other: Task) -> None:
+        """What was begun beside has the floor after `other`; who asked later waits for it."""
         if not task.done():
             self._beside.discard(task)
-            self._line.add(task)
-            task.add_done_callback(self._line.discard)
+            self._stand(task, self._place_behind(other))
+
+    def is_last(self, task: Task | None) -> bool:
+        """Whether nobody has asked since."""
+        return bool(self._line) and self._line[-1] is task
 
     @property
     def tasks(self) -> int:
-        return len(self._line | self._beside)
+        return len({*self._line, *self._beside})
 
     async def close(self) -> None:
-        tasks = self._line | self._beside
+        tasks = {*self._line, *self._beside}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    def _start(self, work: Work, where: "set[asyncio.Task[None]]") -> "asyncio.Task[None]":
+    async def _in_turn(self, work: Work) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "runs as a task"
+        await self._turn_of(task)
+        await work()
+
+    async def _turn_of(self, task: "asyncio.Task[None]") -> None:
+        # Looked at again after every wait: somebody may have stepped in between.
+        while ahead := self._line[: self._line.index(task)] if task in self._line else []:
+            await asyncio.wait(ahead)
+
+    def _place_behind(self, other: Task) -> int:
+        return self._line.index(other) + 1 if other in self._line else len(self._line)
+
+    def _stand(self, task: Task, place: int) -> None:
+        self._line.insert(place, task)
+        task.add_done_callback(self._line.remove)
+
+    def _start(self, work: Work) -> Task:
         async def run() -> None:
             await work()
 
-        task = asyncio.get_running_loop().create_task(run())
-        where.add(task)
-        task.add_done_callback(where.discard)
-        return task
+        return asyncio.get_running_loop().create_task(run())

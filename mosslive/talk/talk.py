@@ -64,7 +64,8 @@ class Talk:
         self._ear_is_old = False  # its settings have changed
         self._before_s = 0.0  # sound that earlier ears have heard
         self._came: deque[tuple[int, float]] = deque()  # (samples in all, when they were here)
-        self._turn = 0
+        self._turn = 0  # the latest number given
+        self._spoken_turn = 0  # that of what the user speaks
         self._closed = False
         dialogue = Dialogue(
             engine,
@@ -95,7 +96,8 @@ class Talk:
         while self._came[0][0] < total - _REMEMBERED_S * rate_hz:
             self._came.popleft()
         heard = ear.push(wave, interrupting=self.replying)
-        if self.replying and not self.settings.barge_in and self.settings.auto_reply:
+        deaf = self.replying and not self.settings.barge_in and self.settings.auto_reply
+        if deaf and not self.listening:
             ear.clear()
             return
         for item in heard:
@@ -115,16 +117,9 @@ class Talk:
         """A turn that nobody answers yet, written, or spoken by the user; it stands after all that
         is being said now. Returns its number."""
         self._require_open()
-        self._turn += 1
-        form = self._exchange.dialogue.format
-
+        form, turn = self._exchange.dialogue.format, self._turn + 1
         if isinstance(said, str):
-            rows = form.turn(Turn(role, text=said))
-
-            async def written() -> list[Row]:
-                return rows
-
-            self._exchange.say(self._turn, role, "text", written)
+            self._exchange.say(turn, role, "text", form.turn(Turn(role, text=said)))
         elif (codec := self.codec) is None:
             raise MossliveError("sound was said; this conversation has no codec and is in writing")
         else:
@@ -133,8 +128,9 @@ class Talk:
             async def spoken() -> list[Row]:
                 return form.turn(Turn(role, codes=await codec.encode(wave, rate_hz)))
 
-            self._exchange.say(self._turn, role, "speech", spoken)
-        return self._turn
+            self._exchange.say(turn, role, "speech", spoken)
+        self._turn = turn
+        return turn
 
     def commit(self, reply: Reply | None = None) -> bool:
         """The user's turn ends here (push to talk). False: nobody was speaking."""
@@ -208,6 +204,7 @@ class Talk:
         """For one reader. Ends when the conversation is closed."""
         while (event := await self._events.get()) is not None:
             yield event
+        self._events.put_nowait(None)  # whoever asks again is told the same
 
     @property
     def turns(self) -> list[Said]:
@@ -245,8 +242,9 @@ class Talk:
         match item:
             case Started(first):
                 self._turn += 1
-                self._emit(SpeechStarted(self._turn, self._before_s + first / ear.rate_hz))
-                exchange.listen(self._turn, ear.rate_hz, self.settings.barge_in)
+                turn = self._spoken_turn = self._turn
+                self._emit(SpeechStarted(turn, self._before_s + first / ear.rate_hz))
+                exchange.listen(turn, ear.rate_hz, self.settings.barge_in)
             case Sound(wave):
                 exchange.feed(wave)
             case Paused() if self.settings.speculate and self.settings.auto_reply:
@@ -255,8 +253,8 @@ class Talk:
                 exchange.resume()
             case Ended(speech_end):
                 position_s = self._before_s + speech_end / ear.rate_hz
-                self._emit(SpeechStopped(self._turn, position_s))
-                self._emit(TurnDetected(self._turn))
+                self._emit(SpeechStopped(self._spoken_turn, position_s))
+                self._emit(TurnDetected(self._spoken_turn))
                 moments = (moment for total, moment in self._came if total >= speech_end)
                 answered = reply if self.settings.auto_reply else None
                 exchange.end_turn(answered, next(moments, self.clock.now()))

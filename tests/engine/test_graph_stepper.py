@@ -1,7 +1,9 @@
 """The GPU's stepper makes the plain stepper's rows: on a GPU by graphs, else in the interpreter."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +24,24 @@ from tests.engine.models import prompt_rows, storage_tensors, wandering_lm
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The interpreter needs seconds for a step; a GPU can do the whole reply.
 ROWS = 40 if DEVICE == "cuda" else 3
+
+
+@pytest.fixture(autouse=True)
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter's time is the number of programs. Launches cut for a GPU have hundreds, most
+    of which find nothing to do here; how a launch is cut is tested with each kernel."""
+    if DEVICE == "cuda":
+        return
+    # By their full names: in `gpu` a function of the same name hides a module.
+    attention = sys.modules["mosslive.kernels.gpu.paged_attention"]
+    product = sys.modules["mosslive.kernels.gpu.one_row"]
+    shape, tile = attention._shape, product._tile
+
+    def few_parts(requests: int, longest: int, *heads: int) -> Any:
+        return shape(requests, longest, *heads)._replace(parts=2 if longest == 1 else 1)
+
+    monkeypatch.setattr(attention, "_shape", few_parts)
+    monkeypatch.setattr(product, "_tile", lambda *size: (128, *tile(*size)[1:]))
 
 
 @pytest.fixture(scope="module")

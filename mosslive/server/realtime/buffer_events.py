@@ -6,6 +6,7 @@ import torch
 
 from mosslive.codec import Sound
 from mosslive.server.realtime import fields
+from mosslive.server.realtime.formats import Samples
 from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.session import Handler, RealtimeSession
 from mosslive.server.wire import Event, Refusal
@@ -14,8 +15,12 @@ _PAST_S = 8.0  # kept beyond the turn in progress: prefix padding, and events st
 
 
 async def append(session: RealtimeSession, event: Event) -> None:
+    await hear(session, session.buffer.read(fields.text(event, "audio")))
+
+
+async def hear(session: RealtimeSession, wave: Samples) -> None:
+    """Sound of the user, at the rate of the input buffer."""
     buffer = session.buffer
-    wave = buffer.read(fields.text(event, "audio"))
     manual = session.config.turn_detection is None
     most_s = session.backend.settings.max_turn_s
     if manual and buffer.kept_s + len(wave) / buffer.rate_hz > most_s:

@@ -61,6 +61,12 @@ class SessionConfig:
     def interrupts(self) -> bool:
         return bool(self.turn_detection and self.turn_detection["interrupt_response"])
 
+    @property
+    def included(self) -> list[Any]:
+        """What the client wants to be told besides."""
+        include = self.shown["include"]
+        return include if isinstance(include, list) else []
+
     def document(self) -> dict[str, Any]:
         tokens: int | str = "inf" if self.max_tokens is None else self.max_tokens
         extension = {} if self.temperature is None else {"temperature": self.temperature}

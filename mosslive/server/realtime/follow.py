@@ -29,6 +29,9 @@ from mosslive.talk.events import (
     TurnDetected,
 )
 
+# Our own event, for clients that ask for it: `include` of the session names it.
+TIMING = "mosslive.timing"
+
 
 @dataclass
 class _Spoken:
@@ -82,6 +85,8 @@ class Follower:
             case TimingReady(timing):
                 session.metrics.turn(timing)
                 session.log.info("turn", extra={"timing": timing.document()})
+                if TIMING in session.config.included:
+                    session.send({"type": TIMING, "timing": timing.document()})
             case ContextTrimmed(turns=turns):
                 session.log.info("context trimmed", extra={"turns": turns})
             case TalkFault():

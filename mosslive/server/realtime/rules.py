@@ -11,11 +11,12 @@ from mosslive.server.backend import Backend
 from mosslive.server.realtime.config import SessionConfig
 from mosslive.talk import AdaptiveSilence, FixedSilence, TalkSettings, TurnSettings
 
-# How long a semantic VAD waits: at first, and at most.
+# How long a semantic VAD waits. The longest waits are shorter than the public service's (8, 4, 2 s):
+# this one learns from pauses, and a gap between two turns must not be taken for one.
 _EAGERNESS = {
-    "low": AdaptiveSilence(first_s=0.9, most_s=8.0),
-    "medium": AdaptiveSilence(first_s=0.6, most_s=4.0),
-    "high": AdaptiveSilence(first_s=0.4, most_s=2.0),
+    "low": AdaptiveSilence(first_s=0.9, most_s=3.0),
+    "medium": AdaptiveSilence(),
+    "high": AdaptiveSilence(first_s=0.4, least_s=0.3, most_s=0.8),
 }
 _OFF_BELOW = 0.7  # of the threshold: where speech is taken to have ended
 

@@ -14,6 +14,7 @@ from livekit import rtc
 from livekit.plugins import openai
 
 PACKET = 1200  # samples: 50 ms
+SPEECH = 24_000  # bytes at the beginning that are not silence
 
 
 def say(session: Any, sound: bytes) -> None:
@@ -48,7 +49,7 @@ async def main(port: str, turn: bytes) -> None:
                     samples += frame.samples_per_channel
                     if number == 0 and samples == frame.samples_per_channel:
                         heard.clear()
-                        say(session, turn)
+                        say(session, turn[:SPEECH])
                         await heard.wait()
                         session.interrupt()
                         session.truncate(
@@ -57,6 +58,8 @@ async def main(port: str, turn: bytes) -> None:
                             audio_end_ms=60,
                         )
             lengths.append(samples)
+            if number == 0:
+                say(session, turn[SPEECH:])
         await session.aclose()
         print(json.dumps({"lengths": lengths, "modalities": modalities, "errors": errors}))
 

@@ -1,0 +1,92 @@
+"""Holding a session until somebody leaves, whatever carries it, and knowing why.
+
+Its tasks run side by side; whichever ends first ends all. Knows no transport: a transport brings
+its own tasks and says goodbye in its own way.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from mosslive.server.house import House
+from mosslive.server.realtime.follow import Follower
+from mosslive.server.realtime.session import RealtimeSession
+
+# As WebSockets number them; others have no better numbers.
+NORMAL, GOING_AWAY, POLICY, INTERNAL = 1000, 1001, 1008, 1011
+
+
+class Leave(Exception):
+    """Why we end a session."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        self.code, self.reason = code, reason
+        super().__init__(reason)
+
+
+CLIENT_LEFT = "the client left"
+_LOOK_S = 0.05
+
+
+async def hold(
+    house: House,
+    session: RealtimeSession,
+    *works: Coroutine[Any, Any, None],
+    delivered: Callable[[], Awaitable[None]],
+    gone: tuple[type[Exception], ...] = (),
+) -> Leave:
+    """Until somebody leaves, and why. `works`: the transport's; one that returns, or raises one of
+    `gone`, means that the client left. `delivered`: until the client has all it was sent."""
+    session.open()
+    all_works = (
+        *works,
+        Follower(session).run(),
+        _until(session.over, Leave(INTERNAL, "the conversation failed")),
+        _until(house.ended, Leave(GOING_AWAY, "the server is shutting down")),
+        _drained(house, session, delivered),
+    )
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work) for work in all_works]
+    try:
+        done, _ = await asyncio.wait(
+            tasks, timeout=house.settings.max_session_s, return_when=asyncio.FIRST_COMPLETED
+        )
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    if not done:
+        leave = Leave(POLICY, "the session has lasted as long as it may")
+    else:
+        leave = _why(next(iter(done)), session, gone)
+    if leave.code in (POLICY, INTERNAL):
+        house.metrics.dropped.labels(leave.reason).inc()
+    return leave
+
+
+def _why(
+    task: "asyncio.Task[None]", session: RealtimeSession, gone: tuple[type[Exception], ...]
+) -> Leave:
+    error = task.exception()
+    if isinstance(error, Leave):
+        return error
+    if error is None or isinstance(error, gone):
+        return Leave(NORMAL, CLIENT_LEFT)
+    session.log.error("a session failed", exc_info=error)
+    return Leave(INTERNAL, "internal error")
+
+
+async def _until(event: asyncio.Event, leave: Leave) -> None:
+    await event.wait()
+    raise leave
+
+
+async def _drained(
+    house: House, session: RealtimeSession, delivered: Callable[[], Awaitable[None]]
+) -> None:
+    """When the server ends, a session lasts until its response is over and sent."""
+    await house.draining.wait()
+    while session.active or session.talk.replying:
+        await asyncio.sleep(_LOOK_S)  # the end of playing is no event
+    await delivered()
+    raise Leave(GOING_AWAY, "the server is shutting down")

@@ -1,0 +1,1 @@
+"""Realtime sessions over WebRTC: Opus both ways, events over a data channel."""

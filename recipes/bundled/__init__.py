@@ -1,0 +1,1 @@
+"""How the bundled voice was made: texts, speech, training. README.md beside this file begins it."""

@@ -1,0 +1,93 @@
+"""Open sentences: many words in many orders, so that sounds are learned and not clips.
+
+They mean little; each is a frame of word classes filled at random from the open words. A held-out
+sentence has at least one held-out word in it, so it cannot be a training sentence.
+"""
+
+from __future__ import annotations
+
+import random
+
+from recipes.bundled.grammar import words
+from recipes.bundled.grammar.numbers import NUMBER
+from recipes.bundled.grammar.rules import Split
+
+FRAMES = (
+    "The {adj} {noun} {verb} the {noun}.",
+    "The {noun} {verb} {one} {noun} {place} the {noun}.",
+    "{name} {verb} the {adj} {noun} {time}.",
+    "My {noun} {verb} {one_adj} {noun} {time}.",
+    "{name} and {name} {verb} the {noun}.",
+    "We {verb} the {noun} {place} the {adj} {noun}.",
+    "They {verb} {number} {adj} things {time}.",
+    "There is {one_adj} {noun} {place} the {noun}.",
+    "{time}, the {noun} was {adj} and {adj}.",
+    "I {verb} your {noun}, and {name} {verb} mine.",
+    "Is the {noun} {adj} or {adj}?",
+    "Who {verb} the {adj} {noun} {time}?",
+    "The {noun}, the {noun} and the {noun}.",
+    "{adj}, {adj} {noun}.",
+    "She {verb} it {place} the {noun}.",
+    "He never {verb} {one} {noun} {place} the {noun}.",
+    "A {noun}? No, {one_adj} {noun}!",
+    "Nobody {verb} the {noun} {time}.",
+)
+_TRAIN = {
+    "noun": words.NOUNS,
+    "adj": words.ADJECTIVES,
+    "verb": words.VERBS,
+    "name": words.NAMES,
+}
+_HELDOUT = {
+    "noun": words.HELDOUT_NOUNS,
+    "adj": words.HELDOUT_ADJECTIVES,
+    "verb": words.HELDOUT_VERBS,
+    "name": words.HELDOUT_NAMES,
+}
+_HELDOUT_SHARE = 0.3
+
+
+def article(word: str) -> str:
+    """'a' or 'an', by sound: an hour, a uniform."""
+    vowel = word[0] in "aeiou" or word.startswith(("hour", "honest"))
+    return "an " + word if vowel and not word.startswith(("uni", "use", "usual", "one")) else "a " + word
+
+
+def sentence(rng: random.Random, split: Split) -> str:
+    frame = rng.choice(FRAMES)
+    while True:
+        text, fresh = _fill(frame, rng, split)
+        if split == "train" or fresh:
+            return text[0].upper() + text[1:]
+
+
+def _fill(frame: str, rng: random.Random, split: Split) -> tuple[str, bool]:
+    fresh = False
+
+    def word(kind: str) -> str:
+        nonlocal fresh
+        heldout = split == "heldout" and rng.random() < _HELDOUT_SHARE
+        fresh |= heldout
+        return rng.choice((_HELDOUT if heldout else _TRAIN)[kind])
+
+    makers = {
+        "one": lambda: article(word("noun")).split()[0],
+        "one_adj": lambda: article(word("adj")),
+        "number": lambda: rng.choice(NUMBER[2:]),
+        "place": lambda: rng.choice(words.PLACES),
+        "time": lambda: rng.choice(words.TIMES),
+    }
+    parts: list[str] = []
+    for index, part in enumerate(_split(frame)):
+        if index % 2 == 0:
+            parts.append(part)
+        elif part == "one noun":
+            parts.append(article(word("noun")))
+        else:
+            parts.append(makers[part]() if part in makers else word(part))
+    return "".join(parts), fresh
+
+
+def _split(frame: str) -> list[str]:
+    """Literal text and slot names in turn; '{one} {noun}' is one slot, its article fits its noun."""
+    return frame.replace("{one} {noun}", "{one noun}").replace("{", "\0").replace("}", "\0").split("\0")

@@ -1,0 +1,296 @@
+"""The plain HTTP endpoints, by the `openai` package and by bare requests."""
+
+import asyncio
+import base64
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import soundfile
+from openai import AsyncOpenAI
+
+from mosslive.server.backend import Backend
+from mosslive.server.house import House
+from mosslive.server.run import make_server
+from tests.server.rig import (
+    CODES,
+    RATE,
+    WAIT_S,
+    Parts,
+    Served,
+    run,
+    serving,
+    settings,
+    spoken,
+    until,
+)
+
+
+def wav(seconds: float = 0.4, kind: str = "WAV") -> bytes:
+    out = io.BytesIO()
+    soundfile.write(out, spoken(seconds), RATE, format=kind)
+    return out.getvalue()
+
+
+def audio_part(data: bytes) -> dict[str, Any]:
+    audio = {"data": base64.b64encode(data).decode(), "format": "wav"}
+    return {"type": "input_audio", "input_audio": audio}
+
+
+@asynccontextmanager
+async def client(served: Served, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S, **options) as made:
+        yield made
+
+
+def test_chat_completions(parts: Parts) -> None:
+    """Spec 9: text and sound in, text or sound out, whole and streamed, by the openai package."""
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            openai = AsyncOpenAI(api_key="unused", base_url=f"{served.http}/v1")
+            spoken_question: Any = [{"role": "user", "content": [audio_part(wav())]}]
+            answer = await openai.chat.completions.create(
+                model="moss",
+                modalities=["text", "audio"],
+                audio={"voice": "alloy", "format": "wav"},
+                messages=spoken_question,
+            )
+            message = answer.choices[0].message
+            assert message.audio is not None
+            sound, rate = soundfile.read(io.BytesIO(base64.b64decode(message.audio.data)))
+            assert (len(sound), rate) == (CODES * 1920, RATE)
+            assert sound.std() > 0
+            assert answer.choices[0].finish_reason == "length"
+            assert answer.usage is not None
+            assert answer.usage.completion_tokens == CODES
+            written = await openai.chat.completions.create(
+                model="moss", messages=[{"role": "user", "content": "Hello"}], max_tokens=5
+            )
+            assert isinstance(written.choices[0].message.content, str)
+            stream: Any = await openai.chat.completions.create(
+                model="moss",
+                modalities=["text", "audio"],
+                audio={"voice": "alloy", "format": "pcm16"},
+                messages=spoken_question,
+                stream=True,
+                stream_options={"include_usage": True},
+            )
+            data, last = b"", None
+            async for chunk in stream:
+                last = chunk
+                for choice in chunk.choices:
+                    if choice.delta.audio:
+                        data += base64.b64decode(choice.delta.audio.data or "")
+            assert last is not None
+            assert last.usage.completion_tokens == CODES
+            streamed = np.frombuffer(data, "<i2") / 32768
+            assert np.abs(streamed - sound).max() < 1e-4  # the same seed, the same reply
+
+    run(test())
+
+
+def test_speech(parts: Parts) -> None:
+    """Spec 9: `audio.speech` in every format we write, and as events."""
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            openai = AsyncOpenAI(api_key="unused", base_url=f"{served.http}/v1")
+
+            async def read(kind: Any) -> bytes:
+                asked = {"model": "moss", "voice": "alloy", "input": "Hello there"}
+                answer = await openai.audio.speech.create(**asked, response_format=kind)
+                return answer.content
+
+            assert len(await read("pcm")) == CODES * 1920 * 2
+            for kind in ("wav", "flac", "mp3", "opus"):
+                samples, _ = soundfile.read(io.BytesIO(await read(kind)))
+                assert len(samples) >= CODES * 1920
+            async with client(served) as http:
+                asked = {"input": "Hello", "stream_format": "sse", "response_format": "pcm"}
+                answer = await http.post("/v1/audio/speech", json=asked)
+                lines = [line[6:] for line in answer.text.splitlines() if line]
+                events = [json.loads(line) for line in lines]
+                assert events[-1]["type"] == "speech.audio.done"
+                assert events[-1]["usage"]["output_tokens"] == CODES
+                assert {event["type"] for event in events[:-1]} == {"speech.audio.delta"}
+
+    run(test())
+
+
+REFUSED: list[tuple[str, Any, int, str | None]] = [
+    ("/v1/chat/completions", {"messages": []}, 400, "messages"),
+    ("/v1/chat/completions", {"messages": [1]}, 400, "messages[0]"),
+    ("/v1/chat/completions", {"messages": [{"role": "x"}]}, 400, "messages[0].role"),
+    ("/v1/chat/completions", {"messages": [{"role": "user"}]}, 400, "messages[0].content"),
+    ("/v1/chat/completions", {"n": 2, "messages": [1]}, 400, "n"),
+    ("/v1/chat/completions", {"modalities": ["smell"]}, 400, "modalities"),
+    ("/v1/chat/completions", [], 400, None),
+    ("/v1/audio/speech", {"input": ""}, 400, "input"),
+    ("/v1/audio/speech", {"input": "x" * 4097}, 400, "input"),
+    ("/v1/audio/speech", {"input": "x", "response_format": "aac"}, 400, "response_format"),
+    ("/v1/audio/speech", {"input": "x", "speed": 9}, 400, "speed"),
+    ("/v1/realtime/client_secrets", {"session": 1}, 400, "session"),
+    (
+        "/v1/realtime/client_secrets",
+        {"expires_after": {"anchor": "created_at", "seconds": 9}},
+        400,
+        "expires_after.seconds",
+    ),
+]
+
+
+def test_refusals(parts: Parts) -> None:
+    """Spec 9: errors outside the socket have the public shape and name the field."""
+
+    async def test() -> None:
+        async with serving(parts) as served, client(served) as http:
+            for path, body, status, param in REFUSED:
+                answer = await http.post(path, json=body)
+                error = answer.json()["error"]
+                assert set(error) == {"type", "code", "message", "param"}
+                assert (answer.status_code, error["param"]) == (status, param), body
+
+    run(test())
+
+
+def test_bad_sound(parts: Parts) -> None:
+    """Law 4: a body that is no sound, no base64 or no JSON is answered, not failed upon."""
+
+    async def test() -> None:
+        async with serving(parts) as served, client(served) as http:
+            for part, code in (
+                (audio_part(b"no sound at all"), "invalid_audio"),
+                ({"type": "input_audio", "input_audio": {"data": "%"}}, "invalid_base64"),
+                ({"type": "input_audio", "input_audio": {}}, "missing_required_parameter"),
+                ({"type": "image_url"}, "invalid_value"),
+            ):
+                body = {"messages": [{"role": "user", "content": [part]}]}
+                answer = await http.post("/v1/chat/completions", json=body)
+                assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+            answer = await http.post("/v1/chat/completions", content=b"{" * 5000)
+            assert answer.json()["error"]["code"] == "invalid_json"
+
+    run(test())
+
+
+def test_models_version_and_page(parts: Parts) -> None:
+    """Spec 9: what clients look for first; what is not there is 404 in the same shape or plain."""
+
+    async def test() -> None:
+        async with serving(parts) as served, client(served) as http:
+            models = (await http.get("/v1/models")).json()
+            assert [model["id"] for model in models["data"]] == ["moss-speech"]
+            assert (await http.get("/v1/models/any/name")).json()["id"] == "any/name"
+            assert "version" in (await http.get("/version")).json()
+            assert (await http.get("/v1/nothing")).status_code == 404
+            assert (await http.get("/../../etc/passwd")).status_code == 404
+
+    run(test())
+
+
+def test_health_tells_alive_from_ready(parts: Parts) -> None:
+    """Spec 9: while the model loads the server is alive, says so, and refuses politely."""
+
+    async def test() -> None:
+        gate = asyncio.Event()
+
+        async def load() -> Backend:
+            await gate.wait()
+            raise RuntimeError("never mind")
+
+        server, house = make_server(settings(), load)
+        task = asyncio.get_running_loop().create_task(server._serve())
+        await until(lambda: server.started)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as http:
+            assert (await http.get("/health/live")).status_code == 200
+            answer = await http.get("/health")
+            assert (answer.status_code, answer.json()) == (503, {"status": "loading"})
+            answer = await http.post("/v1/audio/speech", json={"input": "x"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "loading")
+        gate.set()
+        await task  # a model that cannot be loaded ends the server, with the reason kept
+        assert isinstance(server.failure, RuntimeError)
+        assert isinstance(house, House)
+
+    run(test())
+
+
+def test_metrics(parts: Parts) -> None:
+    """Issue: TTFA, RTF, pages, sessions, refusals, with units in their names."""
+
+    async def test() -> None:
+        async with serving(parts) as served, client(served) as http:
+            async with served.session() as peer:
+                await peer.manual()
+                await peer.ask()
+                await peer.send("response.cancel")
+                await peer.refusal()
+                page = (await http.get("/metrics")).text
+            values = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")
+            assert values['mosslive_sessions_live{transport="websocket"}'] == "1.0"
+            assert values["mosslive_time_to_first_audio_seconds_count"] == "1.0"
+            assert values["mosslive_reply_real_time_factor_count"] == "1.0"
+            assert float(values["mosslive_reply_audio_seconds_total"]) == pytest.approx(1.6)
+            assert values['mosslive_refusals_total{code="response_cancel_not_active"}'] == "1.0"
+            stats = served.backend.engine.stats()
+            assert float(values["mosslive_engine_pages"]) == stats.pages
+            for name in ("underruns_total", "engine_queued_rows", "engine_free_pages"):
+                assert f"mosslive_{name}" in values
+
+    run(test())
+
+
+def test_voices(parts: Parts) -> None:
+    """Issue: a recording becomes a voice that speaks; a name is taken once; deleting ends it."""
+
+    async def test() -> None:
+        async with serving(parts) as served, client(served) as http:
+            upload = {"files": {"file": ("anna.wav", wav(1.0))}, "data": {"name": "anna"}}
+            made = await http.post("/v1/voices", **upload)  # type: ignore[arg-type]
+            assert made.status_code == 201, made.text
+            again = await http.post("/v1/voices", **upload)  # type: ignore[arg-type]
+            assert again.json()["error"]["code"] == "voice_exists"
+            names = [one["id"] for one in (await http.get("/v1/voices")).json()["data"]]
+            assert names == ["default", "anna"]
+            asked = {"input": "Hi", "response_format": "pcm"}
+            sounds = [
+                (await http.post("/v1/audio/speech", json=asked | {"voice": name})).content
+                for name in ("default", "anna", "nobody we know")
+            ]
+            assert sounds[0] == sounds[2] != sounds[1]
+            assert (await http.delete("/v1/voices/anna")).status_code == 200
+            assert (await http.delete("/v1/voices/anna")).status_code == 404
+            for name, file in (("", wav()), ("../x", wav()), ("short", wav(0.1)), ("no", b"x")):
+                files = {"file": ("x.wav", file)}
+                bad = await http.post("/v1/voices", files=files, data={"name": name})
+                assert bad.status_code == 400
+
+    run(test())
+
+
+def test_without_a_codec(parts: Parts) -> None:
+    """Law 4: a server in writing answers in writing and refuses sound with a reason."""
+
+    async def test() -> None:
+        async with serving(parts, silent=True) as served, client(served) as http:
+            body = {"modalities": ["audio"], "messages": [{"role": "user", "content": "x"}]}
+            answer = await http.post("/v1/chat/completions", json=body)
+            assert answer.json()["error"]["code"] == "no_voice"
+            async with served.session() as peer:
+                assert peer.events[0]["session"]["output_modalities"] == ["text"]
+                await peer.send("input_audio_buffer.append", audio="AAAA")
+                assert "no codec" in (await peer.refusal())["message"]
+                part = {"type": "input_text", "text": "Hello"}
+                item = {"type": "message", "role": "user", "content": [part]}
+                await peer.send("conversation.item.create", item=item)
+                await peer.send("response.create")
+                done = await peer.until("response.done")
+                assert done["response"]["output"][0]["content"][0]["type"] == "output_text"
+
+    run(test())

@@ -1,0 +1,358 @@
+"""WebRTC: aiortc as an unmodified peer against a real server, and what is left when it has gone."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from mosslive.errors import MossliveError
+from mosslive.server.run import make_server
+from mosslive.server.settings import ServerSettings
+from mosslive.server.webrtc import call as call_module
+from mosslive.server.webrtc.inbox import Flood, Inbox
+from mosslive.server.webrtc.offer import check_offer, ice_server, over, own_formats
+from mosslive.server.webrtc.speaker import FRAME_S, Speaker, Utterance
+from mosslive.server.wire import Refusal
+from tests.server.caller import Caller, calling, post
+from tests.server.grammar import check_types
+from tests.server.rig import CODES, MANUAL, RATE, Parts, run, serving, spoken, turn, until
+
+KEY = "a-key-long-enough"
+
+
+def test_speaker_plays_replies_one_after_the_other() -> None:
+    """A sample is sent once and in order; a reply waits until the one before it is whole; `clear`
+    leaves silence; no more than the limit waits."""
+
+    async def test() -> None:
+        speaker = Speaker(RATE, most_s=0.1)
+        told: list[tuple[str, str]] = []
+        speaker.on_started = lambda one: told.append(("started", one.response_id))
+        speaker.on_stopped = lambda one: told.append(("stopped", one.response_id))
+        frame = round(FRAME_S * RATE)
+        first, second = Utterance("a", "i"), Utterance("b", "j")
+        ramp = np.arange(1, frame + 11, dtype=np.int16)
+        assert speaker.say(first, ramp[:frame])
+        assert speaker.say(second, np.full(frame, -1, np.int16))
+        assert (await heard(speaker) == ramp[:frame]).all()
+        assert not (await heard(speaker)).any()  # the first is not whole
+        speaker.say(first, ramp[frame:])
+        first.whole = True
+        mixed = await heard(speaker)
+        assert (mixed[:10] == ramp[frame:]).all()
+        assert (mixed[10:] == -1).all()
+        assert told == [("started", "a"), ("stopped", "a"), ("started", "b")]
+        assert (first.played, second.played) == (frame + 10, frame - 10)
+        assert speaker.clear() == [second]
+        await speaker.quiet()
+        speaker.say(second, ramp)  # muted
+        assert not (await heard(speaker)).any()
+        third = Utterance("c", "k")
+        assert not speaker.say(third, np.zeros(RATE, np.int16))
+        speaker.stop()
+
+    run(test())
+
+
+async def heard(speaker: Speaker) -> Any:
+    return (await speaker.recv()).to_ndarray()[0]
+
+
+def test_inbox_is_bounded() -> None:
+    """Safety: what a client sends and is not handled yet is limited; our own events are in
+    order among the client's."""
+
+    async def test() -> None:
+        inbox = Inbox(2000)
+        inbox.put('{"n": 1}')
+        inbox.put_own({"n": 2})
+        inbox.put(b"x")
+        assert await inbox.get() == {"n": 1}
+        assert await inbox.get() == {"n": 2}
+        with pytest.raises(Refusal, match="text"):
+            await inbox.get()
+        inbox.put("x" * 1000)
+        inbox.put("x" * 1000)
+        with pytest.raises(Flood):
+            await inbox.get()
+
+    run(test())
+
+
+def test_ice_servers_are_read() -> None:
+    """Issue: ICE configuration; what is malformed is refused when the server starts."""
+    assert ice_server("stun:a.example:3478").urls == "stun:a.example:3478"
+    relay = ice_server("turn:me:se:cret@a.example:3478?transport=tcp")
+    assert relay.urls == "turn:a.example:3478?transport=tcp"
+    assert (relay.username, relay.credential) == ("me", "se:cret")
+    for wrong in ("http://a.example", "stun:", "a.example"):
+        with pytest.raises(MossliveError, match="ice_servers"):
+            make_server(ServerSettings(ice_servers=(wrong,)))
+
+
+def test_offers_and_sessions_are_merged() -> None:
+    """Spec 1: fields of the call's session go over those of the key, objects field by field."""
+    key = {"audio": {"output": {"voice": "a", "speed": 1}}, "instructions": "x"}
+    call = {"audio": {"output": {"voice": "b"}}}
+    assert over(key, call) == {
+        "audio": {"output": {"voice": "b", "speed": 1}},
+        "instructions": "x",
+    }
+    event = {"type": "t", "session": {"audio": {"input": {"format": 1, "x": 2}}}}
+    assert own_formats(event)["session"] == {"audio": {"input": {"x": 2}}}
+    offer = "v=0\nm=audio 9 X 0\na=ice-ufrag:a\na=ice-pwd:b\na=fingerprint:c"
+    assert check_offer(offer) == offer.replace("\n", "\r\n") + "\r\n"
+
+
+def test_two_turns_and_an_interruption(parts: Parts) -> None:
+    """Issue: a spoken conversation; the second turn interrupts the first reply, whose rest is never
+    sent, and the item is truncated to what the track has played."""
+
+    async def test() -> None:
+        async with (
+            serving(parts, max_reply_s=8.0, min_reply_s=16.0) as served,
+            calling(served, {"type": "realtime", "instructions": "Be short."}) as caller,
+        ):
+            assert caller.events[0]["session"]["instructions"] == "Be short."
+            caller.mouth.say(turn())
+            started = await caller.until("output_audio_buffer.started")
+            created = next(e for e in caller.events if e["type"] == "response.created")
+            assert started["response_id"] == created["response"]["id"]
+            await until(lambda: np.abs(caller.sound()).max() > 300)
+            caller.mouth.say(spoken(0.6, seed=1))
+            await caller.until("input_audio_buffer.speech_started")
+            done = await caller.until("response.done")
+            assert done["response"]["status"] == "cancelled"
+            assert done["response"]["status_details"]["reason"] == "turn_detected"
+            cut = await caller.until("conversation.item.truncated")
+            (item,) = done["response"]["output"]
+            assert cut["item_id"] == item["id"]
+            assert 0 < cut["audio_end_ms"] < 8000
+            assert "output_audio_buffer.cleared" in caller.types()
+            caller.send("session.update", session={"type": "realtime", "max_output_tokens": CODES})
+            await caller.until("session.updated")
+            second = await caller.until("response.done")
+            assert second["response"]["status"] == "incomplete"  # noise has no end of its own
+            stopped = await caller.until("output_audio_buffer.stopped")
+            assert stopped["response_id"] == second["response"]["id"]
+            caller.send("conversation.item.retrieve", item_id=item["id"])
+            got = await caller.until("conversation.item.retrieved")
+            seconds = len(got["item"]["content"][0]["audio"]) * 3 / 4 / 2 / RATE
+            assert seconds == pytest.approx(cut["audio_end_ms"] / 1000, abs=0.01)
+            assert not [name for name in caller.types() if name.endswith("audio.delta")]
+            check_types(caller.events)
+
+    run(test())
+
+
+def test_reply_is_played_whole_and_in_real_time(parts: Parts) -> None:
+    """Issue: reply sound goes out as Opus frames, all of it, and no faster than it is heard; bare
+    SDP is a body too; turns can be manual."""
+
+    async def test() -> None:
+        async with serving(parts) as served, calling(served) as caller:
+            caller.send("session.update", session=MANUAL)
+            await caller.until("session.updated")
+            caller.send("input_audio_buffer.clear")
+            await caller.until("input_audio_buffer.cleared")
+            caller.mouth.say(spoken(0.4))
+            await asyncio.sleep(0.3)
+            caller.send("input_audio_buffer.commit")
+            await caller.until("input_audio_buffer.committed")
+            caller.send("response.create")
+            await caller.until("output_audio_buffer.started")
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await caller.until("output_audio_buffer.stopped")
+            assert loop.time() - began > CODES * 0.08 - 0.15
+            done = next(e for e in caller.events if e["type"] == "response.done")
+            assert caller.types().index("response.done") < len(caller.events) - 1
+            assert done["response"]["output"][0]["content"][0]["type"] == "output_audio"
+
+    run(test())
+
+
+def test_cancel_and_clear(parts: Parts) -> None:
+    """Spec 3: `response.cancel` and `output_audio_buffer.clear` silence the track at once."""
+
+    async def test() -> None:
+        async with (
+            serving(parts, max_reply_s=8.0, min_reply_s=16.0) as served,
+            calling(served, MANUAL) as caller,
+        ):
+            for end in ("response.cancel", "output_audio_buffer.clear"):
+                caller.send("response.create")
+                await caller.until("output_audio_buffer.started")
+                caller.send(end)
+                await caller.until("output_audio_buffer.cleared")
+                if end == "output_audio_buffer.clear":
+                    caller.send("response.cancel")
+                await until(lambda: caller.types().count("response.done") > 0)
+                caller.forget()
+
+    run(test())
+
+
+def test_timing_is_told_to_those_who_ask(parts: Parts) -> None:
+    """Our extension: `include` brings `mosslive.timing` after a reply, and only then."""
+
+    async def test() -> None:
+        async with (
+            serving(parts) as served,
+            calling(served, MANUAL | {"include": ["mosslive.timing"]}) as caller,
+        ):
+            caller.send("response.create")
+            timing = (await caller.until("mosslive.timing"))["timing"]
+            assert timing["ttfa_s"] > 0
+            assert sum(timing["stages_s"].values()) == pytest.approx(timing["ttfa_s"], abs=1e-3)
+
+    run(test())
+
+
+@pytest.mark.parametrize("how", ["hang up", "close", "vanish", "never comes", "drain", "idle"])
+def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue: however a call ends, in the middle of a reply, no task, track, seat or page is left
+    (`serving` asserts it)."""
+    # As in life, only faster: a peer is given up after six checks without an answer.
+    monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.05)
+    monkeypatch.setattr("aioice.stun.RETRY_MAX", 1)
+    monkeypatch.setattr(call_module, "CONNECT_S", 0.5 if how == "never comes" else 30.0)
+
+    async def test() -> None:
+        changes: dict[str, Any] = {"max_reply_s": 8.0, "min_reply_s": 16.0}
+        changes |= {"idle_s": 0.5} if how == "idle" else {}
+        changes |= {"max_reply_s": 1.0} if how == "drain" else {}
+        async with serving(parts, **changes) as served:
+            if how == "never comes":
+                caller = Caller()
+                async with httpx.AsyncClient(base_url=served.http) as http:
+                    answer = await post(http, await caller.offer(), None, {})
+                assert answer.status_code == 201
+                assert served.house.seats.taken == 1
+                await served.quiet()
+                await caller.close()
+                return
+            async with calling(served, MANUAL) as caller:
+                caller.send("response.create")
+                await caller.until("output_audio_buffer.started")
+                assert served.house.seats.taken == 1
+                if how == "hang up":
+                    async with httpx.AsyncClient(base_url=served.http) as http:
+                        answer = await http.post(f"{caller.location}/hangup")
+                        assert answer.status_code == 200
+                        await served.quiet()
+                        gone = await http.post(f"{caller.location}/hangup")
+                        assert gone.status_code == 404
+                elif how == "close":
+                    await caller.peer.close()
+                elif how == "vanish":
+                    cut_the_line(caller)
+                elif how == "drain":
+                    draining = asyncio.get_running_loop().create_task(served.house.drain())
+                    last = await caller.until("error")
+                    assert last["error"]["code"] == "session_ended"
+                    assert "output_audio_buffer.stopped" in caller.types()
+                    await draining
+                elif how == "idle":
+                    caller.mouth.stop()
+                    last = await caller.until("error")
+                    assert "idle" in last["error"]["message"]
+                await served.quiet()
+
+    run(test())
+
+
+def cut_the_line(caller: Caller) -> None:
+    """The peer's sockets are gone, and nobody is told."""
+    for transceiver in caller.peer.getTransceivers():
+        ice = transceiver.receiver.transport.transport
+        for protocol in ice._connection._protocols:
+            protocol.transport.abort()
+
+
+def test_who_may_call(parts: Parts) -> None:
+    """Issue: keys, ephemeral keys with their session, the limit of sessions; a call is its
+    owner's."""
+
+    async def test() -> None:
+        keys = {"api_keys": (KEY, "another-key"), "max_sessions_per_key": 1}
+        async with serving(parts, **keys) as served:
+            http = httpx.AsyncClient(base_url=served.http, timeout=60)
+            async with http:
+                mine = {"authorization": f"Bearer {KEY}"}
+                caller = Caller()
+                offer = await caller.offer()
+                await caller.close()
+                assert (await post(http, offer, None, {})).status_code == 401
+                secret = await http.post(
+                    "/v1/realtime/client_secrets",
+                    json={"session": {"instructions": "Of the key.", **MANUAL}},
+                    headers=mine,
+                )
+                async with calling(served, {}, secret.json()["value"]) as caller:
+                    assert caller.events[0]["session"]["instructions"] == "Of the key."
+                    full = await post(http, offer, None, mine)
+                    assert full.status_code == 429
+                    assert full.json()["error"]["code"] == "too_many_sessions"
+                    other = {"authorization": "Bearer another-key"}
+                    hidden = await http.post(f"{caller.location}/hangup", headers=other)
+                    assert hidden.status_code == 404
+                assert (await http.get("/v1/realtime/ice_servers")).status_code == 401
+
+    run(test())
+
+
+def test_bad_offers(parts: Parts) -> None:
+    """Issue: what is not an offer is refused with a reason, and leaves nothing."""
+
+    async def test() -> None:
+        async with serving(parts) as served, httpx.AsyncClient(base_url=served.http) as http:
+            caller = Caller()
+            good = await caller.offer()
+            await caller.close()
+            for offer in (
+                "",
+                "hello",
+                "v=0\r\nm=audio",
+                "v=0\r\nm=audio 9 X 0\r\n" * 50,
+                good.replace("m=application", "m=video"),
+                good.replace("a=fingerprint", "a=nothing"),
+                good + "x" * (1 << 16),
+            ):
+                answer = await post(http, offer, None, {})
+                assert answer.status_code in (400, 413), offer
+                assert answer.json()["error"]["code"] == "invalid_sdp"
+            wrong = await post(http, good, {"output_modalities": ["smell"]}, {})
+            assert wrong.status_code == 400
+            assert wrong.json()["error"]["param"] == "session.output_modalities"
+            kind = await http.post("/v1/realtime/calls", content=good)
+            assert kind.status_code == 415
+            assert served.house.seats.taken == 0
+
+    run(test())
+
+
+def test_rubbish_on_the_channel(parts: Parts) -> None:
+    """Issue: malformed messages are answered, formats of a track cannot be changed, and what is too
+    long for the peer is told, not sent."""
+
+    async def test() -> None:
+        async with serving(parts) as served, calling(served, MANUAL, most_bytes=50_000) as caller:
+            for rubbish in ("{", "[]", b"\x00\x01", '{"type": "no.such"}'):
+                caller.channel.send(rubbish)
+                await caller.until("error")
+            pcmu = {"format": {"type": "audio/pcmu"}}
+            caller.send("session.update", session={"audio": {"input": pcmu, "output": pcmu}})
+            shown = (await caller.until("session.updated"))["session"]["audio"]
+            assert shown["input"]["format"]["type"] == "audio/pcm"
+            assert shown["output"]["format"]["type"] == "audio/pcm"
+            other = caller.peer.createDataChannel("another")
+            await until(lambda: other.readyState == "closed")
+            caller.send("response.create")
+            done = await caller.until("response.done")
+            caller.send("conversation.item.retrieve", item_id=done["response"]["output"][0]["id"])
+            assert (await caller.until("error"))["error"]["code"] == "event_too_large"
+
+    run(test())

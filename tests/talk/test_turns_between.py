@@ -1,0 +1,343 @@
+"""Turns said, changed and answered by call, in between what is spoken: order is never lost."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mosslive import LanguageModel, Turn
+from mosslive.codec import Sound
+from mosslive.errors import MossliveError
+from mosslive.talk import FixedSilence, TalkSettings, TurnSettings
+from mosslive.talk.dialogue import Said
+from mosslive.talk.events import (
+    AudioChunk,
+    ReplyDone,
+    ReplyInterrupted,
+    ReplyStarted,
+    SpeechStarted,
+    SpeechStopped,
+    TalkFault,
+    TimingReady,
+    TurnDetected,
+)
+from tests.talk.rig import RIG, Rig, frames, run
+from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, history, reply_of
+from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_codes
+
+UNANSWERED = replace(TOLD, auto_reply=False)
+NOTE = Turn("user", text="By the way.")
+
+
+def without(turn: int) -> "object":
+    def change(turns: list[Said]) -> list[Said]:
+        return [said for said in turns if said.turn != turn]
+
+    return change
+
+
+def rig_of(lm: LanguageModel, settings: TalkSettings = TOLD) -> Rig:
+    return Rig(lm, ToyCodec(), TOY_VOICE, settings)
+
+
+async def end(rig: Rig, turns: list[Turn], lm: LanguageModel) -> None:
+    """Nothing is left to do, nothing failed, and this was said."""
+    await rig.settle()
+    assert not rig.of(TalkFault)
+    assert rig.rows == history(lm, turns)
+    assert [row for said in rig.talk.turns for row in said.rows] == rig.rows
+    await rig.close()
+    rig.assert_clean()
+
+
+def test_turns_that_nobody_answers(nano_lm: LanguageModel) -> None:
+    """Written by either, spoken by the user: they stand in the order said, under their numbers,
+    and `respond` answers them with a number of its own."""
+    wave = Sound(torch.from_numpy(QUESTION), 16_000)
+
+    async def story() -> None:
+        rig = rig_of(nano_lm)
+        talk = rig.talk
+        numbers = [talk.say("user", "By the way."), talk.say("assistant", "Yes?")]
+        numbers.append(talk.say("user", wave))
+        await rig.settle()
+        assert numbers == [1, 2, 3]
+        assert not talk.replying
+        assert [said.turn for said in talk.turns] == [0, 1, 2, 3]
+        assert talk.respond() == 4
+        await rig.until(lambda: not talk.replying)
+        assert rig.of(ReplyDone)[0].turn == talk.turns[-1].turn == 4
+        said = [SYSTEM, NOTE, Turn("assistant", text="Yes?"), ASKED]
+        codes = reply_of(nano_lm, said)
+        await end(rig, [*said, Turn("assistant", codes=codes)], nano_lm)
+
+    run(story())
+
+
+@pytest.mark.parametrize("heard_s", [0.0, 0.8])
+def test_said_during_a_reply_that_is_cancelled(nano_lm: LanguageModel, heard_s: float) -> None:
+    """What was said while a reply was given stands behind what was heard of it."""
+
+    async def story() -> None:
+        rig = rig_of(nano_lm)
+        await rig.say(QUESTION, 16_000)
+        rig.talk.commit()
+        await rig.settle()
+        await rig.wait(heard_s)
+        rig.talk.say("user", "By the way.")
+        await rig.settle()
+        assert rig.talk.cancel()
+        heard = reply_of(nano_lm, [SYSTEM, ASKED])[: round(heard_s / 0.08)]
+        reply = [Turn("assistant", codes=heard)] if heard else []
+        await end(rig, [SYSTEM, ASKED, *reply, NOTE], nano_lm)
+
+    run(story())
+
+
+def test_said_while_the_user_speaks_a_turn_that_is_cleared(nano_lm: LanguageModel) -> None:
+    """The spoken turn never was; what was said beside it stays."""
+
+    async def story() -> None:
+        rig = rig_of(nano_lm)
+        await rig.say(QUESTION, 16_000)
+        rig.talk.say("user", "By the way.")
+        await rig.settle()
+        rig.talk.clear()
+        await end(rig, [SYSTEM, NOTE], nano_lm)
+
+    run(story())
+
+
+def test_said_while_a_reply_is_on_trial(nano_lm: LanguageModel) -> None:
+    """It stands behind the reply that was adopted."""
+    wave = frames((0.64, True), (0.512, False))
+
+    async def story() -> None:
+        rig = rig_of(nano_lm, replace(RIG, speculate=True))
+        before = len(frames((0.64, True), (0.192, False)))
+        await rig.say(wave[:before], 16_000, 512)
+        rig.hold_engine = True  # so that the reply has begun, no more, when it is adopted
+        rig.talk.say("user", "By the way.")
+        await rig.say(wave[before:], 16_000, 512)
+        assert rig.talk.replying
+        rig.hold_engine = False
+        await rig.until(lambda: not rig.talk.replying)
+        await rig.settle()
+        assert rig.of(TimingReady)[0].timing.speculative
+        until = len(frames((0.64, True), (0.224, False)))
+        asked = Turn("user", codes=toy_codes(torch.from_numpy(wave[:until]), 16_000))
+        codes = reply_of(nano_lm, [SYSTEM, asked])
+        await end(rig, [SYSTEM, asked, Turn("assistant", codes=codes), NOTE], nano_lm)
+
+    run(story())
+
+
+def test_spoken_during_a_reply_that_is_not_interrupted_but_cancelled(
+    nano_lm: LanguageModel,
+) -> None:
+    """Neither answered nor interrupting: heard after the reply, and also after one cut short."""
+    settings = replace(UNANSWERED, barge_in=False)
+
+    async def story() -> None:
+        rig = rig_of(nano_lm, settings)
+        rig.talk.say("user", "By the way.")
+        rig.talk.respond()
+        await rig.settle()
+        await rig.wait(0.4)
+        await rig.say(QUESTION, 16_000)  # 0.4 s
+        assert rig.talk.listening
+        assert rig.talk.replying
+        assert rig.talk.cancel()
+        await rig.settle()
+        rig.talk.commit()
+        codes = reply_of(nano_lm, [SYSTEM, NOTE])[:10]
+        await end(rig, [SYSTEM, NOTE, Turn("assistant", codes=codes), ASKED], nano_lm)
+
+    run(story())
+
+
+def test_what_is_said_beside_does_not_change_the_number_of_a_spoken_turn(
+    nano_lm: LanguageModel,
+) -> None:
+    """A turn ends and is answered under the number it began with."""
+
+    async def story() -> None:
+        rig = rig_of(nano_lm)
+        await rig.say(QUESTION, 16_000)
+        assert rig.talk.say("user", "By the way.") == 2
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        told = rig.of(SpeechStarted) + rig.of(SpeechStopped) + rig.of(TurnDetected)
+        assert [one.turn for one in told] == [1, 1, 1]
+        assert [one.turn for one in rig.of(ReplyDone)] == [1]
+        await rig.close()
+
+    run(story())
+
+
+def test_a_text_too_long_for_the_context(nano_lm: LanguageModel) -> None:
+    """It is told, not answered, not remembered; the conversation goes on."""
+
+    async def story() -> None:
+        rig = rig_of(nano_lm, replace(TOLD, context_rows=128))
+        rig.talk.push_text("too long " * 200)
+        await rig.settle()
+        (fault,) = rig.of(TalkFault)
+        assert (fault.turn, fault.stage, fault.fatal) == (1, "memory", False)
+        assert not rig.talk.replying
+        assert not rig.of(ReplyStarted)
+        assert rig.rows == history(nano_lm, [SYSTEM])
+        rig.talk.push_text("By the way.")
+        await rig.until(lambda: not rig.talk.replying)
+        assert [one.turn for one in rig.of(ReplyDone)] == [2]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_faults_carry_the_number_of_what_failed(nano_lm: LanguageModel) -> None:
+    """A turn that cannot be written down while another's reply is given is not that reply's."""
+
+    async def story() -> None:
+        rig = rig_of(nano_lm, replace(TOLD, context_rows=128))
+        rig.talk.push_text("By the way.")
+        await rig.settle()
+        assert rig.talk.say("user", "too long " * 200) == 2
+        await rig.until(lambda: not rig.talk.replying)
+        await rig.settle()
+        assert [(one.turn, one.stage) for one in rig.of(TalkFault)] == [(2, "memory")]
+        assert [one.turn for one in rig.of(ReplyDone)] == [1]
+        await rig.close()
+
+    run(story())
+
+
+def test_a_turn_that_is_not_answered(nano_lm: LanguageModel) -> None:
+    """auto_reply=False: the turn ends and is told, no reply begins, and `respond` asks for one."""
+
+    async def story() -> None:
+        rig = rig_of(nano_lm, UNANSWERED)
+        await rig.say(QUESTION, 16_000)
+        assert rig.talk.commit()
+        await rig.wait(1.0)
+        assert rig.of(TurnDetected)
+        assert not rig.of(ReplyStarted)
+        assert (await rig.talk.settled())[-1].turn == 1
+        assert rig.talk.respond("text") == 2
+        await rig.until(lambda: not rig.talk.replying)
+        assert [one.turn for one in rig.of(ReplyStarted)] == [2]
+        assert not rig.of(AudioChunk)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize("spoken", [False, True])
+def test_edits(nano_lm: LanguageModel, spoken: bool) -> None:
+    """A turn is taken out, while nobody speaks and while the user does: the open turn stays."""
+
+    async def story() -> None:
+        rig = rig_of(nano_lm, UNANSWERED)
+        number = rig.talk.say("user", "Forget me.")
+        rig.talk.say("user", "By the way.")
+        await rig.settle()
+        if spoken:
+            await rig.say(QUESTION, 16_000)
+        rig.talk.edit(without(number))
+        await rig.settle()
+        rig.talk.commit()
+        await end(rig, [SYSTEM, NOTE, *([ASKED] if spoken else [])], nano_lm)
+
+    run(story())
+
+
+@pytest.mark.parametrize("first", ["said", "spoken"])
+def test_an_edit_sees_what_was_said_before_it(nano_lm: LanguageModel, first: str) -> None:
+    """A turn said just before the user speaks, or while he does, and taken out again at once."""
+
+    async def story() -> None:
+        rig = rig_of(nano_lm, UNANSWERED)
+        if first == "spoken":
+            await rig.say(QUESTION, 16_000)
+        number = rig.talk.say("user", Sound(torch.from_numpy(QUESTION), 16_000))
+        if first == "said":
+            rig.talk.push_audio(QUESTION, 16_000)
+        rig.talk.edit(without(number))
+        await rig.settle()
+        rig.talk.commit()
+        await end(rig, [SYSTEM, ASKED], nano_lm)
+
+    run(story())
+
+
+def test_an_edit_that_cannot_be(nano_lm: LanguageModel) -> None:
+    """Not during a reply; and one that fails is told and changes nothing."""
+
+    async def story() -> None:
+        rig = rig_of(nano_lm)
+        rig.talk.push_text("By the way.")
+        with pytest.raises(MossliveError, match="cancel it first"):
+            rig.talk.edit(without(1))
+        rig.talk.cancel()
+        await rig.settle()
+
+        def wrong(turns: list[Said]) -> list[Said]:
+            raise MossliveError("no such turn")
+
+        rig.talk.edit(wrong)
+        await rig.settle()
+        (fault,) = rig.of(TalkFault)
+        assert (fault.stage, fault.message, fault.fatal) == ("memory", "no such turn", False)
+        assert rig.rows == history(nano_lm, [SYSTEM, NOTE])
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_changed_settings_hold_from_the_next_turn_on(nano_lm: LanguageModel) -> None:
+    """In mid-turn: this turn ends by the old rule, the next by the new one; what was said stays."""
+    slow = replace(RIG, turns=TurnSettings(end=FixedSilence(1.0)), reply="text")
+
+    async def story() -> None:
+        rig = rig_of(nano_lm, RIG)
+        await rig.say(frames((0.64, True)), 16_000)
+        rig.talk.change(slow)
+        await rig.say(frames((0.512, False)), 16_000)
+        assert [one.turn for one in rig.of(TurnDetected)] == [1]
+        assert rig.of(ReplyStarted)[0].kind == "text"
+        await rig.until(lambda: not rig.talk.replying)
+        await rig.say(frames((0.64, True), (0.512, False)), 16_000)
+        assert len(rig.of(TurnDetected)) == 1
+        await rig.say(frames((0.512, False)), 16_000)
+        assert [one.turn for one in rig.of(TurnDetected)] == [1, 2]
+        starts = [one.position_s for one in rig.of(SpeechStarted)]
+        assert starts[1] > 1.0, "positions go on counting from the first sample"
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_no_more_barge_in_while_a_turn_is_heard(nano_lm: LanguageModel) -> None:
+    """The turn being heard beside a reply is heard to its end, though the next would not be."""
+
+    async def story() -> None:
+        rig = rig_of(nano_lm, replace(RIG, auto_reply=False, barge_in=False))
+        rig.talk.say("user", "By the way.")
+        rig.talk.respond()
+        await rig.settle()
+        await rig.say(frames((0.64, True)), 16_000)
+        assert rig.talk.listening
+        rig.talk.change(replace(RIG, barge_in=False))
+        await rig.say(frames((0.64, False)), 16_000)
+        assert not rig.talk.listening
+        await rig.until(lambda: not rig.talk.replying)
+        assert not rig.of(ReplyInterrupted)
+        assert [said.role for said in rig.talk.turns[1:]][:3] == ["user", "assistant", "user"]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
