@@ -6,12 +6,12 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench clients clean
 
 demo: .venv/core
 	$(BIN)/mosslive demo
 
-test: lint
+test: lint .venv/clients/ready
 	$(BIN)/pytest
 
 lint: .venv/dev
@@ -27,6 +27,10 @@ format: .venv/dev
 bench: .venv/dev
 	$(BIN)/mosslive bench step
 
+# Third-party realtime clients, for tests. They need other versions of common packages than ours,
+# so they live in an environment of their own.
+clients: .venv/clients/ready
+
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
@@ -41,4 +45,13 @@ clean:
 
 .venv/dev: .venv/core
 	$(PIP) -e '.[dev]'
+	touch $@
+
+.venv/clients/ready: .venv/core
+	$(PYTHON) -m venv .venv/clients
+	.venv/clients/bin/python -m pip install --quiet --disable-pip-version-check \
+		openai-agents==0.24.0 pipecat-ai==1.14.0 livekit-plugins-openai==1.8.9
+	@command -v npm > /dev/null || echo "no npm: the JavaScript client is not tested"
+	! command -v npm > /dev/null || npm install --silent --no-audit --no-fund \
+		--prefix .venv/clients/node @openai/agents-realtime@0.20.0 zod
 	touch $@

@@ -13,34 +13,42 @@ from torch import Tensor
 
 from mosslive.bench.codec_check import Form, Row, compare, timed
 from mosslive.bench.codec_networks import Pair, normal
+from mosslive.bench.codec_warm import Form as Compiled
+from mosslive.bench.codec_warm import compiling
 from mosslive.codec.encoder import BLOCK_FRAMES, POOL, Encoder, EncoderState
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.graph import Graphed
 
 GOAL_STEP_MS = 4.0
+STREAMS = (1, 8)
 _STATES_PER_SECOND = 50
 _REACH_STEP = 64  # as streams grow their reach
 _CODE_MS = 80.0
 
 
 def hearing_rows(pair: Pair, repeats: int) -> Iterator[Row]:
-    cpu, device = pair.encoder()
+    with compiling(pair.size, pair.device, [Compiled("encoder", "fp32", (n,)) for n in STREAMS]):
+        cpu, device = pair.encoder()
     with torch.no_grad(), arithmetic("fp32"):
-        for seconds in (10, 30):
-            for streams in (1, 8):
-                yield from _step_rows(cpu, device, pair.device, seconds, streams, repeats)
+        for streams in STREAMS:
+            states = _filled(cpu, streams, pair.device)
+            for seconds in (10, 30):
+                yield from _step_rows(cpu, device, states, seconds, repeats)
         yield _segment_row(cpu, device, pair.device, repeats)
 
 
 def _step_rows(
-    cpu: Encoder, device: Encoder, place: str, seconds: int, streams: int, repeats: int
+    cpu: Encoder,
+    device: Encoder,
+    pasts: tuple[EncoderState, EncoderState],
+    seconds: int,
+    repeats: int,
 ) -> Iterator[Row]:
-    dims = cpu.dims
+    dims, (reference, state) = cpu.dims, pasts
+    streams, place = len(state.position), state.position.device.type
     states = min(_STATES_PER_SECOND * seconds, dims.positions)
     reach = min(-(-states // _REACH_STEP) * _REACH_STEP, dims.positions)
     frames = normal(1, streams, dims.mel_bands, BLOCK_FRAMES)
-    reference = _filled(cpu, streams)
-    state = EncoderState(*(tensor.to(place, copy=True) for tensor in vars(reference).values()))
     wanted = _step(cpu, reference, states - POOL, reach)(frames)
     # On a GPU as a stream's recorded step does it: for any position, the device knows which.
     eager = _step(device, state, states - POOL, None if place == "cuda" else reach)
@@ -53,12 +61,17 @@ def _step_rows(
         yield timed(replace(row, goal_ms=GOAL_STEP_MS), partial(work, given), place, repeats)
 
 
-def _filled(encoder: Encoder, streams: int) -> EncoderState:
-    """A past of random values: zeros would hide mistakes and can be faster."""
+def _filled(encoder: Encoder, streams: int, place: str) -> tuple[EncoderState, EncoderState]:
+    """A past of random values, on the CPU and at the place: zeros would hide mistakes and can be
+    faster. Streams have the same values at other positions: to draw each takes long."""
     state = encoder.open(streams)
-    for seed, tensor in enumerate((state.k, state.v, state.frame_tails, state.conv_tails)):
-        tensor.copy_(normal(seed, *tensor.shape))
-    return state
+    for seed, (tensor, row) in enumerate(
+        ((state.k, 1), (state.v, 1), (state.frame_tails, 0), (state.conv_tails, 0))
+    ):
+        values = normal(seed, *tensor.select(row, 0).shape)
+        for stream in range(streams):
+            tensor.select(row, stream).copy_(values.roll(stream, dims=1))
+    return state, EncoderState(*(each.to(place, copy=True) for each in vars(state).values()))
 
 
 def _step(

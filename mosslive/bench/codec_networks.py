@@ -5,7 +5,6 @@ CPU, which everything is verified against, is the same network as the one on the
 """
 
 import copy
-import math
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,10 +17,14 @@ from mosslive.codec.encoder import Encoder
 from mosslive.codec.flow import Flow
 from mosslive.codec.flow_solver import FlowSettings
 from mosslive.codec.hift import Hift
-
-# Private, because files are that module's purpose; but these are the one definition of the sizes.
-from mosslive.codec.synth import _BIGVGAN, CODEC_SIZES, _encoder, _flow, _hift_tensors, _random
-from mosslive.config.bigvgan import BigVganConfig
+from mosslive.codec.random_networks import (
+    CODEC_SIZES,
+    empty_bigvgan,
+    empty_flow,
+    encoder_tensors,
+    hift_tensors,
+    random_tensors,
+)
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -36,31 +39,27 @@ class Pair:
     def encoder(self) -> tuple[Encoder, Encoder]:
         """(on the CPU, on the device), as are all pairs here."""
         s, codes = CODEC_SIZES[self.size], SIZES[self.size].codes
-        tensors = _random(_encoder(s, codes), "bench:encoder")
-        tensors["codebook.weight"] *= math.sqrt(s.encoder_width)
+        tensors = encoder_tensors(s, codes, "bench:encoder")
         return self._both(
             Encoder.from_tensors(tensors, s.encoder_heads, s.encoder_layers, prefix="")
         )
 
     def flow(self) -> tuple[Flow, Flow]:
         s, codes = CODEC_SIZES[self.size], SIZES[self.size].codes
-        tensors = _random(_flow(s, codes), "bench:flow")
+        tensors = random_tensors(empty_flow(s, codes), "bench:flow")
         return self._both(Flow.from_tensors(tensors, FlowSettings(code_limit=codes), s.head_dim))
 
     def hift(self) -> tuple[Hift, Hift]:
-        return self._both(Hift.from_tensors(_hift_tensors(CODEC_SIZES[self.size], "bench:hift")))
+        return self._both(Hift.from_tensors(hift_tensors(CODEC_SIZES[self.size], "bench:hift")))
 
     def bigvgan(self) -> tuple[BigVgan, BigVgan]:
-        raw = _BIGVGAN | {"upsample_initial_channel": CODEC_SIZES[self.size].bigvgan_channels}
-        config = BigVganConfig.from_dict(raw)
-        with torch.device("meta"):
-            shapes = BigVgan(config)
-        tensors = _random(shapes, "bench:bigvgan")
+        shapes = empty_bigvgan(CODEC_SIZES[self.size])
+        tensors = random_tensors(shapes, "bench:bigvgan")
         for name, tensor in tensors.items():
             if name.endswith(".alpha"):
                 # Bends steeper than a trained network's enlarge rounding a thousandfold.
                 tensor -= 1
-        return self._both(BigVgan.from_tensors(tensors, config))
+        return self._both(BigVgan.from_tensors(tensors, shapes.config))
 
     def _both(self, network: Network) -> tuple[Network, Network]:
         return network, copy.deepcopy(network).to(self.device)

@@ -1,53 +1,137 @@
-"""Compiles the flow's GPU kernels before they are measured, each form in a process of its own.
+"""Compiles the codec's GPU kernels before they are measured, in processes beside each other.
 
-Compiling one form takes Triton some twenty seconds of one core; the results lie in its cache on
-disk, where the measuring process finds them. Measures nothing. A process that fails costs only
-time: whatever is not compiled yet is compiled when it is first used.
+One kernel takes Triton a second or more of one core, and a network has dozens; the results lie in
+its cache on disk, where the measuring process finds them. Measures nothing. A process that fails
+costs only time: whatever is not compiled yet is compiled when it is first used. Invariant: when
+`compiling` ends, none of its processes runs, so that none disturbs a measurement.
 """
 
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 
 from mosslive.bench.codec_check import HALVES
+from mosslive.bench.codec_share import take_share
 from mosslive.checkpoint.synth import SIZES, SizeName
+from mosslive.codec.bigvgan_stream import BigVganState, advance
+from mosslive.codec.convolution import compute_in
+from mosslive.codec.encoder import BLOCK_FRAMES
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
-from mosslive.codec.synth import CODEC_SIZES, _flow
+from mosslive.codec.random_networks import (
+    CODEC_SIZES,
+    empty_bigvgan,
+    empty_encoder,
+    empty_flow,
+    empty_hift,
+)
 from mosslive.kernels.arithmetic import Precision, arithmetic
 
-_MOST_SECONDS = 60.0
+_MOST_SECONDS = 60.0  # of all processes together, once they are waited for
 
 
-class Compiling:
-    """Starts at once; `wait` for it before times are taken."""
+class Form(NamedTuple):
+    """What one process compiles: the kernels of a network for some numbers of streams, or the share
+    of them that falls to it."""
 
-    def __init__(self, size: SizeName, forms: list[tuple[Precision, int]]) -> None:
-        program = (sys.executable, "-m", __name__, size)
-        quiet, one_core = subprocess.DEVNULL, os.environ | {"OMP_NUM_THREADS": "1"}
-        self._processes = [
-            subprocess.Popen(
-                [*program, precision, str(streams)], stdout=quiet, stderr=quiet, env=one_core
-            )
-            for precision, streams in forms
-        ]
+    network: str  # a key of _RUNS
+    precision: Precision
+    streams: tuple[int, ...]
+    frames: tuple[int, ...] = ()  # of whole passes, by vocoders
+    pushed: int = 0  # frames of a chunk of BigVGAN's streams
+    share: int = 0
+    shares: int = 1
 
-    def wait(self) -> None:
-        for process in self._processes:
-            try:
-                process.wait(_MOST_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    def divided(self, shares: int) -> "list[Form]":
+        return [self._replace(share=share, shares=shares) for share in range(shares)]
 
 
-def compile_form(size: SizeName, precision: Precision, streams: int) -> None:
-    """Runs one step of so many streams, of weights that are whatever lies in memory."""
-    flow = _flow(CODEC_SIZES[size], SIZES[size].codes).to_empty(device="cuda")
-    settings = StreamSettings(5, None, 4.0, HALVES.get(precision, torch.float32))
-    with torch.no_grad(), arithmetic("fp32"):
+@contextmanager
+def compiling(size: SizeName, device: str, forms: Sequence[Form]) -> Iterator[None]:
+    """Goes on beside what is done inside; waited for at the end, though not for ever."""
+    quiet, one_core = subprocess.DEVNULL, os.environ | {"OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", __name__, size, repr(tuple(form))],
+            stdout=quiet,
+            stderr=quiet,
+            env=one_core,
+        )
+        for form in (forms if device == "cuda" else ())
+    ]
+    try:
+        yield
+        latest = time.monotonic() + _MOST_SECONDS
+        while any(process.poll() is None for process in processes) and time.monotonic() < latest:
+            time.sleep(0.05)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@torch.no_grad()
+def compile_form(size: SizeName, form: Form, device: str = "cuda") -> None:
+    """In the process of a form: runs it, on weights that are whatever lies in memory."""
+    if form.shares > 1:
+        take_share(form.share, form.shares)
+    with arithmetic("fp32"):
+        _RUNS[form.network](size, form, device)
+
+
+def _encoder(size: SizeName, form: Form, device: str) -> None:
+    encoder = empty_encoder(CODEC_SIZES[size], SIZES[size].codes).to_empty(device=device)
+    for streams in form.streams:
+        frames = torch.zeros(streams, encoder.dims.mel_bands, BLOCK_FRAMES, device=device)
+        encoder.step(encoder.open(streams), frames)
+
+
+def _bigvgan(size: SizeName, form: Form, device: str) -> None:
+    network = empty_bigvgan(CODEC_SIZES[size]).to_empty(device=device)
+    compute_in(network, HALVES.get(form.precision, torch.float32))
+    bands = network.config.num_mels
+    for frames in form.frames:
+        network(torch.zeros(1, bands, frames, device=device))
+    for streams in form.streams:
+        mel = network.accept(torch.zeros(streams, bands, form.pushed, device=device))
+        state, before = BigVganState(), None
+        while before is None or _shapes(state) != _shapes(before):  # until its layers are full
+            before = state
+            _, state = advance(network, state, mel)
+
+
+def _shapes(state: BigVganState) -> list[torch.Size]:
+    return [part.shape for part in state.kept]
+
+
+def _hift(size: SizeName, form: Form, device: str) -> None:
+    hift = empty_hift(CODEC_SIZES[size]).to_empty(device=device)
+    for streams in form.streams:
+        for frames in form.frames:
+            hift(torch.zeros(streams, hift.settings.mel_bins, frames, device=device))
+
+
+def _flow(size: SizeName, form: Form, device: str) -> None:
+    flow = empty_flow(CODEC_SIZES[size], SIZES[size].codes).to_empty(device=device)
+    settings = StreamSettings(5, None, 4.0, HALVES.get(form.precision, torch.float32))
+    for streams in form.streams:
         FlowStream(flow, settings).compile(streams)
 
 
+_RUNS: dict[str, Callable[[SizeName, Form, str], None]] = {
+    "encoder": _encoder,
+    "bigvgan": _bigvgan,
+    "hift": _hift,
+    "flow": _flow,
+}
+
+
 if __name__ == "__main__":
-    compile_form(sys.argv[1], sys.argv[2], int(sys.argv[3]))  # type: ignore[arg-type]
+    from ast import literal_eval
+
+    compile_form(sys.argv[1], Form(*literal_eval(sys.argv[2])))  # type: ignore[arg-type]

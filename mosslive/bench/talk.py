@@ -215,8 +215,10 @@ class _Job:
         ids, codec, sound = self._engine.ids, self._codec, answered.sound
         expected = codec.encode(torch.from_numpy(answered.asked), MICROPHONE_HZ)
         heard = [a for t, a in answered.user_rows if t == ids.modality_pad and a != ids.eosp]
+        if len(heard) != len(expected):
+            raise NotVerified(f"{len(heard)} codes heard; the offline encoder has {len(expected)}")
         same = float(np.mean(np.array(expected) == np.array(heard)))
-        if len(heard) != len(expected) or same < LEAST_SAME:
+        if same < LEAST_SAME:
             raise NotVerified(f"{same:.1%} of the codes heard are the offline encoder's")
         codes = [a for t, a in answered.reply_rows if t == ids.modality_pad and a != ids.eosp]
         if len(codes) != self._settings.reply_codes or len(sound) != 1920 * len(codes):

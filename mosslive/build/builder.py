@@ -39,7 +39,7 @@ from mosslive.checkpoint.layout import (
     TOKENIZER_FILE,
 )
 from mosslive.checkpoint.reader import scan_values
-from mosslive.checkpoint.writer import FolderExists, new_folder, require_space
+from mosslive.checkpoint.writer import new_folder, require_new, require_space
 from mosslive.config import ModelConfig
 from mosslive.model import Decoder, load_weights
 from mosslive.rows import END_OF_TEXT, Row, RowIds, TextTokenizer
@@ -85,8 +85,7 @@ def build_engine(
     holds exactly). `device` runs the measurements and the final check: the whole model must fit.
     `make_replies`: how replies are generated, for the free-running check. Raises `FailedProbes`
     when the engine would not do what its source does."""
-    if out.exists():  # said before the slow part; `new_folder` makes sure again
-        raise FolderExists(f"{out} exists already; name another folder or remove it")
+    require_new(out)  # said before the slow part; `new_folder` makes sure again
     inventory, tokenizer = _open_source(source)
     config = inventory.config
     samples = _samples(config, tokenizer, fp8) if fp8 else []

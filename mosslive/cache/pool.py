@@ -77,7 +77,8 @@ class PagePool:
         if published := self._published.pop(page, None):
             del self._page_of[published[1]]
         for rows in self.tail_rows.values():
-            rows[page] = min(rows[page], kept)
+            if rows[page] > kept:
+                rows[page] = kept
 
     def publish(self, page: int, parent: Node, rows: Sequence[Row]) -> Node:
         """Makes a full, computed page findable. Returns the node of this content: the one that

@@ -82,10 +82,10 @@ class PageTable:
         if not rows:
             return []
         pool = self.pool
-        offset, shared = len(self.rows) % pool.page_size, self._last_is_shared
-        taken = pool.take(self.pages_for(len(rows)))
+        offset, wanted = len(self.rows) % pool.page_size, self.pages_for(len(rows))
+        taken = pool.take(wanted) if wanted else []  # most rows of a reply need none
         copies = []
-        if shared:  # a fork writes into a half-filled page: it gets its own
+        if wanted and self._last_is_shared:  # a fork writes into a half-filled page: now its own
             source, target = self.pages[-1], taken.pop(0)
             for tail_rows in pool.tail_rows.values():
                 tail_rows[target] = min(tail_rows[source], offset)
@@ -140,6 +140,11 @@ class PageTable:
     def slot(self, position: int) -> int:
         size = self.pool.page_size
         return self.pages[position // size] * size + position % size
+
+    def has_last(self, tail: Channel) -> bool:
+        """Whether that tail has computed the last row."""
+        page, offset = divmod(len(self.rows) - 1, self.pool.page_size)
+        return self.pool.tail_rows[tail][self.pages[page]] > offset
 
     def missing(self, tail: Channel, most: int) -> list[int]:
         """The first `most` positions whose keys and values that tail has not computed."""

@@ -39,11 +39,16 @@ def require_space(out: Path, needed: int) -> None:
         )
 
 
+def require_new(target: Path) -> None:
+    """Also a link that leads nowhere: a folder could not be renamed to it in the end."""
+    if os.path.lexists(target):
+        raise FolderExists(f"{target} exists already; name another folder or remove it")
+
+
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """A temporary sibling that is renamed to `target` on success and removed on any failure."""
-    if target.exists():
-        raise FolderExists(f"{target} exists already; name another folder or remove it")
+    require_new(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:

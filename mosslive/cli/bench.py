@@ -201,10 +201,10 @@ def _show(result: "LmResult", html: Path | None, json_only: bool) -> None:
     from mosslive.bench.lm_report import text_report
     from mosslive.bench.report_html import write_html
 
-    if html:
-        write_html(html, [result])
     if not json_only:
         print(text_report(result))
     print_json(result.document())
+    if html:  # after the rest: a path that cannot be written must not cost the measurement
+        write_html(html, [result])
     if result.refused:
         raise typer.Exit(1)

@@ -79,6 +79,8 @@ def chat(
     """
     if mic and (files or text):
         raise typer.BadParameter("--mic takes no files and no --text")
+    if mic and output:
+        raise typer.BadParameter("--mic plays its replies; -o is for files and text")
     if reply is ReplyOption.speech and not (codec and voice):
         raise typer.BadParameter("a spoken reply needs --codec and --voice; or --reply text")
     if (files or mic) and not codec:

@@ -31,6 +31,7 @@ ChunkOption = Annotated[
 SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the vocoder's noise.")]
 
 _CODES_PER_16_SECONDS = 200
+_OWN_VOICE_SECONDS = 30
 _BATCH_CODES = 25  # between two moves of the progress bar
 
 
@@ -80,20 +81,23 @@ def resynth(
     codec: CodecOption,
     output: OutputOption,
     voice: Annotated[
-        Path | None, typer.Option("--voice", help="Another speaker; default: the recording's own.")
+        Path | None,
+        typer.Option("--voice", help="Another speaker; default: the recording's first 30 s."),
     ] = None,
     chunk: ChunkOption = 0,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Encode a recording and speak its codes again: what survives the codec."""
-    from mosslive.codec import load_codec, read_sound
+    from mosslive.codec import Sound, load_codec, read_sound
 
     heard = read_sound(sound)
     loaded = load_codec(codec)
     with _hearing(heard, as_json) as count:
         codes = loaded.encode(heard.wave, heard.rate_hz, count)
-    spoken = loaded.voice(voice or sound)
+    # A prompt counts as part of the reply's length, and half a minute tells all about a speaker.
+    own = Sound(heard.wave[: _OWN_VOICE_SECONDS * heard.rate_hz], heard.rate_hz)
+    spoken = loaded.voice(voice or own)
     _write(loaded, codes, spoken, output, chunk, seed, as_json)
 
 

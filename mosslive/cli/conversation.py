@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,11 @@ from mosslive.talk.timeline import timeline_html
 from mosslive.talk.timing import TurnTiming
 from mosslive.talk.vad import SileroVad
 
+if TYPE_CHECKING:
+    from mosslive.cli.microphone import Duplex
+
 _PIECE_S = 0.2  # of a file that is pushed at once
+_MICROPHONE = "microphone"  # where a question came from, if not from a file or a line
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,9 @@ class Chat:
         timeline: Path | None,
     ) -> None:
         # What can be wrong is said before the slow part.
+        for path in filter(None, (self._output, save, timeline)):
+            if not path.absolute().parent.is_dir():
+                raise MossliveError(f"{path}: cannot be written: its folder does not exist")
         sounds = [(path, read_sound(path)) for path in files]
         vad = SileroVad() if mic else None
         folders = self._folders
@@ -98,13 +105,16 @@ class Chat:
                 else:
                     await self._in_the_terminal(talk)
             finally:
-                if save:
-                    save_turns(save, talk.turns, engine.ids)
-                await talk.close()
-                if thread:
-                    await thread.close()
-                if timeline:
-                    timeline.write_text(timeline_html(self._timings), encoding="utf-8")
+                try:
+                    talk.cancel()  # what was heard of a reply broken off is remembered
+                    if save:
+                        save_turns(save, await talk.settled(), engine.ids)
+                    if timeline:
+                        timeline.write_text(timeline_html(self._timings), encoding="utf-8")
+                finally:
+                    await talk.close()
+                    if thread:
+                        await thread.close()
         if self._as_json:
             print_json(self._document())
 
@@ -131,7 +141,7 @@ class Chat:
         events = talk.events()
         if sys.stdin.isatty():
             err.print("Write; an empty line ends the conversation.")
-        while text := (await asyncio.to_thread(_line)).strip():
+        while text := (await _typed_line()).strip():
             talk.push_text(text)
             await self._reply(events, text, several=True)
 
@@ -141,21 +151,32 @@ class Chat:
         assert talk.codec is not None, "checked before anything was loaded"
         with Duplex(talk, talk.codec.sample_rate, asyncio.get_running_loop()) as duplex:
             err.print("Listening; Ctrl-C ends the conversation.")
-            async for event in talk.events():
-                match event:
-                    case AudioChunk(pcm=pcm):
-                        duplex.play(pcm)
-                    case ReplyStarted() | ReplyInterrupted():
-                        duplex.new_reply()
-                    case SpeechStarted():
-                        err.print("[dim]you speak[/dim]")
-                    case TurnDetected():
-                        err.print("[dim]thinking[/dim]")
-                    case TimingReady(timing):
-                        self._timings.append(timing)
-                        _say_timing(timing)
-                    case _:
-                        self._show(event)
+            try:
+                await self._follow(talk, duplex)
+            except (
+                asyncio.CancelledError
+            ):  # Ctrl-C, as was said: what is asked for is still written
+                if task := asyncio.current_task():
+                    task.uncancel()
+
+    async def _follow(self, talk: Talk, duplex: "Duplex") -> None:
+        async for event in talk.events():
+            match event:
+                case AudioChunk(pcm=pcm):
+                    duplex.play(pcm)
+                case ReplyStarted() | ReplyInterrupted():
+                    duplex.new_reply()
+                case ReplyDone(_, text, codes, stop):
+                    self._replies.append(Replied(_MICROPHONE, text, codes, stop))
+                case SpeechStarted():
+                    err.print("[dim]you speak[/dim]")
+                case TurnDetected():
+                    err.print("[dim]thinking[/dim]")
+                case TimingReady(timing):
+                    self._timings.append(timing)
+                    _say_timing(timing)
+                case _:
+                    self._show(event)
 
     async def _reply(self, events: AsyncIterator[Event], question: str, several: bool) -> None:
         """Takes what belongs to one reply, and writes it."""
@@ -185,7 +206,7 @@ class Chat:
             write_sound(replied.output, np.concatenate(replied.sound), self._rate_hz)
         if not self._as_json:
             wrote = f"wrote {replied.output}; " if replied.output else ""
-            err.print(f"{wrote}{_told(self._timings[-1])}", soft_wrap=True)
+            err.print(f"{wrote}{_told(self._timings[-1])}", soft_wrap=True, markup=False)
 
     def _show(self, event: Event) -> None:
         match event:
@@ -194,7 +215,7 @@ class Chat:
             case ContextTrimmed(turns=turns):
                 err.print(f"the context is full: the oldest {turns} turns were forgotten")
             case TalkFault(message=message):
-                err.print(f"error: {message}", soft_wrap=True)
+                err.print(f"error: {message}", soft_wrap=True, markup=False)
 
     def _document(self) -> dict[str, Any]:
         turns = [
@@ -210,11 +231,19 @@ class Chat:
         return {"turns": turns, "timings": [timing.document() for timing in self._timings]}
 
 
-def _line() -> str:
-    """One line typed; empty at the end of the input."""
+async def _typed_line() -> str:
+    """One line; empty at the end of the input."""
     if sys.stdin.isatty():
+        # Waited for here: a thread in `readline` could not be called off, and Ctrl-C would have to
+        # wait for it.
         err.print("> ", end="")
-    return sys.stdin.readline()
+        loop, typed = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(sys.stdin, typed.set)
+        try:
+            await typed.wait()
+        finally:
+            loop.remove_reader(sys.stdin)
+    return await asyncio.to_thread(sys.stdin.readline)
 
 
 def _say_timing(timing: TurnTiming) -> None:

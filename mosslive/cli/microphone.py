@@ -28,6 +28,7 @@ class Duplex:
         self._queue: deque[NDArray[np.float32]] = deque()
         self._lock = threading.Lock()
         self._played = 0  # samples of the reply being played
+        self._closed = False
         try:
             in_hz = int(device.query_devices(kind="input")["default_samplerate"])
             self._streams = (
@@ -58,6 +59,7 @@ class Duplex:
     ) -> None:
         for stream in self._streams:
             stream.close()
+        self._closed = True
 
     def play(self, pcm: NDArray[np.float32]) -> None:
         with self._lock:
@@ -69,10 +71,14 @@ class Duplex:
             self._queue.clear()
             self._played = 0
 
+    def _recorded(self, pcm: NDArray[np.float32]) -> None:
+        if not self._closed:  # the last of it is on its way while the conversation ends
+            self._talk.push_audio(pcm, self._in_hz)
+
     # On the sound card's thread.
 
     def _record(self, data: NDArray[np.float32], count: int, time: Any, status: Any) -> None:
-        self._loop.call_soon_threadsafe(self._talk.push_audio, data[:, 0].copy(), self._in_hz)
+        self._loop.call_soon_threadsafe(self._recorded, data[:, 0].copy())
 
     def _play(self, data: NDArray[np.float32], count: int, time: Any, status: Any) -> None:
         data.fill(0)

@@ -242,11 +242,12 @@ class Codec:
         _profile(chunk)
         check_tail(tail)
 
-        def begin(voice: Voice) -> tuple[MelSource, int]:
+        def begin(voice: Voice, seed: int) -> tuple[MelSource, int, torch.Generator]:
             self._require_own(voice)
-            return self._cached(voice, chunk, tail, window_frames, align)
+            generator = self._generator(seed)
+            return *self._cached(voice, chunk, tail, window_frames, align), generator
 
-        return DecoderBatch(self._vocoder, chunk, begin, self._generator)
+        return DecoderBatch(self._vocoder, chunk, begin)
 
     def _cached(
         self,

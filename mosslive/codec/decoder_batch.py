@@ -25,6 +25,8 @@ from mosslive.errors import MossliveError
 from mosslive.kernels.arithmetic import arithmetic
 
 Samples = NDArray[np.float32]
+# A voice and a seed → a new mel source, its prompt's length in codes, and the vocoder's noise.
+Begin = Callable[[Voice, int], tuple[MelSource, int, torch.Generator]]
 
 
 @dataclass(eq=False)
@@ -52,22 +54,16 @@ class DecoderBatch:
         self,
         vocoder: HiftStream,
         chunk: int,
-        begin: Callable[[Voice], tuple[MelSource, int]] | None = None,
-        generator: Callable[[int], torch.Generator] | None = None,
+        begin: Begin | None = None,
     ) -> None:
-        """`begin` gives a voice's new mel source and the length of its prompt in codes;
-        `generator` the source of a seed's noise."""
         self._vocoder, self._chunk, self._begin = vocoder, chunk, begin
-        self._generator = generator
         self._replies: list[Reply] = []
 
     def add(self, voice: Voice, seed: int = 0) -> Reply:
         """A new reply in this voice; `seed` of the vocoder's noise."""
-        assert self._begin and self._generator, "this batch takes sources only"
-        generator = self._generator(seed)
+        assert self._begin is not None, "this batch takes sources only"
         with arithmetic("fp32"):
-            source, prompt = self._begin(voice)
-        return self.join(source, prompt, generator)
+            return self.join(*self._begin(voice, seed))
 
     def join(
         self, source: MelSource, prompt_codes: int, generator: torch.Generator | None

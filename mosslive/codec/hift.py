@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mosslive.codec.convolution import Convolution, Upsampling, compute_in
+from mosslive.codec.convolution import Convolution, Upsampling
 from mosslive.codec.hift_source import F0Predictor, HarmonicSource, SourceSettings
 from mosslive.codec.recorded import Recorded
 from mosslive.codec.wave_kernels import entering, snake
@@ -183,13 +183,6 @@ class Hift(nn.Module):
             _check(name, folded[name], tuple(shape))
         hift.load_state_dict(folded, assign=True)
         return hift.to(folded["conv_pre.weight"].device).eval().requires_grad_(False)
-
-    def compute_in(self, dtype: torch.dtype) -> None:
-        """Shape spectra in `dtype` from now on. Pitch, source and both transforms stay float32."""
-        for module in (self.conv_pre, self.ups, self.source_downs, self.source_resblocks):
-            compute_in(module, dtype)
-        for module in (self.resblocks, self.conv_post):
-            compute_in(module, dtype)
 
     def f0(self, mel: Tensor) -> Tensor:
         """mel [B, M, T] → pitch in Hz [B, T]."""

@@ -1,14 +1,10 @@
-"""Random codecs and vocoders in the published layouts, at the sizes of the random language models.
+"""Random codecs and vocoders as files in the published layouts.
 
-Values keep signals near one through the depth and the pitch near a voice's, so that what comes out
-is a hum, not silence and not a clipped roar. Every tensor differs from every other.
+Sizes and values are those of `random_networks`; here is only how the published files hold them.
 """
 
-import hashlib
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -29,45 +25,18 @@ from mosslive.checkpoint.codec import (
 from mosslive.checkpoint.layout import CONFIG_FILE
 from mosslive.checkpoint.synth import SIZES, SizeName
 from mosslive.checkpoint.writer import new_folder
-from mosslive.codec.bigvgan import BigVgan
-from mosslive.codec.conformer import ConformerDims
-from mosslive.codec.encoder import Encoder, EncoderDims
-from mosslive.codec.estimator import EstimatorDims
-from mosslive.codec.flow import Flow, FlowDims
-from mosslive.codec.flow_solver import FlowSettings
-from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.snake import sinc_filter
-from mosslive.config.bigvgan import BigVganConfig
-
-_PITCH_HZ = 140.0
-
-
-@dataclass(frozen=True)
-class CodecSize:
-    encoder_width: int
-    encoder_heads: int
-    encoder_layers: int
-    flow_width: int
-    flow_heads: int
-    flow_layers: tuple[int, int]  # at 12.5/s, at 50/s
-    flow_rows: int | None  # of the code table; None: as many as there are codes
-    estimator_channels: int
-    estimator_heads: int
-    head_dim: int
-    estimator_blocks: tuple[int, int]  # transformers per stage, stages in the middle
-    hift_channels: int
-    f0_channels: int
-    speaker: tuple[int, int]  # growth, first channels of CAM++
-    bigvgan_channels: int
-
-
-CODEC_SIZES: dict[SizeName, CodecSize] = {
-    "nano": CodecSize(32, 2, 2, 32, 2, (1, 1), None, 16, 2, 8, (1, 1), 16, 8, (4, 16), 64),
-    "small": CodecSize(256, 4, 4, 128, 2, (2, 2), None, 64, 2, 32, (1, 2), 64, 32, (8, 32), 128),
-    "full": CodecSize(
-        1280, 20, 16, 512, 8, (6, 4), 20480, 256, 8, 64, (4, 12), 512, 512, (32, 128), 1536
-    ),
-}
+from mosslive.codec.hift import HiftSettings
+from mosslive.codec.random_networks import (
+    CODEC_SIZES,
+    CodecSize,
+    bigvgan_config,
+    empty_bigvgan,
+    empty_flow,
+    empty_hift,
+    encoder_tensors,
+    hift_tensors,
+    random_tensors,
+)
 
 
 def synthesise_codec(out: Path, size: SizeName, seed: int = 0) -> Path:
@@ -78,17 +47,15 @@ def synthesise_codec(out: Path, size: SizeName, seed: int = 0) -> Path:
     with new_folder(out / "codec") as work:
         flow_folder = work / FLOW_FOLDER
         flow_folder.mkdir()
-        encoder = _encoder(s, codes)
-        tensors = _random(encoder, f"{seed}:encoder")
-        tensors["codebook.weight"] *= math.sqrt(s.encoder_width)  # as large as the states it meets
+        tensors = encoder_tensors(s, codes, f"{seed}:encoder")
         save_file({ENCODER_PREFIX + k: v for k, v in tensors.items()}, work / ENCODER_FILE)
         _write_json(work / CONFIG_FILE, _encoder_config(s, codes))
         _write_json(work / "preprocessor_config.json", _EXTRACTOR)
         for profile, name in FLOW_FILES.items():
-            drawn: dict[str, object] = dict(_random(_flow(s, codes), f"{seed}:{profile}"))
+            drawn = random_tensors(empty_flow(s, codes), f"{seed}:{profile}")
             notes = {} if profile == "offline" else {"epoch": 1, "step": 1000}
-            torch.save(drawn | notes, flow_folder / name)
-        torch.save(_hift_tensors(s, f"{seed}:hift"), flow_folder / VOCODER_FILE)
+            torch.save({**drawn, **notes}, flow_folder / name)
+        torch.save(_split_hift(s, f"{seed}:hift"), flow_folder / VOCODER_FILE)
         speaker = campplus_onnx(random_campplus(seed, *s.speaker))
         (flow_folder / SPEAKER_FILE).write_bytes(speaker)
         text = yaml.safe_dump(_decoder_config(s, codes), sort_keys=False)
@@ -98,71 +65,22 @@ def synthesise_codec(out: Path, size: SizeName, seed: int = 0) -> Path:
 
 def synthesise_bigvgan(out: Path, size: SizeName, seed: int = 0) -> Path:
     """Writes `out/bigvgan`, a 24 kHz, 100 band vocoder, and returns it."""
-    raw = _BIGVGAN | {"upsample_initial_channel": CODEC_SIZES[size].bigvgan_channels}
-    with torch.device("meta"):
-        network = BigVgan(BigVganConfig.from_dict(raw))
+    s = CODEC_SIZES[size]
+    network = empty_bigvgan(s)
     with new_folder(out / "bigvgan") as work:
-        tensors = _random(network, f"{seed}:bigvgan")
+        tensors = random_tensors(network, f"{seed}:bigvgan")
         halves = _split(tensors, network, ("weight_g", "weight_v"), plain=())
         torch.save({"generator": halves}, work / GENERATOR_FILE)
-        _write_json(work / CONFIG_FILE, raw)
+        _write_json(work / CONFIG_FILE, bigvgan_config(s))
     return out / "bigvgan"
 
 
-def _encoder(s: CodecSize, codes: int) -> Encoder:
-    width = s.encoder_width
-    dims = EncoderDims(128, width, s.encoder_heads, 4 * width, s.encoder_layers, 1500, codes)
-    with torch.device("meta"):
-        return Encoder(dims)
-
-
-def _flow(s: CodecSize, codes: int) -> Flow:
-    layers, up_layers = s.flow_layers
-    blocks, middle = s.estimator_blocks
-    width, channels = s.flow_width, s.estimator_channels
-    inner = s.estimator_heads * s.head_dim
-    conformer = ConformerDims(width, s.flow_heads, 4 * width, layers, up_layers)
-    estimator = EstimatorDims(
-        80, 320, channels, 4 * channels, inner, s.head_dim, 4 * channels, blocks, middle
-    )
-    dims = FlowDims(s.flow_rows or codes, 192, conformer, estimator)
-    with torch.device("meta"):
-        return Flow(dims, FlowSettings(code_limit=codes))
-
-
-def _hift_tensors(s: CodecSize, key: str) -> dict[str, Tensor]:
-    settings = HiftSettings(channels=s.hift_channels, f0_channels=s.f0_channels)
-    with torch.device("meta"):
-        network = Hift(settings)
-    tensors = _random(network, key)
-    tensors["f0_predictor.classifier.bias"] = torch.tensor([_PITCH_HZ])
+def _split_hift(s: CodecSize, key: str) -> dict[str, Tensor]:
+    network = empty_hift(s)
+    tensors = hift_tensors(s, key)
     plain = ("source_downs", "m_source", "f0_predictor.classifier")
     style = ("parametrizations.weight.original0", "parametrizations.weight.original1")
     return _split(tensors, network, style, plain)
-
-
-def _random(network: nn.Module, key: str) -> dict[str, Tensor]:
-    """float32 values for every entry of a network's state dict, by name."""
-    return {
-        # The anti-aliasing taps are no weights: every checkpoint stores the same ones.
-        name: sinc_filter().view(tensor.shape).clone()
-        if name.endswith(".filter")
-        else _draw(f"{key}:{name}", name, tuple(tensor.shape))
-        for name, tensor in network.state_dict().items()
-    }
-
-
-def _draw(key: str, name: str, shape: tuple[int, ...]) -> Tensor:
-    digest = hashlib.sha256(key.encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
-    values = torch.randn(shape, generator=generator)
-    if "embed" in name or "codebook" in name or "pos_bias" in name:
-        return values if len(shape) > 1 and "pos_bias" not in name else 0.1 * values
-    if len(shape) > 1:
-        return values * 0.7 / math.sqrt(math.prod(shape[1:]))
-    if name.endswith("weight"):  # norms
-        return 1 + 0.1 * values
-    return 1 + 0.1 * values if name.endswith("alpha") else 0.05 * values
 
 
 def _split(
@@ -196,25 +114,6 @@ _EXTRACTOR = {
     "hop_length": 160,
     "n_samples": 480000,
     "feature_size": 128,
-}
-
-_BIGVGAN = {
-    "resblock": "1",
-    "activation": "snakebeta",
-    "snake_logscale": True,
-    "use_tanh_at_final": False,
-    "use_bias_at_final": False,
-    "sampling_rate": 24000,
-    "num_mels": 100,
-    "n_fft": 1024,
-    "win_size": 1024,
-    "hop_size": 256,
-    "fmin": 0,
-    "fmax": None,
-    "upsample_rates": [4, 4, 2, 2, 2, 2],
-    "upsample_kernel_sizes": [8, 8, 4, 4, 4, 4],
-    "resblock_kernel_sizes": [3, 7, 11],
-    "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
 }
 
 

@@ -5,8 +5,11 @@ it enters a network (`entering`), and every operation here keeps it. Invariant: 
 either form; float64 always goes through the definitions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from importlib import import_module
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -45,78 +48,32 @@ def entering(x: Tensor) -> Tensor:
     return channels_together(x) if has_twin(x) else x
 
 
-def conv1d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    *,
-    stride: int = 1,
-    dilation: int = 1,
-    padding: int = 0,
-    addends: Sequence[Tensor] = (),
-    scale: float = 1.0,
-    activation: Activation | None = None,
-    slope: float = 0.0,
-    alpha: Tensor | None = None,
-) -> Tensor:
-    """See `kernels.conv1d`."""
-    function = plain.conv1d
-    if has_twin(x):
-        from mosslive.kernels.gpu.conv1d import conv1d as function
-    return function(
-        x,
-        weight,
-        bias,
-        stride=stride,
-        dilation=dilation,
-        padding=padding,
-        addends=addends,
-        scale=scale,
-        activation=activation,
-        slope=slope,
-        alpha=alpha,
-    )
+Rest = ParamSpec("Rest")
+Result = TypeVar("Result")
 
 
-def conv1d_snake(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    alpha: Tensor,
-    *,
-    dilation: int,
-    padding: int,
-    addends: Sequence[Tensor] = (),
-) -> tuple[Tensor, Tensor]:
-    """See `kernels.conv1d`."""
-    function = plain.conv1d_snake
-    if has_twin(x):
-        from mosslive.kernels.gpu.conv1d import conv1d_snake as function
-    return function(x, weight, bias, alpha, dilation=dilation, padding=padding, addends=addends)
+def _either(
+    definition: Callable[Concatenate[Tensor, Rest], Result], file: str
+) -> Callable[Concatenate[Tensor, Rest], Result]:
+    """The definition, or the function of its name in that file of `kernels.gpu`, as the first
+    argument wants it. Twins are imported when one is needed: they bring Triton."""
+
+    @wraps(definition)
+    def chosen(x: Tensor, /, *rest: Rest.args, **named: Rest.kwargs) -> Result:
+        if not has_twin(x):
+            return definition(x, *rest, **named)
+        twin = getattr(import_module(f"mosslive.kernels.gpu.{file}"), definition.__name__)
+        result: Result = twin(x, *rest, **named)
+        return result
+
+    return chosen
 
 
-def snake(x: Tensor, alpha: Tensor) -> Tensor:
-    """See `kernels.conv1d`."""
-    function = plain.snake
-    if has_twin(x):
-        from mosslive.kernels.gpu.snake import snake as function
-    return function(x, alpha)
-
-
-def anti_aliased_snake(
-    x: Tensor,
-    alpha: Tensor,
-    beta: Tensor,
-    up_filter: Tensor,
-    down_filter: Tensor,
-    *,
-    log_scale: bool,
-) -> Tensor:
-    """See `kernels.snake`."""
-    function = plain_snake.anti_aliased_snake
-    if has_twin(x):
-        from mosslive.kernels.gpu.snake import anti_aliased_snake as function
-    return function(x, alpha, beta, up_filter, down_filter, log_scale=log_scale)
+conv1d = _either(plain.conv1d, "conv1d")
+conv1d_snake = _either(plain.conv1d_snake, "conv1d")
+snake = _either(plain.snake, "snake")
+anti_aliased_snake = _either(plain_snake.anti_aliased_snake, "snake")
+_very_few_rows_linear = _either(plain_linear.rows_linear, "rows_linear")
 
 
 def rows_linear(
@@ -135,7 +92,5 @@ def rows_linear(
         signal, taps = x.transpose(1, 2), weight[..., None]
         y = conv1d(signal, taps, bias, addends=addends, activation=activation)
         return y.transpose(1, 2)
-    function = plain_linear.rows_linear
-    if has_twin(x) and rows <= _VERY_FEW_ROWS:
-        from mosslive.kernels.gpu.rows_linear import rows_linear as function
-    return function(x, weight, bias, residual=residual, gelu=gelu)
+    linear = _very_few_rows_linear if rows <= _VERY_FEW_ROWS else plain_linear.rows_linear
+    return linear(x, weight, bias, residual=residual, gelu=gelu)

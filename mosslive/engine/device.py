@@ -215,10 +215,10 @@ class Device:
         """Under the lock. Whoever ended the reply while its row was made does not get the row."""
         books, line, request = self.books, making.line, making.request
         assert request is not None
-        if not making.ended and making.abandoned:
-            books.end(making, stop="interrupted")
         if making.ended:
-            pass
+            return
+        if making.abandoned:
+            books.end(making, stop="interrupted")
         elif isinstance(made, OutOfPages):
             books.end(making, stop="pages")
         elif isinstance(made, MossliveError):

@@ -55,25 +55,24 @@ class GraphStepper:
     def decode(self, requests: Sequence[Request]) -> list[Made]:
         made: dict[int, Made] = {}
         begun: list[tuple[Request, int]] = []
-        for request in requests:
-            try:
-                begun.append((request, self._enter(request)))
-            except OutOfPages as refusal:
-                made[id(request)] = refusal
-        if begun:
-            claimed: list[tuple[Channel, PageTable]] = []
-            try:
-                chosen = self._step(begun, claimed)
-            except BaseException:
-                for channel, table in claimed:
-                    table.unmark(channel, [len(table) - 1])
-                for request, first in begun:
-                    request.table.truncate(first)
-                raise
-            for request, ids in zip((request for request, _ in begun), chosen, strict=True):
-                request.table.publish()
-                request.waiting.clear()
-                made[id(request)] = _accepted(request, ids)
+        claimed: list[tuple[Channel, PageTable]] = []
+        try:
+            for request in requests:
+                try:
+                    begun.append((request, self._enter(request)))
+                except OutOfPages as refusal:
+                    made[id(request)] = refusal
+            chosen = self._step(begun, claimed) if begun else []
+        except BaseException:
+            for channel, table in claimed:
+                table.unmark(channel, [len(table) - 1])
+            for request, first in begun:
+                request.table.truncate(first)
+            raise
+        for (request, _), (text, audio) in zip(begun, chosen, strict=True):
+            request.table.publish()
+            request.waiting.clear()
+            made[id(request)] = _accepted(request, text, audio)
         return [made[id(request)] for request in requests]
 
     def release(self, request: Request) -> None:
@@ -94,33 +93,35 @@ class GraphStepper:
 
     def _step(
         self, begun: list[tuple[Request, int]], claimed: list[tuple[Channel, PageTable]]
-    ) -> list[dict[Channel, int]]:
-        """Ids by channel for each request. `claimed`: what was marked and must be unmarked if this
-        fails."""
+    ) -> list[tuple[int | None, int | None]]:
+        """For each request its ids of text and audio, None where it needs none. `claimed`: what was
+        marked and must be unmarked if this fails."""
         requests = [request for request, _ in begun]
         for request in requests:
             request.begin_step()
         needs = [request.channels for request in requests]
         rows_of = {c: [n for n, need in enumerate(needs) if c in need] for c in CHANNELS}
         bucket = self.graphs.bucket(len(requests))
-        self._fill_trunk(begun, bucket)
+        lines = [self._history.line(request) for request in requests]
+        self._fill_trunk(begun, lines, bucket)
+        self._buffers.send_trunk(self._place_tables(requests))
+        self.graphs.run("trunk", bucket)
+        # From here to the end of the trunk the host's work costs nothing.
         for channel, rows in rows_of.items():
             if rows:
-                some = [requests[row] for row in rows]
-                self._fill_tail(channel, rows, some, claimed)
-        self._buffers.upload(self._place_tables(requests))
-        self.graphs.run("trunk", bucket)
+                self._fill_tail(channel, rows, requests, lines, claimed)
+        self._buffers.send_tails()
         for channel, rows in rows_of.items():
             if rows:
                 self.graphs.run(channel, self.graphs.bucket(len(rows)))
         ids = self._buffers.download()
-        chosen: list[dict[Channel, int]] = [{} for _ in requests]
+        chosen: dict[Channel, list[int | None]] = {c: [None] * len(requests) for c in CHANNELS}
         for index, (channel, rows) in enumerate(rows_of.items()):
             for row, number in zip(rows, ids[index, : len(rows)].tolist(), strict=True):
-                chosen[row][channel] = number
-        return chosen
+                chosen[channel][row] = number
+        return list(zip(chosen["text"], chosen["audio"], strict=True))
 
-    def _fill_trunk(self, begun: list[tuple[Request, int]], bucket: int) -> None:
+    def _fill_trunk(self, begun: list[tuple[Request, int]], lines: list[int], bucket: int) -> None:
         fill, scratch = self._buffers.fill, self.runner.storage.scratch_slot
         tables = [request.table for request, _ in begun]
         fill("text", [request.last[0] for request, _ in begun], bucket)
@@ -131,15 +132,18 @@ class GraphStepper:
             request.table.slot(first) if request.waiting else scratch for request, first in begun
         ]
         fill("slot", slots, bucket)
-        fill("history", [self._history.line(request) for request, _ in begun], bucket)
+        fill("history", lines, bucket)
 
     def _fill_tail(
         self,
         channel: Channel,
         rows: list[int],
-        some: list[Request],
+        requests: list[Request],
+        lines: list[int],
         claimed: list[tuple[Channel, PageTable]],
     ) -> None:
+        """`rows`: which of the requests go through that tail."""
+        some = [requests[row] for row in rows]
         tables = [request.table for request in some]
         behind = [table for table in tables if len(table.missing(channel, 2)) > 1]
         if behind:
@@ -149,19 +153,20 @@ class GraphStepper:
         def fill(name: str, values: Sequence[float]) -> None:
             self._buffers.fill(name, values, bucket, index)
 
+        positions = [len(table) - 1 for table in tables]
         slots = []
-        for table in tables:
-            last = len(table) - 1
-            if table.missing(channel, 1):
+        for table, last in zip(tables, positions, strict=True):
+            # Asked one by one: a table may share its last page with one that claimed it just now.
+            if table.has_last(channel):
+                slots.append(self.runner.storage.scratch_slot)
+            else:
                 table.mark(channel, [last])
                 claimed.append((channel, table))
                 slots.append(table.slot(last))
-            else:
-                slots.append(self.runner.storage.scratch_slot)
         fill("members", rows)
-        fill("tail_position", [len(table) - 1 for table in tables])
+        fill("tail_position", positions)
         fill("tail_slot", slots)
-        fill("tail_history", [self._history.line(request) for request in some])
+        fill("tail_history", [lines[row] for row in rows])
         fill("step", [request.step for request in some])
         fill("legal", [request.legal(channel) for request in some])
         if some != self._settled[channel]:
@@ -187,7 +192,7 @@ class GraphStepper:
         return range(changed[0], changed[-1] + 1) if changed else None
 
 
-def _accepted(request: Request, ids: dict[Channel, int]) -> Made:
-    if min(ids.values()) < 0:
+def _accepted(request: Request, text: int | None, audio: int | None) -> Made:
+    if (text is not None and text < 0) or (audio is not None and audio < 0):
         return NonFiniteLogits("logits are not finite numbers: the weights or the dtype are wrong")
-    return request.accept(ids.get("text"), ids.get("audio"))
+    return request.accept(text, audio)

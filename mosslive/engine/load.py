@@ -47,11 +47,15 @@ def load_stepper(
     full size) in pinned host memory, for small cards. `progress` is told bytes as they are read.
     """
     numbers = {"page_size": page_size, "chunk": chunk, "most_requests": most_requests}
-    for name, value in (numbers | {"kv_rows": kv_rows or 1}).items():
+    if kv_rows is not None:
+        numbers["kv_rows"] = kv_rows
+    for name, value in numbers.items():
         if type(value) is not int or value < 1:
             raise refuse(name, value, "an integer, 1 or more")
     where = read_device(device)
     gpu = where.type == "cuda"
+    if host_embeddings and not gpu:
+        raise refuse("host_embeddings", True, "with device cuda only; on a CPU they are there")
     if is_engine(path):
         if dtype is not None:
             raise refuse("dtype", dtype, "none: an engine folder has been built for one precision")

@@ -69,7 +69,7 @@ class Request:
 
     def begin_step(self) -> None:
         """Once before the coming row is chosen; again, after a step that failed, does no harm."""
-        self.mode = self.coming_mode
+        self.mode = next_mode(self.mode, self.last, self.ids)
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -96,7 +96,6 @@ class Request:
             self.ids.audio_pad if audio is None else audio,
             self.ids,
         )
-        last_step = self.step == self.sampling.max_new
         self.waiting.append(row)
         self.new_rows.append(row)
         self.last = row
@@ -104,7 +103,7 @@ class Request:
             seen[row[CHANNELS.index(channel)]] = True
         if ends_reply(row, self.ids):
             self.stop = "stop"
-        elif last_step:
+        elif len(self.new_rows) == self.sampling.max_new:
             self.stop = "length"
         elif len(self.table) + len(self.waiting) == self.longest:
             self.stop = "context"

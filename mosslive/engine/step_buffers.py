@@ -1,4 +1,5 @@
-"""The inputs of a recorded decode step: places that never move, filled by one copy.
+"""The inputs of a recorded decode step: places that never move, filled by a copy for the trunk and
+one for the tails, so that the trunk can begin while the host is still busy with the tails' numbers.
 
 Numbers of up to `most` rows lie side by side in one block of pinned memory and in one like it on
 the device. One row more than that exists: the idle row, which writes where nobody reads; rows that
@@ -14,12 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _FIELDS: dict[str, tuple[torch.dtype, int]] = {  # dtype, and how many numbers per row
+    # Of the trunk.
     "text": (torch.int64, 1),
     "audio": (torch.int64, 1),
     "position": (torch.int64, 1),
     "slot": (torch.int64, 1),  # where the trunk's keys and values go
     "history": (torch.int64, 1),  # line of the tables of seen ids
-    # From here on by channel, in the order of the rows that go through that tail.
+    # Of the tails: by channel, in the order of the rows that go through that tail.
     "members": (torch.int64, 2),  # which rows these are
     "tail_position": (torch.int64, 2),
     "tail_slot": (torch.int64, 2),
@@ -33,6 +35,7 @@ _FIELDS: dict[str, tuple[torch.dtype, int]] = {  # dtype, and how many numbers p
     "penalty": (torch.float32, 2),
     "greedy": (torch.bool, 2),
 }
+_TRUNK_FIELDS = list(_FIELDS).index("members")
 # What stands in a field where no row is: an arg-max over one id, at position 0 of the idle page.
 _IDLE = {"legal": 1, "temperature": 1, "top_p": 1, "penalty": 1, "greedy": 1}
 
@@ -67,7 +70,8 @@ class StepBuffers:
         self.most = most
         self.idle = most  # index of the idle row
         rows = most + 1
-        size = sum(count * rows * dtype.itemsize for dtype, count in _FIELDS.values())
+        sizes = [count * rows * dtype.itemsize for dtype, count in _FIELDS.values()]
+        size, self._trunk_bytes = sum(sizes), sum(sizes[:_TRUNK_FIELDS])
         pinned = device.type == "cuda"
         self._host = torch.zeros(size, dtype=torch.uint8, pin_memory=pinned)
         self._device = torch.zeros(size, dtype=torch.uint8, device=device)
@@ -93,12 +97,17 @@ class StepBuffers:
         array[: len(values)] = values
         array[len(values) : bucket] = self._idle.get(name, 0)
 
-    def upload(self, table_rows: range | None) -> None:
-        """Sends everything; of the tables, the rows in which something changed."""
-        self._device.copy_(self._host, non_blocking=True)
+    def send_trunk(self, table_rows: range | None) -> None:
+        """Sends the trunk's numbers; of the tables, the rows in which something changed."""
+        end = self._trunk_bytes
+        self._device[:end].copy_(self._host[:end], non_blocking=True)
         if table_rows is not None:
             some = slice(table_rows.start, table_rows.stop)
             self.tables[some].copy_(self._host_tables[some], non_blocking=True)
+
+    def send_tails(self) -> None:
+        begin = self._trunk_bytes
+        self._device[begin:].copy_(self._host[begin:], non_blocking=True)
 
     def download(self) -> NDArray[np.int64]:
         """The chosen ids, [2, R]; waits for the device, once per step."""

@@ -1,7 +1,8 @@
 """One decode step of many rows as CUDA graphs: the trunk by bucket, each tail by bucket.
 
-Recorded once; after that a step is one copy in, two or three launches, one copy out. Trunk and
-tails are apart so that any mix of speaking and writing rows reads the trunk's weights once. Knows
+Recorded once; after that a step is two or three launches, a copy before the first and the second of
+them, and one copy out. Trunk and tails are apart so that any mix of speaking and writing rows reads
+the trunk's weights once. Knows
 rows, pages and draws, not requests. Without a GPU the same functions run as they are.
 """
 

@@ -98,16 +98,15 @@ class PlainStepper:
     def decode(self, requests: Sequence[Request]) -> list[Made]:
         made: dict[int, Made] = {}
         begun: list[tuple[Request, int]] = []
-        for request in requests:
-            try:
-                begun.append((request, self._enter(request)))
-            except OutOfPages as refusal:
-                made[id(request)] = refusal
-        jobs = [(request.table, first) for request, first in begun]
         try:
-            fresh = self.runner.trunk(jobs)
+            for request in requests:
+                try:
+                    begun.append((request, self._enter(request)))
+                except OutOfPages as refusal:
+                    made[id(request)] = refusal
+            fresh = self.runner.trunk([(request.table, first) for request, first in begun])
         except BaseException:
-            _take_back(jobs)
+            _take_back([(request.table, first) for request, first in begun])
             raise
         for request, _ in begun:
             request.waiting.clear()

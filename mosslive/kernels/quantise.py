@@ -13,7 +13,8 @@ SMALLEST_SCALE = 2.0**-100
 
 
 def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x [T, K] → q float8_e4m3fn [T, K], scale float32 [T]: max|row| / 448, never 0."""
+    """x [T, K] → q float8_e4m3fn [T, K], scale float32 [T]: max|row| / 448, never 0. A row with NaN
+    has the scale NaN, one with infinity an infinite one: what is wrong stays visible."""
     wide = x.float()
     largest = wide.abs().amax(dim=-1)
     # A tensor, not a number: by a number CUDA multiplies with the inverse, which rounds otherwise.

@@ -2,19 +2,16 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
-from starlette.staticfiles import StaticFiles
 
 from mosslive.server import chat, operation, secrets_api, speech, voices_api
 from mosslive.server.house import House
 from mosslive.server.requests import Wrapped
+from mosslive.server.web_page import WebPage
 from mosslive.server.webrtc import endpoints
 from mosslive.server.websocket import realtime
-
-PAGE = Path(__file__).parent / "page"
 
 
 def make_app(house: House) -> Starlette:
@@ -45,8 +42,7 @@ def make_app(house: House) -> Starlette:
         Route("/metrics", operation.metrics),
         Route("/version", operation.version),
     ]
-    if PAGE.is_dir():
-        routes.append(Mount("/", StaticFiles(directory=PAGE, html=True)))
+    routes.append(Mount("/", WebPage()))
     app = Starlette(routes=routes, lifespan=life)
     app.state.house = house
     app.state.calls = endpoints.Calls(house)

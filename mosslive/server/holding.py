@@ -58,7 +58,9 @@ async def hold(
     if not done:
         leave = Leave(POLICY, "the session has lasted as long as it may")
     else:
-        leave = _why(next(iter(done)), session, gone)
+        # Several may end at once, the others because of the one that had a reason.
+        told = sorted(done, key=lambda task: not isinstance(task.exception(), Leave))
+        leave = _why(told[0], session, gone)
     if leave.code in (POLICY, INTERNAL):
         house.metrics.dropped.labels(leave.reason).inc()
     return leave

@@ -33,7 +33,9 @@ class House:
         self.keys = keys or KeyRing(settings.api_keys)
         self.gate = Gate(settings, self.keys)
         self.metrics = Metrics()
-        self.seats = Seats(settings.max_sessions, settings.max_sessions_per_key)
+        # Without keys everybody is the same nobody.
+        per_key = settings.max_sessions_per_key if self.keys.needed else settings.max_sessions
+        self.seats = Seats(settings.max_sessions, per_key)
         self.requests = Seats(settings.max_requests, settings.max_requests)
         self.draining = asyncio.Event()
         self.ended = asyncio.Event()  # whoever is still here leaves now

@@ -15,6 +15,7 @@ from mosslive.server.house import House
 from mosslive.server.settings import ServerSettings, check_exposure
 from mosslive.server.websocket import AbortableSocket
 
+_SPARE = 256  # connections beyond those that do the work: health, metrics, refusals
 _PING_S = 20.0  # a peer that does not answer for so long is gone
 _log = logging.getLogger("mosslive.server")
 
@@ -35,6 +36,7 @@ class DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: object = None) -> None:
         await super().startup()
+        _log.info("listening", extra={"host": self.config.host, "port": self.port})
         self._loading = asyncio.get_running_loop().create_task(self._house.open())
         self._loading.add_done_callback(self._loaded)
 
@@ -81,6 +83,7 @@ def make_server(
         ws_ping_interval=_PING_S,
         ws_ping_timeout=_PING_S,
         timeout_graceful_shutdown=5,
+        limit_concurrency=settings.max_sessions + settings.max_requests + _SPARE,
         access_log=False,
         log_config=None,
         server_header=False,

@@ -60,7 +60,7 @@ class ServerSettings:
     max_items: int = _setting(2000, "Items of a session.", 1)
     max_event_bytes: int = _setting(20 << 20, "Longest client event.", 1024)
     max_turn_s: float = _setting(120.0, "Longest turn of a user, in seconds.", 1)
-    max_sound_s: float = _setting(600.0, "Sound a session keeps for retrieval.", 0)
+    max_sound_s: float = _setting(120.0, "Sound a session keeps for retrieval.", 0)
     max_text_chars: int = _setting(20_000, "Longest text of an item or of instructions.", 1)
     max_upload_bytes: int = _setting(20 << 20, "Longest HTTP body.", 1024)
     max_upload_s: float = _setting(120.0, "Longest sound in an HTTP body, unpacked.", 1)

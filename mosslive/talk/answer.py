@@ -56,6 +56,7 @@ class Answer:
         self._in_history = False
         self._held: list[Event] = []  # until release
         self._released = asyncio.Event()
+        self._timing_told = False
         self._heard_codes: int | None = None  # at `stop`
 
     @property
@@ -202,7 +203,11 @@ class Answer:
             self._held.append(event)
 
     def _tell_timing(self) -> None:
+        """Once: a reply cut off while the last of it is played has its record already."""
+        if self._timing_told:
+            return
         if self.sound:
             playback = self.sound.playback
             self.stopwatch.set(underruns=playback.underruns, silence_s=playback.silence_s)
         self._emit(TimingReady(self.stopwatch.read()))
+        self._timing_told = True

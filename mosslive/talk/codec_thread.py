@@ -2,7 +2,8 @@
 
 The hearing and speaking of all conversations pass through here, the most urgent first, and replies
 are rendered together; so the event loop never waits for a network. Jobs of one owner do not
-overtake each other, because it awaits each before the next. Knows nothing of turns or rows.
+overtake each other, because it awaits each before the next. Nobody waits in vain: what fails is
+told to whoever asked, and the end of the thread to all. Knows nothing of turns or rows.
 """
 
 import asyncio
@@ -72,6 +73,7 @@ class _Job:
     number: int
     work: Callable[[], Any] = field(compare=False)
     answer: "asyncio.Future[Any] | None" = field(compare=False)
+    settles: bool = field(default=True, compare=False)  # the answer is what `work` returns
 
 
 @dataclass(eq=False)
@@ -104,6 +106,7 @@ class CodecThread:
         self._numbers = count()
         self._news = threading.Condition()
         self._closing = False
+        self._ended = ""  # why, if it did by itself
         self._batches: dict[int, SpeakingBatch] = {}  # by chunk
         self._rendering: dict[Any, _Rendering] = {}  # by the batch's reply
         self._thread: threading.Thread | None = None
@@ -130,14 +133,11 @@ class CodecThread:
         answer: asyncio.Future[Done[Samples]] = asyncio.get_running_loop().create_future()
 
         def begin() -> None:
-            try:
-                batch, member = reply()
-                batch.push(member, codes)
-                self._rendering[member] = _Rendering(batch, due, answer)
-            except Exception as error:  # answered: it belongs to whoever asked
-                self._tell(answer, error)
+            batch, member = reply()
+            batch.push(member, codes)
+            self._rendering[member] = _Rendering(batch, due, answer)
 
-        self._put(begin, NOW, None)
+        self._put(begin, NOW, answer, settles=False)
         return answer
 
     async def encode(self, wave: Tensor, rate_hz: int) -> list[int]:
@@ -207,7 +207,11 @@ class CodecThread:
             if job.answer is not None:
                 self._tell(job.answer, error)
             return
-        if job.answer is not None:
+        except BaseException:  # the end of the thread, which `_give_up` tells
+            with self._news:
+                heapq.heappush(self._jobs, job)
+            raise
+        if job.answer is not None and job.settles:
             self._tell(job.answer, Done(value, self._clock() - began))
 
     def _render_step(self, batch: SpeakingBatch) -> None:
@@ -215,14 +219,14 @@ class CodecThread:
         began = self._clock()
         try:
             sound = batch.step()
+            still = set(map(id, batch.ready))
         except Exception as error:  # whose fault it was cannot be told: all of them end
             for member, one in mine.items():
                 del self._rendering[member]
-                batch.cancel(member)
                 self._tell(one.answer, error)
+                batch.cancel(member)
             return
         cost_s = self._clock() - began
-        still = set(map(id, batch.ready))
         for member, one in mine.items():
             if member in sound:
                 one.pieces.append(sound[member])
@@ -236,14 +240,31 @@ class CodecThread:
         self._rendering.pop(member, None)
 
     def _run(self) -> None:
-        with self._on_device():
-            while True:
-                with self._news:
-                    while not self._jobs and not self._rendering:
-                        if self._closing:
-                            return
-                        self._news.wait()
-                self.step()
+        try:
+            with self._on_device():
+                while self._await_work():
+                    self.step()
+        except BaseException as error:  # told to all who wait, and to all who come
+            self._give_up(error)
+
+    def _await_work(self) -> bool:
+        with self._news:
+            while not self._jobs and not self._rendering:
+                if self._closing:
+                    return False
+                self._news.wait()
+        return True
+
+    def _give_up(self, error: BaseException) -> None:
+        with self._news:
+            self._closing = True
+            self._ended = f"the codec's thread has ended: {type(error).__name__}: {error}"
+            jobs, self._jobs = self._jobs, []
+        waiting = [job.answer for job in jobs if job.answer is not None]
+        waiting += [one.answer for one in self._rendering.values()]
+        self._rendering.clear()
+        for answer in waiting:
+            self._tell(answer, MossliveError(self._ended))
 
     def _on_device(self) -> AbstractContextManager[Any]:
         """On a GPU a stream of its own, which goes first: the language model is never far behind
@@ -255,12 +276,18 @@ class CodecThread:
         return torch.cuda.stream(own)
 
     def _put(
-        self, work: Callable[[], Any], due: float, answer: "asyncio.Future[Any] | None"
+        self,
+        work: Callable[[], Any],
+        due: float,
+        answer: "asyncio.Future[Any] | None",
+        settles: bool = True,
     ) -> None:
         with self._news:
             if self._closing and answer is not None:
-                raise MossliveError("the codec's thread is closed")
-            heapq.heappush(self._jobs, _Job(due, next(self._numbers), work, answer))
+                raise MossliveError(self._ended or "the codec's thread is closed")
+            if self._ended:
+                return  # what nobody waits for, nobody misses
+            heapq.heappush(self._jobs, _Job(due, next(self._numbers), work, answer, settles))
             self._news.notify()
 
     def _tell(self, answer: "asyncio.Future[Any]", outcome: Done[Any] | Exception) -> None:

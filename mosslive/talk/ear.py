@@ -148,7 +148,8 @@ class ListeningEar:
         sound given out is not given out again."""
         heard = self._state.heard
         free = -(-self._held_from * VAD_HZ // self.rate_hz)
-        self._state = TurnState(heard=heard, since=heard, free=max(heard, free))
+        pauses = self._state.pauses  # how this speaker pauses is true of the next turn, too
+        self._state = TurnState(heard=heard, since=heard, free=max(heard, free), pauses=pauses)
 
     def _take(self, until: int) -> Tensor:
         """Held sound up to a position; nothing if that is given out already."""

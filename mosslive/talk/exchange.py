@@ -201,9 +201,11 @@ class Exchange:
     def pause(self, reply: Reply) -> None:
         """The user may have finished: a reply is begun on trial."""
         listening = self.listening
-        if listening is None or listening.failed:
+        if listening is None or not listening.can_branch:
             return
-        answer = self._make_answer(reply, Stopwatch(self._turn, reply))
+        stopwatch = Stopwatch(self._turn, reply)
+        stopwatch.set(begun=self._clock.now())
+        answer = self._make_answer(reply, stopwatch)
         trial = self._trial = Trial(listening, answer)
 
         async def run() -> None:
@@ -241,7 +243,7 @@ class Exchange:
 
     def _make_answer(self, kind: Reply, stopwatch: Stopwatch) -> Answer:
         settings, turn = self._settings, self._turn
-        again = settings.history == "reencode"
+        again = kind == "speech" and settings.history == "reencode"
         sound = None
         if kind == "speech":
             assert self._codec is not None, "speech without a codec"

@@ -104,6 +104,10 @@ class Listening:
             codes_revised=revised,
         )
 
+    @property
+    def can_branch(self) -> bool:
+        return self._kept is not None and not self.failed
+
     async def branch(self, stopwatch: Stopwatch) -> Dialogue:
         """The conversation as if the turn had ended here, in pages of its own. Its codes are those
         of such a turn, also where sound still to come will change them."""

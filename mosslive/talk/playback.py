@@ -32,7 +32,10 @@ class Playback:
         self.handed += samples
 
     def report(self, samples: int, now: float) -> None:
-        """The other side says how much it has played of what it was handed."""
+        """The other side says how much it has played of what it was handed; of nothing, it has
+        nothing to say: that was about sound before."""
+        if self._since is None:
+            return
         self._since, self._base = now, max(0, min(samples, self.handed))
 
     def heard(self, now: float) -> int:

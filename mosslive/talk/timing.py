@@ -37,7 +37,8 @@ class TurnTiming:
     audio_s: float = 0.0
     underruns: int = 0
     silence_s: float = 0.0
-    speculative: bool = False  # the reply was begun before the turn was known to be over
+    speculative: bool = False  # the reply was begun before the turn was known to be over ...
+    begun: float | None = None  # ... then
 
     @property
     def detection_s(self) -> float | None:
@@ -55,7 +56,8 @@ class TurnTiming:
         """Real-time factor: wall time of the whole reply over the duration of its sound."""
         if self.last_pcm is None or not self.audio_s:
             return None
-        return (self.last_pcm - self.turn_detected) / self.audio_s
+        began = self.turn_detected if self.begun is None else self.begun
+        return (self.last_pcm - began) / self.audio_s
 
     @property
     def stages(self) -> dict[str, float]:

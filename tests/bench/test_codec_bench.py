@@ -1,6 +1,8 @@
 """The codec benchmark prints no time it has not verified; its graphs are the plain functions."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,10 +12,13 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from mosslive.bench import codec as bench
+from mosslive.bench import codec_warm
 from mosslive.bench.codec_check import Row, compare, timed
 from mosslive.bench.codec_hearing import hearing_rows
 from mosslive.bench.codec_networks import Pair, normal
+from mosslive.bench.codec_share import take_share
 from mosslive.bench.codec_speaking import speaking_rows
+from mosslive.bench.codec_warm import Form, compile_form, compiling
 from mosslive.bench.verified import NotVerified
 from mosslive.cli.app import app
 from mosslive.codec.encoder import Encoder
@@ -48,7 +53,7 @@ def test_encoder_rows_are_verified_and_complete() -> None:
     """Every timed step is compared with the CPU: 1 and 8 streams, two contexts, two forms."""
     rows = list(hearing_rows(_NANO, repeats=3))
     assert [(row.streams, row.form) for row in rows[:-1]] == [
-        (streams, form) for _ in range(2) for streams in (1, 8) for form in ("eager", "graph")
+        (streams, form) for streams in (1, 8) for _ in range(2) for form in ("eager", "graph")
     ]
     assert rows[-1].sound_ms == 30_000
     assert all(row.median_ms and row.error < 1e-4 for row in rows)
@@ -154,3 +159,59 @@ def test_parts_are_chosen_by_name_and_seen_as_they_come() -> None:
     assert tuple(seen) == result.rows
     with pytest.raises(MossliveError, match="encoder, vocoder, flow"):
         bench.measure_codec("nano", "cpu", 3, parts=("hift",))
+
+
+# Compiling beforehand
+
+
+def test_shares_are_disjoint_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that divide kernels among them run each in exactly one of them and once; every call
+    returns results of the right shape."""
+    from mosslive.kernels.gpu import conv1d as convolutions
+    from mosslive.kernels.gpu import snake as snakes
+
+    ran: list[int] = []
+    names = {convolutions: ("conv1d", "conv1d_snake"), snakes: ("snake", "anti_aliased_snake")}
+    for share in range(3):
+        for module in names:
+            for name in names[module]:
+                note: Callable[..., None] = lambda x, *_, **__: ran.append(x.shape[1])  # noqa: E731
+                monkeypatch.setattr(module, name, note)
+        take_share(share, 3)
+        for channels in (8, 9, 10, 11, 8):
+            x, weight, one = torch.zeros(2, channels, 6), torch.zeros(4, channels, 3), torch.ones(4)
+            y = convolutions.conv1d(x, weight, one, padding=1, addends=[torch.zeros(2, 4, 6)])
+            bent = convolutions.conv1d_snake(x, weight, None, one)
+            assert [y.shape, *(each.shape for each in bent)] == [(2, 4, 6), (2, 4, 4), (2, 4, 4)]
+            assert snakes.snake(x, torch.ones(channels)).shape == x.shape
+    assert sorted(ran) == sorted(3 * [8, 9, 10, 11])
+
+
+@pytest.mark.parametrize("network", ["encoder", "bigvgan", "hift", "flow"])
+def test_every_network_can_be_compiled_beforehand(network: str) -> None:
+    """A process that fails is silent, so that its program is run here, by the definitions."""
+    form = Form(network, "fp32", (1, 2), (9,), pushed=80)
+    compile_form("nano", form, "meta" if network == "bigvgan" else "cpu")
+
+
+def test_no_compiling_process_outlives_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are taken after it: one that hangs is ended, all together within the given time, and
+    when the benchmark fails meanwhile too."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Hanging(subprocess.Popen[bytes]):
+        def __init__(self, *_: Any, **__: Any) -> None:
+            super().__init__([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Hanging)
+    monkeypatch.setattr(codec_warm, "_MOST_SECONDS", 0.1)
+    forms = Form("flow", "fp32", (1,)).divided(2)
+    with compiling("nano", "cuda", forms):
+        assert len(started) == 2
+    with pytest.raises(NotVerified), compiling("nano", "cuda", forms):
+        raise NotVerified
+    assert len(started) == 4
+    assert all(process.returncode for process in started)
+    with compiling("nano", "cpu", forms):
+        assert len(started) == 4

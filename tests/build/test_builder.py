@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -135,6 +136,18 @@ def test_an_existing_folder_is_not_touched(nano_folder: Path, tmp_path: Path) ->
     with pytest.raises(FolderExists):
         build_engine(nano_folder, tmp_path / "out", CPU)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_link_that_leads_nowhere_is_said_at_once(nano_folder: Path, tmp_path: Path) -> None:
+    """No folder can be renamed to it, which must not be found out after the slow part."""
+    (tmp_path / "out").symlink_to(tmp_path / "nothing")
+    with pytest.raises(FolderExists):
+        build_engine(nano_folder, tmp_path / "out", CPU, stage=_no_stage)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def _no_stage(label: str, total: int) -> NoReturn:
+    raise AssertionError(f"{label} had begun")
 
 
 def test_bad_sources(nano_copy: Path, tmp_path: Path) -> None:

@@ -183,6 +183,8 @@ class Pages(RuleBasedStateMachine):
                 # `missing` may remember what it found: ask a copy, so that asking changes nothing.
                 twin = copy.deepcopy(table, {id(self.pool): self.pool})
                 missing = twin.missing(tail, len(table))
+                if len(table):
+                    assert table.has_last(tail) == (len(table) - 1 not in missing)
                 for position, slot in enumerate(self.slots(table)):
                     if position not in missing:
                         expected = tuple(table.rows[: position + 1])

@@ -1,7 +1,10 @@
 """`mosslive chat`, as a user meets it."""
 
+import asyncio
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +114,7 @@ def test_text_to_speech(folder: Path, nano_folder: Path, tmp_path: Path) -> None
         ((), "a spoken reply needs --codec and --voice"),
         (("x.wav", "--reply", "text"), "hearing needs --codec"),
         (("x.wav", "--mic", "--reply", "text"), "--mic takes no files"),
+        (("--mic", "-o", "x.wav", "--reply", "text"), "--mic plays its replies"),
     ],
 )
 def test_bad_options(nano_folder: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -124,6 +128,46 @@ def test_a_file_that_is_no_sound(folder: Path, nano_folder: Path) -> None:
     """Law 4: said before the model is loaded."""
     result = run("nowhere.wav", "--model", "nowhere", "--codec", folder, "--reply", "text")
     assert "nowhere.wav: not readable as sound" in str(result.exception)
+
+
+@pytest.mark.parametrize("option", ["-o", "--save", "--timeline"])
+def test_a_folder_that_is_not_there(folder: Path, tmp_path: Path, option: str) -> None:
+    """Law 4: said before the model is loaded, not when the conversation is over and lost."""
+    path = tmp_path / "nowhere" / "file"
+    question = folder / "one.wav"
+    result = run(question, "--model", "no", "--codec", folder, "--reply", "text", option, path)
+    assert "its folder does not exist" in str(result.exception)
+
+
+def test_names_are_shown_as_they_are(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
+    """Square brackets are no markup."""
+    arguments = ("--model", nano_folder, "--codec", folder, "--voice", folder / "anna.voice")
+    out = tmp_path / "a[bold].wav"
+    result = run("--text", "Hi", *arguments, *SHORT, "-o", out)
+    assert f"wrote {out}" in result.stderr
+
+
+def test_waiting_for_a_line_can_be_called_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C at the prompt: nothing is left that waits for the next line."""
+    from mosslive.cli.conversation import _typed_line
+
+    keyboard, terminal = os.openpty()
+    with os.fdopen(terminal) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+
+        async def story() -> None:
+            threads = threading.active_count()
+            waiting = asyncio.ensure_future(_typed_line())
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert threading.active_count() == threads
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            os.write(keyboard, b"Hello\n")
+            assert await _typed_line() == "Hello\n"
+
+        asyncio.run(story())
+    os.close(keyboard)
 
 
 class PortAudioError(Exception):
@@ -179,6 +223,41 @@ def test_the_microphone(folder: Path, nano_folder: Path, monkeypatch: pytest.Mon
     assert str(result.exception) == "the user has gone"
     assert rates == [24_000]
     assert sum(heard) == 9 * 1920
+
+
+def test_ctrl_c_at_the_microphone_is_its_end(
+    folder: Path, nano_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What was asked for is written, the JSON too, and sound still on its way is no error."""
+    from mosslive.cli import conversation
+    from tests.talk.rig import LoudVad, frames
+
+    wave = frames((0.3, False), (0.6, True), (0.8, False))
+    monkeypatch.setitem(sys.modules, "sounddevice", card := fake_sounddevice([wave], []))
+    monkeypatch.setattr(conversation, "SileroVad", LoudVad)
+    monkeypatch.setattr(
+        card.InputStream, "close", lambda self: self.callback(wave[:320, None], 320, None, None)
+    )
+
+    def interrupt(timing: Any) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()  # as the first Ctrl-C does
+
+    monkeypatch.setattr(conversation, "_say_timing", interrupt)
+    errors: list[Any] = []
+    monkeypatch.setattr(
+        asyncio.BaseEventLoop, "call_exception_handler", lambda s, e: errors.append(e)
+    )
+    voice, saved = folder / "anna.voice", tmp_path / "talk.json"
+    arguments = ("--mic", "--model", nano_folder, "--codec", folder, "--voice", voice, *SHORT)
+    result = run(*arguments, "--json", "--save", saved)
+    assert result.exit_code == 0, result.exception
+    document = json.loads(result.stdout)
+    assert [turn["codes"] for turn in document["turns"]] == [9]
+    assert len(document["timings"]) == 1
+    assert saved.exists()
+    assert not errors
 
 
 def test_what_is_queued_is_played_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

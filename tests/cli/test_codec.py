@@ -8,8 +8,9 @@ import soundfile
 from typer.testing import CliRunner, Result
 
 from mosslive.cli.app import app
-from mosslive.codec import load_codec
+from mosslive.codec import Codec, Sound, Voice, load_codec
 from mosslive.codec.synth import synthesise_codec
+from mosslive.errors import MossliveError
 from tests.codec.conftest import speech
 
 
@@ -74,3 +75,34 @@ def test_bad_input(folder: Path, arguments: tuple[str, ...], message: str) -> No
     result = run("codec", *arguments, "--codec", folder)
     assert result.exit_code == 1
     assert message in str(result.exception)
+
+
+def test_a_long_recording_speaks_with_its_first_half_minute(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own voice must leave room for what it says: the flow's limit counts both."""
+    heard: list[float] = []
+    honest = Codec.voice
+
+    def noted(self: Codec, source: Sound) -> Voice:
+        heard.append(len(source.wave) / source.rate_hz)
+        return honest(self, Sound(source.wave[: source.rate_hz], source.rate_hz))
+
+    monkeypatch.setattr(Codec, "voice", noted)
+    soundfile.write(tmp_path / "long.wav", speech(31, 8000), 8000)
+    out = tmp_path / "again.wav"
+    done = run("codec", "resynth", tmp_path / "long.wav", "--codec", folder, "-o", out)
+    assert done.exit_code == 0, done.output
+    assert heard == [30]
+
+
+def test_outputs_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
+    """One sentence with the file's name, no traceback."""
+    nowhere, anna = tmp_path / "nowhere", folder / "anna.wav"
+    for arguments in (
+        ("voice", "make", anna, "--codec", folder, "-o", nowhere / "a.voice"),
+        ("codec", "resynth", anna, "--codec", folder, "-o", nowhere / "a.wav"),
+    ):
+        done = run(*arguments)
+        assert isinstance(done.exception, MossliveError | SystemExit), done.exception
+        assert "cannot be written" in f"{done.exception} {done.output}"

@@ -4,6 +4,7 @@ import gc
 import pickle
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,46 @@ def test_ids_that_are_no_codes(codec: Codec, voice: Voice, codes: list[int]) -> 
         codec.decoder_stream(voice).push(codes * 8)
 
 
+@pytest.mark.parametrize("codes", [[1.5], [True], [None], ["1"], [10**30], np.ones(9), 7])
+def test_what_is_no_whole_number_is_no_code(codec: Codec, voice: Voice, codes: Any) -> None:
+    """Nothing is rounded to a code, and nothing else than our error comes out."""
+    with pytest.raises(MossliveError, match=r"allowed: integers|one axis is needed"):
+        codec.decode(codes, voice)
+
+
+def test_a_voice_is_of_one_codec(codec: Codec, voice: Voice) -> None:
+    """Not only a file: a voice of another codec is refused wherever it would be used."""
+    foreign = Voice(voice.prompt, "another", "eve")
+    for use in (
+        lambda: codec.decode([1], foreign),
+        lambda: codec.decoder_stream(foreign),
+        lambda: codec.decoder_stream(foreign, method="prefix"),
+        lambda: codec.decoder_batch().add(foreign),
+    ):
+        with pytest.raises(MossliveError, match="the voice 'eve': prepared by another codec"):
+            use()
+
+
+def test_voices_leave_room_for_a_reply(codec: Codec) -> None:
+    """A recording as long as all the flow can say would be a voice that cannot speak; one too short
+    is told the limit that counts."""
+    with pytest.raises(MossliveError, match=r"a voice of 300 s leaves no room .* less than 300 s"):
+        codec.voice(Sound(torch.zeros(300 * 8000), 8000))
+    with pytest.raises(MossliveError, match=r"0\.010 s is too short .* 0\.5 s or more"):
+        codec.voice(Sound(torch.zeros(160), 16000))
+
+
+def test_sound_as_numpy_has_it(codec: Codec) -> None:
+    """Another byte order and numpy's integers mean the same; swapped axes and text are refused."""
+    wave = speech(0.5, 16000)
+    wanted = codec.encode(wave, 16000)
+    assert codec.encode(wave.astype(">f4"), np.int64(16000)) == wanted  # type: ignore[arg-type]
+    with pytest.raises(MossliveError, match=r"shape \[2, 8000\]; allowed: \[samples, channels\]"):
+        codec.encode(np.stack((wave, wave)), 16000)
+    with pytest.raises(MossliveError, match="sound of type <U1; allowed"):
+        codec.encode(np.array(["a"]), 16000)
+
+
 def test_bad_options(codec: Codec, voice: Voice, codec_folder: Path) -> None:
     """Law 4: field, value, allowed."""
     with pytest.raises(ConfigError, match="chunk is 7; allowed: 5, 25"):
@@ -261,6 +302,20 @@ def test_bad_options(codec: Codec, voice: Voice, codec_folder: Path) -> None:
         codec.decoder_stream(voice, method="x")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="dtype is 'int8'; allowed: float32, bfloat16, float16"):
         load_codec(codec_folder, dtype="int8")
+    with pytest.raises(ConfigError, match="device is 'tpu'; allowed: cpu, or one that PyTorch"):
+        load_codec(codec_folder, device="tpu")
+    with pytest.raises(ConfigError, match="pool_seconds is inf; allowed: above 0"):
+        load_codec(codec_folder, pool_seconds=float("inf"))
+    with pytest.raises(ConfigError, match=r"pool_seconds is 0.1; allowed: 0.4 or more"):
+        codec.decoder_stream(voice, pool_seconds=0.1)
+    with pytest.raises(ConfigError, match="window_frames is -1; allowed: 0 or more"):
+        codec.decoder_stream(voice, window_frames=-1)
+    for begin in (partial(codec.decoder_stream, voice), codec.decoder_batch):
+        with pytest.raises(ConfigError, match="tail is 'x'; allowed: reference, cached"):
+            begin(tail="x")  # type: ignore[arg-type]
+    for seed in (-1, 2**63):
+        with pytest.raises(ConfigError, match=r"seed is .*; allowed: 0\.\."):
+            codec.decode([1], voice, seed)
 
 
 # Files

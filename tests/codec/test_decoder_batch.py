@@ -126,6 +126,40 @@ def test_a_full_pool_is_an_error_that_passes(codec_folder: Path, voices: list[Vo
         load_codec(codec_folder, pool_seconds=0)
 
 
+def test_a_reply_that_is_too_long_stops_nobody_else(codec: Codec, voices: list[Voice]) -> None:
+    """The flow's limit is told to whoever pushes beyond it, what was said before stays valid, and
+    the others go on."""
+    batch = codec.decoder_batch()
+    long, other = batch.add(voices[0]), batch.add(voices[1])
+    batch.push(long, some_codes(8, 0))
+    with pytest.raises(MossliveError, match="codes, prompt included; allowed: 3750"):
+        batch.push(long, [1] * 3740)
+    batch.push(other, some_codes(8, 1))
+    assert set(batch.step()) == {long, other}
+    assert len(batch.finish(long)) > 0
+
+
+def test_a_full_pool_takes_no_sound_with_it(codec_folder: Path, voices: list[Voice]) -> None:
+    """A push or a finish that the pool stops half way keeps what it has rendered: once there is
+    room, the reply is what it would have been."""
+    codec = load_codec(codec_folder, pool_seconds=3.2)  # 8 pages
+    stream, other = (codec.decoder_stream(voices[0], seed=seed) for seed in (1, 2))
+    other.push(some_codes(8, 2))
+    codes = some_codes(38, 1)
+    with pytest.raises(PoolFull):
+        stream.push(codes)
+    with pytest.raises(PoolFull):
+        stream.push([])
+    with pytest.raises(PoolFull):
+        stream.finish()
+    other.close()
+    sound = np.concatenate((stream.push([]), stream.finish()))
+    wanted = alone(load_codec(codec_folder), voices[0], codes, 1)
+    np.testing.assert_allclose(sound, wanted, atol=1e-4)
+    roomy = codec.decoder_stream(voices[0], seed=1, pool_seconds=8.0)
+    np.testing.assert_allclose(roomy.push(codes), wanted[: 1920 * 35 - 3840], atol=1e-4)
+
+
 @pytest.mark.parametrize(("dtype", "least"), [("float16", 0.9999), ("bfloat16", 0.999)])
 def test_halves_stay_near_float32(
     codec_folder: Path, codec: Codec, voices: list[Voice], dtype: str, least: float

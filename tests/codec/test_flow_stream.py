@@ -15,6 +15,7 @@ from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_past import Whole
 from mosslive.codec.flow_solver import Condition, solve
 from mosslive.codec.flow_stream import FlowState, FlowStream, StreamSettings
+from mosslive.config import ConfigError
 from mosslive.errors import MossliveError
 from tests.codec.flow_models import (
     GOLDEN_CHUNK,
@@ -197,7 +198,7 @@ def test_nothing_left_to_finish() -> None:
     assert state.closed
     assert stream.finish(opened.fork(), [], "cached").shape == (3, 0)
     assert stream.step([], []) == []
-    with pytest.raises(ValueError, match="rule is 'exact'; allowed: reference, cached"):
+    with pytest.raises(ConfigError, match="tail is 'exact'; allowed: reference, cached"):
         stream.finish(opened, [1], "exact")  # type: ignore[arg-type]
 
 

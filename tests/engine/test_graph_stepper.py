@@ -152,6 +152,25 @@ def test_a_request_without_finite_logits_hurts_no_other(
     assert isinstance(made[1], NonFiniteLogits)
 
 
+def test_a_prefill_that_fails_leaves_the_others_as_they_were(
+    wandering: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 4: the call may be made again, so a row that waits must not stand in its table yet."""
+    stepper = graphed(wandering)
+    rows = prompt_rows(wandering, "short")
+    one, many = (open_request(stepper, wandering, some, GREEDY) for some in (rows[-1:], rows))
+
+    def breaks(jobs: object) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(stepper._plain, "prefill", breaks)
+    with pytest.raises(RuntimeError, match="no memory"):
+        stepper.decode([one, many])
+    assert (len(one.table), one.waiting) == (0, rows[-1:])
+    assert (len(many.table), many.waiting) == (0, rows)
+    assert stepper.pool.free == stepper.pool.total
+
+
 def test_idle_steps_touch_no_page(wandering: LanguageModel) -> None:
     """Recording runs steps of idle rows: pages in use stay as they are."""
     stepper = graphed(wandering)

@@ -57,6 +57,8 @@ def test_a_flipped_bit_is_refused(engine_folder: Path) -> None:
     [
         ({"dtype": "bfloat16"}, "dtype"),
         ({"kv_rows": -1}, "kv_rows"),
+        ({"kv_rows": 0}, "kv_rows"),
+        ({"host_embeddings": True}, "host_embeddings"),
         ({"most_requests": 0}, "most_requests"),
         ({"page_size": 2.5}, "page_size"),
         ({"device": "tpu"}, "device"),

@@ -4,6 +4,8 @@ Triton's interpreter rounds to float8 wrongly where a carry runs into the expone
 twin is held to values that need no rounding; a GPU is held to equal bits.
 """
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -61,6 +63,18 @@ def test_twin_equals_the_definition(shape: tuple[int, int], dtype: torch.dtype) 
     wanted, wanted_scale = quantise_rows(x)
     assert torch.equal(scale.cpu(), wanted_scale)
     assert torch.equal(q.cpu().float(), wanted.float())
+
+
+@pytest.mark.parametrize("place", [0, 70, 2500])
+@pytest.mark.parametrize("bad", [math.nan, -math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_stays_visible(bad: float, place: int) -> None:
+    """Law 4: a row with NaN or infinity must not become a finite one, nor touch its neighbours."""
+    x = representable(3, 2600)
+    x[1, place] = bad
+    for name, quantise in {"definition": quantise_rows, "twin": gpu.quantise_rows}.items():
+        scale = quantise(x.to(DEVICE))[1].cpu()
+        assert scale.isfinite().tolist() == [True, False, True], name
+        assert bool(scale[1].isnan()) == math.isnan(bad), name
 
 
 def test_layouts_the_kernel_cannot_read_are_refused() -> None:

@@ -39,8 +39,9 @@ class Mouth(MediaStreamTrack):
         for first in range(0, len(pcm), _FRAME):
             self._words.append(np.resize(pcm[first : first + _FRAME], _FRAME))
 
-    def stop_talking(self) -> None:
-        self._words.clear()
+    @property
+    def talking(self) -> bool:
+        return bool(self._words)
 
     async def recv(self) -> AudioFrame:
         if self.readyState != "live":
@@ -124,7 +125,8 @@ class Caller:
             except MediaStreamError:
                 return
             assert isinstance(frame, AudioFrame)
-            self.heard.append(frame.to_ndarray().reshape(-1, frame.layout.nb_channels)[:, 0])
+            wave: Any = frame.to_ndarray()
+            self.heard.append(wave.reshape(-1, frame.layout.nb_channels)[:, 0])
 
 
 @asynccontextmanager

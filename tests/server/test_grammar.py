@@ -222,3 +222,20 @@ def test_rubbish_is_answered_and_harms_nothing(
             check_types([e for e in on.events if e["type"] == "error"])
 
     run(test())
+
+
+def test_events_after_the_end(served: Backend) -> None:
+    """Issue: what still arrives when a session is closed changes nothing and raises nothing."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            await _act(on, "turn", 1)
+            await on.until("response.created")
+            await on.session.close()
+            told = len(on.events)
+            for action in ACTIONS:
+                if action != "wait":
+                    await _act(on, action, 1)
+            assert len(on.events) == told
+
+    run(test())

@@ -103,8 +103,9 @@ def test_speech(parts: Parts) -> None:
             openai = AsyncOpenAI(api_key="unused", base_url=f"{served.http}/v1")
 
             async def read(kind: Any) -> bytes:
-                asked = {"model": "moss", "voice": "alloy", "input": "Hello there"}
-                answer = await openai.audio.speech.create(**asked, response_format=kind)
+                answer = await openai.audio.speech.create(
+                    model="moss", voice="alloy", input="Hello there", response_format=kind
+                )
                 return answer.content
 
             assert len(await read("pcm")) == CODES * 1920 * 2

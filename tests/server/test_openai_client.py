@@ -85,9 +85,8 @@ def test_beta(parts: Parts) -> None:
                 seen: list[Any] = []
                 created = await _until(connection, "session.created", seen)
                 assert created.session.input_audio_format == "pcm16"
-                await connection.session.update(
-                    session={"turn_detection": None, "modalities": ["text", "audio"]}
-                )
+                session: Any = {"turn_detection": None, "modalities": ["text", "audio"]}
+                await connection.session.update(session=session)
                 await _until(connection, "session.updated", seen)
                 await _say(connection, spoken(0.4))
                 await connection.input_audio_buffer.commit()

@@ -1,6 +1,7 @@
 """Each limit and lock of the server, with somebody who tries it."""
 
 import asyncio
+import hmac
 import io
 import json
 import logging
@@ -53,12 +54,14 @@ async def denied(served: Served, **options: Any) -> tuple[int, str]:
 
 async def closed(peer: Peer) -> tuple[int, str]:
     """Reads on until the server has closed; with which code and why."""
+    frame = None
     try:
         while True:
             await peer.next()
     except ConnectionClosed as end:
-        assert end.rcvd is not None
-        return end.rcvd.code, end.rcvd.reason
+        frame = end.rcvd
+    assert frame is not None
+    return frame.code, frame.reason
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
@@ -102,13 +105,14 @@ def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue: only hashes are kept, and every one is compared whatever fits first."""
     ring = KeyRing([KEY, OTHER])
     assert KEY not in repr(vars(ring))
-    compared = []
-    import hmac
-
+    compared: list[bytes] = []
     real = hmac.compare_digest
-    monkeypatch.setattr(
-        "mosslive.server.keys.hmac.compare_digest", lambda a, b: compared.append(1) or real(a, b)
-    )
+
+    def watched(one: bytes, other: bytes) -> bool:
+        compared.append(other)
+        return real(one, other)
+
+    monkeypatch.setattr("mosslive.server.keys.hmac.compare_digest", watched)
     owners = {ring.bearer(KEY).owner, ring.bearer(OTHER).owner}
     assert len(owners) == 2
     assert not any(KEY in owner or OTHER in owner for owner in owners)
@@ -186,7 +190,11 @@ def test_number_of_sessions(parts: Parts) -> None:
     """Issue: limits in all and per key; a seat is free again when its session ends."""
 
     async def test() -> None:
-        keys = {"api_keys": (KEY, OTHER), "max_sessions": 3, "max_sessions_per_key": 2}
+        keys: dict[str, Any] = {
+            "api_keys": (KEY, OTHER),
+            "max_sessions": 3,
+            "max_sessions_per_key": 2,
+        }
         async with serving(parts, **keys) as served:
             async with served.session(**bearing(KEY)), served.session(**bearing(KEY)):
                 assert await denied(served, **bearing(KEY)) == (429, "too_many_sessions")
@@ -232,7 +240,7 @@ def test_long_turns_and_texts(parts: Parts) -> None:
     are refused."""
 
     async def test() -> None:
-        limits = {"max_turn_s": 1.0, "max_text_chars": 100, "max_items": 1}
+        limits: dict[str, Any] = {"max_turn_s": 1.0, "max_text_chars": 100, "max_items": 1}
         async with serving(parts, **limits) as served, served.session() as peer:
             await peer.say(spoken(1.5))
             await peer.until("input_audio_buffer.committed")
@@ -269,7 +277,11 @@ def test_a_reader_that_does_not_read(parts: Parts) -> None:
     """Issue: a slow reader is dropped when it owes too much, and slows nobody meanwhile."""
 
     async def test() -> None:
-        limits = {"send_queue_bytes": 200_000, "send_timeout_s": 0.5, "max_event_bytes": 1 << 20}
+        limits: dict[str, Any] = {
+            "send_queue_bytes": 200_000,
+            "send_timeout_s": 0.5,
+            "max_event_bytes": 1 << 20,
+        }
         async with serving(parts, **limits) as served, served.session() as other:
             await other.manual()
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
@@ -333,6 +345,7 @@ def test_a_small_file_that_unpacks_to_hours(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(Refusal, match="longer than 60 s"):
         read_file(data, 60.0)
     read: list[int] = []
+    true_frames = soundfile.SoundFile.frames.fget
 
     class Liar(soundfile.SoundFile):  # type: ignore[misc]
         asked = 0
@@ -340,7 +353,7 @@ def test_a_small_file_that_unpacks_to_hours(monkeypatch: pytest.MonkeyPatch) -> 
         @property
         def frames(self) -> int:
             Liar.asked += 1
-            return 0 if Liar.asked == 1 else int(soundfile.SoundFile.frames.fget(self))
+            return 0 if Liar.asked == 1 else int(true_frames(self))
 
         def read(self, count: int, **options: Any) -> Any:
             read.append(count)

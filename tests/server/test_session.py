@@ -11,6 +11,7 @@ import pytest
 import soundfile
 import torch
 
+from mosslive import EngineFull
 from mosslive.rows import Turn
 from mosslive.server.backend import Backend
 from mosslive.server.realtime.session import Client
@@ -493,3 +494,30 @@ def test_a_session_that_begins_configured(served: Backend) -> None:
             assert list(on.session.talk.turns[0].rows) == rows
 
     run(test())
+
+
+def test_a_reply_that_is_refused(parts: Parts) -> None:
+    """Law 4: where the engine has no room the client is told by a failed response, also when turn
+    detection asked for it, and the session goes on."""
+    with benches.backend(parts) as served:
+
+        async def talk() -> None:
+            async with bench(served) as on:
+                refused = EngineFull("deadlines", "speech would stutter")
+
+                def refuse(*given: Any) -> None:
+                    raise refused
+
+                real = served.engine._desk.reply
+                served.engine._desk.reply = refuse  # type: ignore[assignment, method-assign]
+                await on.send("input_audio_buffer.append", audio=pcm(turn()))
+                done = (await on.until("response.done"))["response"]
+                assert done["status"] == "failed"
+                assert "stutter" in done["status_details"]["error"]["message"]
+                served.engine._desk.reply = real  # type: ignore[method-assign]
+                await on.send("input_audio_buffer.append", audio=pcm(turn(0.3, 1)))
+                assert (await on.until("response.done"))["response"]["status"] == "incomplete"
+                check(on.events)
+                check_types(on.events)
+
+        run(talk())

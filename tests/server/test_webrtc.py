@@ -1,6 +1,7 @@
 """WebRTC: aiortc as an unmodified peer against a real server, and what is left when it has gone."""
 
 import asyncio
+import base64
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ from mosslive.errors import MossliveError
 from mosslive.server.run import make_server
 from mosslive.server.settings import ServerSettings
 from mosslive.server.webrtc import call as call_module
+from mosslive.server.webrtc.call import LEAD_S
 from mosslive.server.webrtc.inbox import Flood, Inbox
 from mosslive.server.webrtc.offer import check_offer, ice_server, over, own_formats
 from mosslive.server.webrtc.speaker import FRAME_S, Speaker, Utterance
@@ -147,29 +149,68 @@ def test_two_turns_and_an_interruption(parts: Parts) -> None:
     run(test())
 
 
-def test_reply_is_played_whole_and_in_real_time(parts: Parts) -> None:
-    """Issue: reply sound goes out as Opus frames, all of it, and no faster than it is heard; bare
-    SDP is a body too; turns can be manual."""
+def test_sound_both_ways(parts: Parts) -> None:
+    """Issue: what was said arrives, and the reply is played: the same sound, all of it, and no
+    faster than it is heard; bare SDP is a body too."""
 
     async def test() -> None:
         async with serving(parts) as served, calling(served) as caller:
-            caller.send("session.update", session=MANUAL)
-            await caller.until("session.updated")
-            caller.send("input_audio_buffer.clear")
-            await caller.until("input_audio_buffer.cleared")
-            caller.mouth.say(spoken(0.4))
-            await asyncio.sleep(0.3)
-            caller.send("input_audio_buffer.commit")
-            await caller.until("input_audio_buffer.committed")
-            caller.send("response.create")
+            caller.mouth.say(turn(1.0))
             await caller.until("output_audio_buffer.started")
             loop = asyncio.get_running_loop()
             began = loop.time()
             await caller.until("output_audio_buffer.stopped")
             assert loop.time() - began > CODES * 0.08 - 0.15
-            done = next(e for e in caller.events if e["type"] == "response.done")
-            assert caller.types().index("response.done") < len(caller.events) - 1
-            assert done["response"]["output"][0]["content"][0]["type"] == "output_audio"
+            assert "response.done" in caller.types()  # before it
+            added = [e["item"] for e in caller.events if e["type"] == "conversation.item.added"]
+            user, reply = [await sound_of(caller, item["id"]) for item in added]
+            assert likeness(spoken(1.0), user) > 0.6
+            assert len(reply) == CODES * 1920
+            await until(lambda: loud_s(caller) > CODES * 0.08 - 0.1)
+            # So much is handed out ahead: a busy machine puts no gap into it.
+            begin = reply[: round(LEAD_S * RATE)]
+            assert likeness(begin, caller.sound()[::2].astype(np.float32)) > 0.7
+
+    run(test())
+
+
+async def sound_of(caller: Caller, item_id: str) -> Any:
+    caller.send("conversation.item.retrieve", item_id=item_id)
+    item = (await caller.until("conversation.item.retrieved"))["item"]
+    return np.frombuffer(base64.b64decode(item["content"][0]["audio"]), "<i2").astype(np.float32)
+
+
+def likeness(part: Any, whole: Any) -> float:
+    """How well a sound fits into another where it fits best; 1: it is in there."""
+    size = 1 << (len(part) + len(whole)).bit_length()
+    fits = np.fft.irfft(np.fft.rfft(whole, size) * np.conj(np.fft.rfft(part, size)), size)
+    best = int(np.argmax(fits[: len(whole)]))
+    there = whole[best : best + len(part)]
+    return float(fits[best] / np.linalg.norm(part) / (np.linalg.norm(there) + 1e-9))
+
+
+def loud_s(caller: Caller) -> float:
+    frames = caller.sound()[: len(caller.sound()) // 960 * 960].reshape(-1, 960)
+    return float((np.abs(frames).max(1) > 60).sum() * FRAME_S)
+
+
+def test_manual_turns(parts: Parts) -> None:
+    """Spec 2: without turn detection the client commits what the microphone has brought; beyond
+    the longest turn it is told once, and may clear."""
+
+    async def test() -> None:
+        async with serving(parts, max_turn_s=1.0) as served, calling(served, MANUAL) as caller:
+            full = await caller.until("error")
+            assert full["error"]["code"] == "input_audio_buffer_full"
+            caller.send("input_audio_buffer.clear")
+            await caller.until("input_audio_buffer.cleared")
+            caller.mouth.say(spoken(0.4))
+            await until(lambda: not caller.mouth.talking)
+            caller.send("input_audio_buffer.commit")
+            await caller.until("input_audio_buffer.committed")
+            caller.send("response.create")
+            await caller.until("output_audio_buffer.stopped")
+            assert not [name for name in caller.types() if "speech_" in name]
 
     run(test())
 
@@ -277,7 +318,7 @@ def test_who_may_call(parts: Parts) -> None:
     owner's."""
 
     async def test() -> None:
-        keys = {"api_keys": (KEY, "another-key"), "max_sessions_per_key": 1}
+        keys: dict[str, Any] = {"api_keys": (KEY, "another-key"), "max_sessions_per_key": 1}
         async with serving(parts, **keys) as served:
             http = httpx.AsyncClient(base_url=served.http, timeout=60)
             async with http:

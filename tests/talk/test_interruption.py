@@ -16,6 +16,7 @@ from mosslive.talk.events import (
     SpeechStarted,
     SpeechStopped,
     TextDelta,
+    TimingReady,
 )
 from tests.codec.conftest import speech
 from tests.talk.rig import CODES, RIG, Rig, frames, run
@@ -98,6 +99,24 @@ def test_while_it_is_heard(nano_lm: LanguageModel, heard_s: float) -> None:
         made = list(nano_lm.generate(prompt, RIG.sampling))
         assert rig.rows[: len(prompt) + CODES] == prompt + made
         np.testing.assert_array_equal(rig.sound(2), toy_sound([code for _, code in made]))
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_cut_off_after_all_was_handed_out(nano_lm: LanguageModel) -> None:
+    """The last of it still plays: done and then interrupted, remembered as heard, one record."""
+
+    async def story() -> None:
+        rig = await asked(nano_lm)
+        await rig.wait(CODES * 0.08 - 0.16)
+        assert rig.of(ReplyDone)
+        assert rig.talk.cancel()
+        await rig.settle()
+        assert rig.rows == remembered(nano_lm, CODES - 2)
+        assert rig.of(ReplyInterrupted)[0].heard_codes == CODES - 2
+        assert len(rig.of(TimingReady)) == 1
         await rig.close()
         rig.assert_clean()
 

@@ -43,6 +43,21 @@ def test_reencoded_history_is_what_the_codec_hears_in_the_sound(
     run(story())
 
 
+def test_a_reply_in_writing_has_no_sound_to_encode_again(nano_lm: LanguageModel) -> None:
+    """history="reencode": text is its own history."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(RIG, history="reencode"))
+        rig.talk.push_text("Hello", "text")
+        await rig.until(lambda: not rig.talk.replying)
+        assert not rig.of(TalkFault)
+        assert [said.kind for said in rig.talk.turns] == ["text"] * 3
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
 def test_a_full_context_forgets_the_oldest_turns_and_says_so(nano_lm: LanguageModel) -> None:
     """Whole turns leave, the oldest first, the system turn never; what stays is the end of what was
     said, and the reply is that of a conversation which began there."""

@@ -51,6 +51,15 @@ def test_reports_put_the_clock_right() -> None:
     assert playback.heard(10.8) == 0
 
 
+def test_a_late_report_of_the_reply_before_changes_nothing() -> None:
+    """Before the first sample is handed out there is nothing to report, and no underrun later."""
+    playback = Playback(1000, lead_s=0.5)
+    playback.report(700, 9.0)
+    playback.hand_out(100, 10.0)
+    assert (playback.underruns, playback.silence_s) == (0, 0.0)
+    assert [playback.heard(t) for t in (10.0, 10.05)] == [0, 50]
+
+
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     st.lists(st.tuples(st.floats(0, 2), st.integers(0, 3000), st.integers(-10, 9000)), max_size=20)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from mosslive import LanguageModel, Turn
@@ -45,6 +46,7 @@ def test_a_turn_that_was_over_is_answered_at_once(nano_lm: LanguageModel) -> Non
         timing = rig.of(TimingReady)[0].timing
         assert timing.speculative
         assert timing.ttfa_s == 0
+        assert timing.begun == pytest.approx(timing.turn_detected - (END - PAUSE))
         assert timing.codes_heard == len(heard)
         assert rig.served.engine.stats().conversations == 1
         await rig.close()

@@ -50,6 +50,12 @@ def test_a_reply_on_trial_took_no_time_for_what_was_done_before() -> None:
     assert early.stages["codes of the first chunk"] == 0
 
 
+def test_the_factor_of_a_reply_on_trial_counts_from_its_beginning() -> None:
+    """Work done before the turn was over is work: never below what the reply really took."""
+    early = replace(TURN, turn_detected=11.6, speculative=True, begun=10.5)
+    assert early.rtf == pytest.approx(0.1)
+
+
 def test_a_reply_in_writing_has_no_first_audio() -> None:
     """Nothing is invented where nothing happened."""
     written = TurnTiming(turn=1, reply="text", speech_end=None, turn_detected=1.0, first_row=1.2)

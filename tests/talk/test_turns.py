@@ -1,5 +1,7 @@
 """Turn taking: the table of the state machine, and the ear around it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -207,6 +209,18 @@ def test_told_turns() -> None:
     assert ear.push(torch.zeros(7), False)[0] == Started(100)
     ear.clear()
     assert ear.commit() == []
+
+
+def test_a_cleared_ear_still_knows_its_speaker() -> None:
+    """Adaptive: what was learned of the speaker's pauses outlives a commit and a clear, which comes
+    with every packet of a reply that may not be interrupted."""
+    ear = ListeningEar(LoudVad(), replace(PLAIN, end=AdaptiveSilence()), 16_000)
+    ear.push(torch.from_numpy(frames((0.5, True), (0.4, False), (0.5, True))), False)
+    learned = ear._state.pauses
+    assert learned == pytest.approx((0.4,), abs=0.04)
+    ear.commit()
+    ear.clear()
+    assert ear._state.pauses == learned
 
 
 def test_a_committed_turn_has_all_its_sound() -> None:

@@ -1,5 +1,6 @@
 """Turns said, changed and answered by call, in between what is spoken: order is never lost."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,13 +24,13 @@ from mosslive.talk.events import (
 )
 from tests.talk.rig import RIG, Rig, frames, run
 from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, history, reply_of
-from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_codes
+from tests.talk.toy import TOY_VOICE, ToyCodec, toy_codes
 
 UNANSWERED = replace(TOLD, auto_reply=False)
 NOTE = Turn("user", text="By the way.")
 
 
-def without(turn: int) -> "object":
+def without(turn: int) -> Callable[[list[Said]], list[Said]]:
     def change(turns: list[Said]) -> list[Said]:
         return [said for said in turns if said.turn != turn]
 
@@ -333,7 +334,7 @@ def test_no_more_barge_in_while_a_turn_is_heard(nano_lm: LanguageModel) -> None:
         assert rig.talk.listening
         rig.talk.change(replace(RIG, barge_in=False))
         await rig.say(frames((0.64, False)), 16_000)
-        assert not rig.talk.listening
+        assert [one.turn for one in rig.of(TurnDetected)] == [3]
         await rig.until(lambda: not rig.talk.replying)
         assert not rig.of(ReplyInterrupted)
         assert [said.role for said in rig.talk.turns[1:]][:3] == ["user", "assistant", "user"]

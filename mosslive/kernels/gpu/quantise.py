@@ -52,7 +52,11 @@ def _kernel(  # type: ignore[no-untyped-def]
     after_previous(OVERLAP)
     own = tl.load(x_at + row * WIDTH + columns, inside, other=0).to(tl.float32)
     whole = tl.load(x_at + row * WIDTH + all_columns, all_columns < WIDTH, other=0).to(tl.float32)
-    scale = tl.maximum(tl.div_rn(tl.max(tl.abs(whole), 0), _LARGEST), _SMALLEST_SCALE)
+    # The largest as whole numbers, which order as floats without a sign do, with NaN above all: as
+    # floats the maximum would pass over a NaN, and the row would come out finite and wrong.
+    bits = whole.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    scale = tl.div_rn(tl.max(bits, 0).to(tl.float32, bitcast=True), _LARGEST)
+    scale = tl.where(scale < _SMALLEST_SCALE, _SMALLEST_SCALE, scale)
     scaled = own * tl.div_rn(1.0, scale)
     scaled = tl.minimum(tl.maximum(scaled, -_LARGEST), _LARGEST)
     tl.store(q_at + row * WIDTH + columns, scaled.to(tl.float8e4nv), inside)

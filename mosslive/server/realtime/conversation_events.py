@@ -18,6 +18,7 @@ from mosslive.server.wire import Event, Refusal, new_id
 _KINDS = ("message", "function_call", "function_call_output")
 _ROLES = ("system", "user", "assistant")
 _MOST_ID = 256  # characters
+_MOST_UNHEARD = 8  # items with sound that the codec has not come to yet
 # Clients count what they have played in their own way; so much beyond the end is the end.
 _PAST_THE_END_MS = 1000
 
@@ -28,15 +29,28 @@ async def create(session: RealtimeSession, event: Event) -> None:
     if len(session.items) >= session.backend.settings.max_items:
         raise Refusal(f"{len(session.items)} items are the most", "too_many_items")
     item, words = read_item(session, raw)
+    sounds = sum(isinstance(one, Sound) for one in words)
+    if session.unheard + sounds > _MOST_UNHEARD:
+        raise Refusal(f"{_MOST_UNHEARD} items wait to be heard; send more later", "too_many_sounds")
     behind = list(session.items)[:place]
     at_the_end = place == len(session.items)
     session.items.check_new(item.id)
     for one in words:
         item.turns.append(session.talk.say(role_of(item), one))
+    if sounds:
+        session.start(_hear(session, sounds))
     session.add_item(item, place)
     if words and not at_the_end:
         numbers = [(turn, one.role) for one in behind for turn in one.turns]
         session.edit(move(item.turns, numbers))
+
+
+async def _hear(session: RealtimeSession, sounds: int) -> None:
+    session.unheard += sounds
+    try:
+        await session.talk.settled()
+    finally:
+        session.unheard -= sounds
 
 
 async def retrieve(session: RealtimeSession, event: Event) -> None:

@@ -213,6 +213,10 @@ class Follower:
         session.log.error("the conversation failed: %s", fault.message)
         refusal = Refusal(fault.message, f"{fault.stage}_failed", kind="server_error")
         ladder = self._ladder(fault.turn)
+        awaited = session.config.creates and fault.turn == session.expected_turn
+        if session.active is None and awaited and fault.stage != "memory":
+            # Refused before it began: the client waits for a response all the same.
+            ladder = session.begin_response(fault.turn, session.config)
         if ladder and ladder.id not in session.aside:
             ladder.fail(refusal)
             self._over(ladder)

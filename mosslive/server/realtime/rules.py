@@ -11,8 +11,8 @@ from mosslive.server.backend import Backend
 from mosslive.server.realtime.config import SessionConfig
 from mosslive.talk import AdaptiveSilence, FixedSilence, TalkSettings, TurnSettings
 
-# How long a semantic VAD waits. The longest waits are shorter than the public service's (8, 4, 2 s):
-# this one learns from pauses, and a gap between two turns must not be taken for one.
+# How long a semantic VAD waits. At most less than the public service (8, 4, 2 s): this one learns
+# from pauses, and a gap between two turns must not be taken for one.
 _EAGERNESS = {
     "low": AdaptiveSilence(first_s=0.9, most_s=3.0),
     "medium": AdaptiveSilence(),

@@ -60,6 +60,7 @@ class RealtimeSession:
         self.expected_turn = 0  # whose reply is on its way
         self.cancelled_by_client = False  # what interrupts a reply next
         self.commits = 0  # turns of the user so far
+        self.unheard = 0  # items with sound that the codec has not come to yet
         self.detached = False  # sound is kept here, and told to the conversation when committed
         self.over = asyncio.Event()  # the conversation cannot go on
         self.spoke = False  # sound was produced: the voice stays

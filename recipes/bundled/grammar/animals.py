@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from recipes.bundled.grammar.rules import Fact, Topic, one
+from recipes.bundled.grammar.rules import Fact, Topic, one, table
 
-SOUNDS = {
-    "cow": "moo", "dog": "woof", "cat": "meow", "duck": "quack", "sheep": "baa", "pig": "oink",
-    "horse": "neigh", "lion": "roar", "bee": "buzz", "snake": "hiss", "owl": "hoo", "frog": "ribbit",
-    "bird": "tweet", "mouse": "squeak", "wolf": "howl", "hen": "cluck", "donkey": "hee haw",
-    "crow": "caw", "goat": "maa", "turkey": "gobble",
-}  # fmt: skip
-LEGS = {
-    "cow": "four", "dog": "four", "cat": "four", "duck": "two", "sheep": "four", "pig": "four",
-    "horse": "four", "lion": "four", "bee": "six", "snake": "no", "owl": "two", "frog": "four",
-    "bird": "two", "mouse": "four", "wolf": "four", "hen": "two", "spider": "eight", "ant": "six",
-    "fish": "no", "rabbit": "four", "bear": "four", "tiger": "four", "worm": "no", "fly": "six",
-    "elephant": "four", "goose": "two", "monkey": "two", "whale": "no", "beetle": "six", "fox": "four",
-}  # fmt: skip
+SOUNDS = table(
+    """
+    cow: moo / dog: woof / cat: meow / duck: quack / sheep: baa / pig: oink / horse: neigh /
+    lion: roar / bee: buzz / snake: hiss / owl: hoo / frog: ribbit / bird: tweet / mouse:
+    squeak / wolf: howl / hen: cluck / donkey: hee haw / crow: caw / goat: maa / turkey: gobble
+    """
+)
+LEGS = table(
+    """
+    cow: four / dog: four / cat: four / duck: two / sheep: four / pig: four / horse: four /
+    lion: four / bee: six / snake: no / owl: two / frog: four / bird: two / mouse: four / wolf:
+    four / hen: two / spider: eight / ant: six / fish: no / rabbit: four / bear: four / tiger:
+    four / worm: no / fly: six / elephant: four / goose: two / monkey: two / whale: no /
+    beetle: six / fox: four
+    """
+)
 CAN = {
-    "fly": ("bird bee owl duck fly crow goose beetle", "cow dog cat pig horse snake elephant fox worm"),
+    "fly": (
+        "bird bee owl duck fly crow goose beetle",
+        "cow dog cat pig horse snake elephant fox worm",
+    ),
     "swim": ("fish duck whale frog goose", "hen bee ant owl worm"),
     "bark": ("dog", "cat cow fish bird horse sheep"),
     "climb": ("cat monkey bear mouse", "cow fish whale horse"),
-    "jump": ("frog cat rabbit horse dog", "snake worm fish whale"),
+    "jump": ("frog cat rabbit horse dog", "snake worm elephant"),
 }
 
 
@@ -35,7 +41,7 @@ _CAN_FACTS = tuple(
         {
             "animal": _a(noun),
             "do": verb,
-            "answer": f"{'Yes' if able else 'No'}, {_a(noun)} {'can' if able else 'can not'} {verb}.",
+            "answer": f"{'Yes' if able else 'No'}, {_a(noun)} can{'' if able else ' not'} {verb}.",
         }
     )
     for verb, (can, can_not) in CAN.items()
@@ -75,7 +81,7 @@ TOPICS: tuple[Topic, ...] = (
         facts=tuple(Fact({"animal": animal, "sound": sound}) for animal, sound in SOUNDS.items()),
     ),
     one(
-        "animal legs", "ask", "{an_animal} has {legs} legs.",
+        "animal legs", "ask", "The {animal} has {legs} legs.",
         """how many legs does {an_animal} have
         how many legs has {an_animal}
         how many legs are on {an_animal}

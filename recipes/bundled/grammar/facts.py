@@ -1,59 +1,80 @@
-"""Days and months, colors, opposites, capitals, and yes or no: small tables that are asked about."""
+"""Days and months, colors, opposites, capitals, yes or no: small tables that are asked about."""
 
 from __future__ import annotations
 
-from recipes.bundled.grammar.rules import Fact, Topic, one
+from recipes.bundled.grammar.rules import Fact, Topic, listed, one, table
 
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-MONTHS = (
-    "January February March April May June July August September October November December".split()
+DAYS = listed("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+MONTHS = listed(
+    """
+    January February March April May June July August September October November December
+    """
 )
-ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
+ORDINALS = listed(
+    """
+    first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth
+    """
+)
 
-COLORS = {
-    "grass": "green", "the sky": "blue", "snow": "white", "coal": "black", "blood": "red",
-    "a banana": "yellow", "an orange": "orange", "milk": "white", "a lemon": "yellow", "a frog": "green",
-    "chocolate": "brown", "the sun": "yellow", "a strawberry": "red", "an elephant": "gray",
-    "a carrot": "orange", "a cherry": "red", "the sea": "blue", "a pig": "pink", "the night": "black",
-    "a leaf": "green", "a plum": "purple", "salt": "white", "an olive": "green", "a bear": "brown",
-    "a swan": "white", "a tomato": "red", "a pea": "green", "corn": "yellow", "a mouse": "gray",
-}  # fmt: skip
+COLORS = table(
+    """
+    grass: green / the sky: blue / snow: white / coal: black / blood: red / a banana: yellow /
+    an orange: orange / milk: white / a lemon: yellow / a frog: green / chocolate: brown / the
+    sun: yellow / a strawberry: red / an elephant: gray / a carrot: orange / a cherry: red /
+    the sea: blue / a pig: pink / the night: black / a leaf: green / a plum: purple / salt:
+    white / an olive: green / a bear: brown / a swan: white / a tomato: red / a pea: green /
+    corn: yellow / a mouse: gray
+    """
+)
 
-OPPOSITES = (
-    "hot cold/big small/up down/left right/fast slow/day night/good bad/happy sad/open closed/high low/"
-    "old young/rich poor/wet dry/full empty/hard soft/light dark/long short/strong weak/early late/"
-    "inside outside/black white/true false/clean dirty/thick thin/loud quiet/first last/near far/"
-    "easy difficult/above below/begin end/win lose/love hate/yes no/start stop/summer winter/"
-    "morning evening/push pull/north south/east west/sharp dull/smooth rough/sweet sour/brave afraid/"
-    "give take/buy sell/come go/laugh cry/wide narrow/deep shallow/heavy weightless"
-).split("/")
+OPPOSITES = listed(
+    """
+    hot cold / big small / up down / left right / fast slow / day night / good bad / happy sad
+    / open closed / high low / old young / rich poor / wet dry / full empty / hard soft / light
+    dark / long short / strong weak / early late / inside outside / black white / true false /
+    clean dirty / thick thin / loud quiet / first last / near far / easy difficult / above
+    below / begin end / win lose / love hate / yes no / start stop / summer winter / morning
+    evening / push pull / north south / east west / sharp dull / smooth rough / sweet sour /
+    brave afraid / give take / buy sell / come go / laugh cry / wide narrow / deep shallow
+    """,
+    "/",
+)
 
-CAPITALS = {
-    "France": "Paris", "England": "London", "Spain": "Madrid", "Italy": "Rome", "Germany": "Berlin",
-    "Russia": "Moscow", "China": "Beijing", "Japan": "Tokyo", "Egypt": "Cairo", "Greece": "Athens",
-    "Portugal": "Lisbon", "Austria": "Vienna", "Poland": "Warsaw", "Hungary": "Budapest",
-    "Ireland": "Dublin", "Norway": "Oslo", "Sweden": "Stockholm", "Denmark": "Copenhagen",
-    "Finland": "Helsinki", "Cuba": "Havana", "Canada": "Ottawa", "Turkey": "Ankara", "Peru": "Lima",
-    "Chile": "Santiago", "Kenya": "Nairobi", "Thailand": "Bangkok", "Scotland": "Edinburgh",
-    "Belgium": "Brussels", "Mexico": "Mexico City", "Israel": "Jerusalem", "Iran": "Tehran",
-    "Iraq": "Baghdad", "Romania": "Bucharest", "Bulgaria": "Sofia", "Argentina": "Buenos Aires",
-    "Australia": "Canberra", "Iceland": "Reykjavik", "Vietnam": "Hanoi",
-}  # fmt: skip
+CAPITALS = table(
+    """
+    France: Paris / England: London / Spain: Madrid / Italy: Rome / Germany: Berlin / Russia:
+    Moscow / China: Beijing / Japan: Tokyo / Egypt: Cairo / Greece: Athens / Portugal: Lisbon /
+    Austria: Vienna / Poland: Warsaw / Hungary: Budapest / Ireland: Dublin / Norway: Oslo /
+    Sweden: Stockholm / Denmark: Copenhagen / Finland: Helsinki / Cuba: Havana / Canada: Ottawa
+    / Turkey: Ankara / Peru: Lima / Chile: Santiago / Kenya: Nairobi / Thailand: Bangkok /
+    Scotland: Edinburgh / Belgium: Brussels / Mexico: Mexico City / Iran:
+    Tehran / Iraq: Baghdad / Romania: Bucharest / Bulgaria: Sofia / Argentina: Buenos Aires /
+    Australia: Canberra / Iceland: Reykjavik / Vietnam: Hanoi
+    """
+)
 
-YES = (
-    "water is wet/ice is cold/fire is hot/the earth is round/the sun is a star/a rose is a flower/"
-    "London is a city/Africa is large/gold is a metal/bread is food/a week has seven days/"
-    "a year has twelve months/a car has wheels/a book has pages/a house has a roof/a hand has fingers/"
-    "a tree has leaves/a triangle has three sides/a square has four sides/a clock shows the time/"
-    "fish live in water/birds have wings/bees make honey/cows eat grass/snow falls in winter/"
-    "plants need light/people need air/planes fly/ships sail/dogs bark"
-).split("/")
-NO = (
-    "ice is hot/fire is cold/the moon is a star/a stone is soft/milk is black/a potato is a flower/"
-    "Paris is a country/sugar is salty/glass is food/a week has nine days/a year has ten months/"
-    "a fish has legs/a snake has arms/a book has wheels/a house has wings/a square has five sides/"
-    "cows fly/dogs read/trees walk/cats bark/stones swim/chairs eat/cars sleep/horses drive/fish sing"
-).split("/")
+YES = listed(
+    """
+    water is wet / ice is cold / fire is hot / the earth is round / the sun is a star / a rose
+    is a flower / London is a city / Africa is large / gold is a metal / bread is food / a week
+    has seven days / a year has twelve months / a car has wheels / a book has pages / a house
+    has a roof / a hand has fingers / a tree has leaves / a triangle has three sides / a square
+    has four sides / a clock shows the time / fish live in water / birds have wings / bees make
+    honey / cows eat grass / snow falls in winter / plants need light / people need air /
+    planes fly / ships sail / dogs bark
+    """,
+    "/",
+)
+NO = listed(
+    """
+    ice is hot / fire is cold / the moon is a star / a stone is soft / milk is black / a potato
+    is a flower / Paris is a country / sugar is salty / glass is food / a week has nine days /
+    a year has ten months / a fish has legs / a snake has arms / a book has wheels / a house
+    has wings / a square has five sides / cows fly / dogs read / trees walk / cats bark /
+    stones swim / chairs eat / cars sleep / horses drive / fish sing
+    """,
+    "/",
+)
 
 
 def _polar(statement: str, true: bool) -> Fact:
@@ -76,9 +97,11 @@ def _polar(statement: str, true: bool) -> Fact:
     return Fact({"asked": asked, "statement": statement, "answer": answer})
 
 
-_VERBS = (
-    "is has live have make shows eat falls need fly sail bark read walk swim sleep drive sing"
-).split()
+_VERBS = listed(
+    """
+    is has live have make shows eat falls need fly sail bark read walk swim sleep drive sing
+    """
+)
 
 
 def _both_ways(pair: str) -> list[Fact]:
@@ -86,12 +109,12 @@ def _both_ways(pair: str) -> list[Fact]:
     return [Fact({"word": a, "other": b}), Fact({"word": b, "other": a})]
 
 
-def _neighbors(ring: list[str], shift: int) -> tuple[Fact, ...]:
+def _neighbors(ring: tuple[str, ...], shift: int) -> tuple[Fact, ...]:
     size = len(ring)
     return tuple(Fact({"x": ring[i], "y": ring[(i + shift) % size]}) for i in range(size))
 
 
-def _calendar(ring: list[str], noun: str) -> list[Topic]:
+def _calendar(ring: tuple[str, ...], noun: str) -> list[Topic]:
     after = one(
         f"{noun}s",
         "ask",
@@ -153,10 +176,10 @@ TOPICS: tuple[Topic, ...] = (
         how many {x} make up one {y}""",
         facts=tuple(
             Fact(dict(zip("nxy", row.split(), strict=True)))
-            for row in (
-                "seven days week/twelve months year/sixty minutes hour/sixty seconds minute/"
-                "four seasons year/two wheels bicycle/five fingers hand/three sides triangle"
-            ).split("/")
+            for row in listed(
+    "seven days week/twelve months year/sixty minutes hour/sixty seconds minute/four seasons "
+    "year/two wheels bicycle/five fingers hand/three sides triangle", "/"
+)
         ),
         weight=0.5,
     ),

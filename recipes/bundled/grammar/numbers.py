@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import zlib
 
-from recipes.bundled.grammar.rules import Fact, Topic, one, step
+from recipes.bundled.grammar.rules import Fact, Topic, listed, one, step
 
-NUMBER = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
-    " sixteen seventeen eighteen nineteen twenty"
-).split()
+NUMBER = listed(
+    """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
+    fifteen sixteen seventeen eighteen nineteen twenty
+    """
+)
 TOP = 20
 
 
@@ -136,8 +138,13 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "follow-up sums",
         (
-            step("ask", "{a} {first} {b} is {c}.", "what is {a} {first} {b}\nhow much is {a} {first} {b}\n"
-                 "{a} {first} {b}\ncalculate {a} {first} {b}", ""),
+            step(
+                "ask",
+                "{a} {first} {b} is {c}.",
+                "what is {a} {first} {b}\nhow much is {a} {first} {b}\n"
+                "{a} {first} {b}\ncalculate {a} {first} {b}",
+                "",
+            ),
             step(
                 "ask",
                 "{c} {then} {d} is {e}.",

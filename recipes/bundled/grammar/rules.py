@@ -1,31 +1,47 @@
 """What a topic is, how its questions are worded, and how held-out ones are kept apart.
 
-A topic has steps (one for a single question, several for a talk). A step has wordings with slots and
-an answer with slots; a fact fills the slots. Around a wording goes a frame, a polite opening or
-ending ("please", "can you tell me"), chosen freely. There are three ways to be held out, each by
+A topic has steps (one for a single question, several for a talk). A step has wordings with slots
+and an answer with slots; a fact fills the slots. Around a wording goes a frame, a polite opening or
+ending ("please", "can you tell me"), chosen freely. There are several ways to be held out, each by
 construction and not by filtering:
 
   wording   the wording is listed under `heldout`, and stays unlike every training wording even when
-            all courtesy words are taken out of both (`skeleton`), so no frame can bridge the two
+            all courtesy words are taken out of both, so no frame can bridge the two
   frame     the opening or ending is one of HELDOUT_FRAMES
-  pair, word   the fact is held out: two numbers never combined, a name or word never said, in training
+  pair      the fact is held out: two numbers that training never combines
+  word      the fact is held out: a name or word that training never says
 
-`pattern` gives a step's training wordings as a regular expression that accepts at least everything
-training can say, with open slots as any words: the test of the split argues with it, not by sampling.
-Nothing here knows what the topics are about.
+`language` turns the same lists into something that can be asked whether training could say a text:
+the test of the split argues with that, not by sampling. Nothing here knows what topics are about.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 Split = Literal["train", "heldout"]
 Kind = Literal["ask", "do", "say"]  # a question, a request, a remark
+
+
+def listed(text: str, mark: str | None = None) -> tuple[str, ...]:
+    """The entries of a list written as text, between spaces or another mark."""
+    return tuple(" ".join(entry.split()) for entry in text.split(mark))
+
+
+def table(text: str) -> dict[str, str]:
+    """'grass: green / snow: white' as a dictionary."""
+    return dict(_row(entry) for entry in listed(text, "/"))
+
+
+def _row(entry: str) -> tuple[str, str]:
+    key, value = entry.split(": ")
+    return key, value
+
 
 # (opening, ending) pairs; the wording goes between. Every kind also goes bare, which is commonest.
 FRAMES: dict[Kind, tuple[tuple[str, str], ...]] = {
@@ -40,7 +56,6 @@ FRAMES: dict[Kind, tuple[tuple[str, str], ...]] = {
         ("now,", ""),
         ("well,", ""),
         ("", ", please"),
-        ("", "now"),
         ("do you know,", ""),
     ),
     "do": (
@@ -70,10 +85,17 @@ HELDOUT_FRAMES: dict[Kind, tuple[tuple[str, str], ...]] = {
     "do": (("would you kindly", ""), ("I want you to", ""), ("", "right away"), ("go on and", "")),
     "say": (("listen,", ""), ("oh,", ""), ("excuse me,", "")),
 }
+# A wording that begins with one of these is asked, or done, whatever kind its step has.
+_ASKING = frozenset(
+    listed("am are by did do does from has have how in is of on was what when which who why would")
+)
+_DOING = frozenset(
+    listed("add begin calculate count give imitate list make name say subtract take turn")
+)
+# The one slot of any number of words; an ending after it would pass for a part of what is repeated.
+OPEN_MANY = "{words}"
 BARE = ("", "")
 BARE_SHARE = 0.55
-_SLOT = re.compile(r"\{(\w+)\}")
-_ANY_WORDS = r"[a-z]+(?: [a-z]+){0,11}"
 
 
 @dataclass(frozen=True)
@@ -100,16 +122,21 @@ class Topic:
     steps: tuple[Step, ...]
     facts: tuple[Fact, ...] = (Fact({}),)
     draw: Callable[[random.Random, Split], Fact] | None = None
+    vocabulary: frozenset[str] = frozenset()  # with `draw`: every plain word its slots can hold
     weight: float = 1.0
 
     def fact(self, rng: random.Random, split: Split) -> Fact:
         if self.draw:
             return self.draw(rng, split)
-        return rng.choice([fact for fact in self.facts if bool(fact.heldout_by) == (split != "train")])
+        return rng.choice(self._train if split == "train" else self._heldout)
 
-    @property
-    def has_heldout_facts(self) -> bool:
-        return self.draw is not None or any(fact.heldout_by for fact in self.facts)
+    @cached_property
+    def _train(self) -> list[Fact]:
+        return [fact for fact in self.facts if not fact.heldout_by]
+
+    @cached_property
+    def _heldout(self) -> list[Fact]:
+        return [fact for fact in self.facts if fact.heldout_by]
 
 
 @dataclass(frozen=True)
@@ -135,6 +162,23 @@ def _lines(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in text.strip().splitlines() if line.strip())
 
 
+def kind_of(now: Step, wording: str) -> Kind:
+    """The kind of one wording: that of its step, unless its first word tells otherwise."""
+    first = plain(wording.split()[0])
+    if now.kind == "say":
+        return "say"
+    return "ask" if first in _ASKING else "do" if first in _DOING else now.kind
+
+
+def frames_for(
+    now: Step, wording: str, frames: Mapping[Kind, tuple[tuple[str, str], ...]]
+) -> tuple[tuple[str, str], ...]:
+    chosen = frames[kind_of(now, wording)]
+    if wording.endswith(OPEN_MANY):
+        return tuple(frame for frame in chosen if not frame[1])
+    return chosen
+
+
 def render(kind: Kind, frame: tuple[str, str], wording: str, slots: Mapping[str, str]) -> str:
     """One thing to say, as written text: a capital in front, a mark at the end."""
     opening, ending = frame
@@ -157,51 +201,22 @@ def compose(topic: Topic, rng: random.Random, heldout_by: str = "") -> Talk:
     turns: list[tuple[str, str]] = []
     for index, now in enumerate(topic.steps):
         last = index == len(topic.steps) - 1
-        wordings = now.heldout if last and heldout_by == "wording" else now.train
-        frames = HELDOUT_FRAMES if last and heldout_by == "frame" else FRAMES
-        bare = heldout_by != "frame" and rng.random() < BARE_SHARE
-        frame = BARE if bare else rng.choice(frames[now.kind])
-        said = render(now.kind, frame, rng.choice(wordings), fact.slots)
+        wording = rng.choice(now.heldout if last and heldout_by == "wording" else now.train)
+        framed_anew = last and heldout_by == "frame"
+        frames = frames_for(now, wording, HELDOUT_FRAMES if framed_anew else FRAMES)
+        bare = not framed_anew and rng.random() < BARE_SHARE
+        frame = BARE if bare else rng.choice(frames)
+        said = render(kind_of(now, wording), frame, wording, fact.slots)
         turns.append((said, answer(now.answer, fact.slots)))
     return Talk(topic.category, tuple(turns), split, fact.heldout_by if by_fact else heldout_by)
 
 
 def plain(text: str) -> str:
-    """Lower-case words only: what is left when punctuation cannot be heard."""
-    return " ".join(re.findall(r"[a-z']+", text.lower()))
+    """Lower-case words only: what is left when punctuation cannot be heard ("frog's" is two)."""
+    return " ".join(re.findall(r"[a-z]+", text.lower()))
 
 
-def courtesy() -> frozenset[str]:
-    """Every word of every training frame, and some of their kin that no frame uses yet."""
-    framed = itertools.chain.from_iterable(itertools.chain.from_iterable(FRAMES.values()))
-    kin = "just kindly would will you me again then and oh the a an let us us lets"
-    return frozenset(plain(" ".join([*framed, kin])).split())
-
-
-def skeleton(text: str, drop: frozenset[str]) -> str:
-    return " ".join(word for word in plain(text).split() if word not in drop)
-
-
-def wordings(now: Step, split: Split) -> Iterator[str]:
-    """Every framed wording of a step, slots left open: all that this split can say."""
-    bodies = now.train if split == "train" else now.heldout
-    for body, (opening, ending) in itertools.product(bodies, (BARE, *FRAMES[now.kind])):
-        yield " ".join(f"{opening} {body} {ending}".split())
-
-
-def pattern(topic: Topic, wording: str, drop: frozenset[str] = frozenset()) -> str:
-    """A regular expression over `skeleton` texts that accepts this wording however it is filled.
-
-    A slot of a topic with listed facts takes any of their values, trained or held out; an open one
-    takes any words at all.
-    """
-    parts: list[str] = []
-    for index, part in enumerate(_SLOT.split(wording)):
-        if index % 2 == 0:
-            parts.extend(word for word in plain(part).split() if word not in drop)
-        elif topic.draw:
-            parts.append(_ANY_WORDS)
-        else:
-            values = {skeleton(fact.slots[part], drop) for fact in topic.facts}
-            parts.append("(?:" + "|".join(sorted(values)) + ")")
-    return " ".join(parts)
+def vocabulary(*lists: tuple[str, ...], text: str = "") -> frozenset[str]:
+    """The plain words of some lists and a text, for a topic's open slots."""
+    entries = [entry for words in lists for entry in words]
+    return frozenset(plain(" ".join([*entries, text])).split())

@@ -7,20 +7,23 @@ sentence has at least one held-out word in it, so it cannot be a training senten
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable
+from functools import partial
 
 from recipes.bundled.grammar import words
 from recipes.bundled.grammar.numbers import NUMBER
-from recipes.bundled.grammar.rules import Split
+from recipes.bundled.grammar.rules import Split, vocabulary
 
 FRAMES = (
     "The {adj} {noun} {verb} the {noun}.",
-    "The {noun} {verb} {one} {noun} {place} the {noun}.",
+    "The {noun} {verb} {a_noun} {place} the {noun}.",
     "{name} {verb} the {adj} {noun} {time}.",
-    "My {noun} {verb} {one_adj} {noun} {time}.",
+    "My {noun} {verb} {an_adj} {noun} {time}.",
     "{name} and {name} {verb} the {noun}.",
     "We {verb} the {noun} {place} the {adj} {noun}.",
     "They {verb} {number} {adj} things {time}.",
-    "There is {one_adj} {noun} {place} the {noun}.",
+    "There is {an_adj} {noun} {place} the {noun}.",
     "{time}, the {noun} was {adj} and {adj}.",
     "I {verb} your {noun}, and {name} {verb} mine.",
     "Is the {noun} {adj} or {adj}?",
@@ -28,8 +31,8 @@ FRAMES = (
     "The {noun}, the {noun} and the {noun}.",
     "{adj}, {adj} {noun}.",
     "She {verb} it {place} the {noun}.",
-    "He never {verb} {one} {noun} {place} the {noun}.",
-    "A {noun}? No, {one_adj} {noun}!",
+    "He never {verb} {a_noun} {place} the {noun}.",
+    "{a_noun}? No, {an_adj} {noun}!",
     "Nobody {verb} the {noun} {time}.",
 )
 _TRAIN = {
@@ -45,12 +48,25 @@ _HELDOUT = {
     "name": words.HELDOUT_NAMES,
 }
 _HELDOUT_SHARE = 0.3
+VOCABULARY = vocabulary(
+    *_TRAIN.values(),
+    *_HELDOUT.values(),
+    words.PLACES,
+    words.TIMES,
+    NUMBER,
+    tuple(re.sub(r"\{\w+\}", " ", frame) for frame in FRAMES),
+    text="a an",
+)
 
 
 def article(word: str) -> str:
     """'a' or 'an', by sound: an hour, a uniform."""
     vowel = word[0] in "aeiou" or word.startswith(("hour", "honest"))
-    return "an " + word if vowel and not word.startswith(("uni", "use", "usual", "one")) else "a " + word
+    return (
+        "an " + word
+        if vowel and not word.startswith(("uni", "use", "usual", "one"))
+        else "a " + word
+    )
 
 
 def sentence(rng: random.Random, split: Split) -> str:
@@ -70,24 +86,12 @@ def _fill(frame: str, rng: random.Random, split: Split) -> tuple[str, bool]:
         fresh |= heldout
         return rng.choice((_HELDOUT if heldout else _TRAIN)[kind])
 
-    makers = {
-        "one": lambda: article(word("noun")).split()[0],
-        "one_adj": lambda: article(word("adj")),
+    makers: dict[str, Callable[[], str]] = {
+        "a_noun": lambda: article(word("noun")),
+        "an_adj": lambda: article(word("adj")),
         "number": lambda: rng.choice(NUMBER[2:]),
         "place": lambda: rng.choice(words.PLACES),
         "time": lambda: rng.choice(words.TIMES),
+        **{kind: partial(word, kind) for kind in _TRAIN},
     }
-    parts: list[str] = []
-    for index, part in enumerate(_split(frame)):
-        if index % 2 == 0:
-            parts.append(part)
-        elif part == "one noun":
-            parts.append(article(word("noun")))
-        else:
-            parts.append(makers[part]() if part in makers else word(part))
-    return "".join(parts), fresh
-
-
-def _split(frame: str) -> list[str]:
-    """Literal text and slot names in turn; '{one} {noun}' is one slot, its article fits its noun."""
-    return frame.replace("{one} {noun}", "{one noun}").replace("{", "\0").replace("}", "\0").split("\0")
+    return re.sub(r"\{(\w+)\}", lambda slot: makers[slot[1]](), frame), fresh

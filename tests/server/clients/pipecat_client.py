@@ -30,7 +30,8 @@ PACKET = 2400  # bytes: 50 ms
 class Watch(FrameProcessor):
     def __init__(self, turn: bytes) -> None:
         super().__init__()
-        self.turn, self.task = turn, None  # type: Any
+        self.turn = turn
+        self.task: Any = None
         self.audio: list[int] = [0]
         self.errors: list[str] = []
 

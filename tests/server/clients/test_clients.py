@@ -6,6 +6,7 @@ program that talks to the server over the loopback. `make clients` installs them
 
 import asyncio
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.server.rig import RATE, WAIT_S, Parts, pcm_bytes, run, serving, turn
 
 HERE = Path(__file__).parent
 PYTHON = Path(sys.prefix) / "clients" / "bin" / "python"
+NODE = Path(sys.prefix) / "clients" / "node" / "node_modules"
 
 pytestmark = [
     pytest.mark.clients,
@@ -24,7 +26,7 @@ pytestmark = [
 ]
 
 
-def talk_with(parts: Parts, tmp_path: Path, client: str) -> dict[str, Any]:
+def talk_with(parts: Parts, tmp_path: Path, *command: str | Path) -> dict[str, Any]:
     """Runs a client to its end; what it printed last."""
     # Some ask for semantic turn detection, which waits longer for who has paused before.
     silence = np.zeros(2 * RATE, np.float32)
@@ -34,8 +36,7 @@ def talk_with(parts: Parts, tmp_path: Path, client: str) -> dict[str, Any]:
     async def test() -> None:
         async with serving(parts, max_reply_s=8.0, min_reply_s=16.0) as served:
             process = await asyncio.create_subprocess_exec(
-                PYTHON,
-                HERE / client,
+                *command,
                 str(served.port),
                 tmp_path / "turn.pcm",
                 stdout=asyncio.subprocess.PIPE,
@@ -57,7 +58,7 @@ def talk_with(parts: Parts, tmp_path: Path, client: str) -> dict[str, Any]:
 
 def test_openai_agents(parts: Parts, tmp_path: Path) -> None:
     """Issue: two turns, an interruption, and sound from both."""
-    got = talk_with(parts, tmp_path, "agents_client.py")
+    got = talk_with(parts, tmp_path, PYTHON, HERE / "agents_client.py")
     assert got["replies"] == 2
     assert got["interrupted"] >= 1
     assert got["audio"] > 0
@@ -65,7 +66,7 @@ def test_openai_agents(parts: Parts, tmp_path: Path) -> None:
 
 def test_livekit(parts: Parts, tmp_path: Path) -> None:
     """Issue: two turns; the first reply is cut off, the second whole; no error is told."""
-    got = talk_with(parts, tmp_path, "livekit_client.py")
+    got = talk_with(parts, tmp_path, PYTHON, HERE / "livekit_client.py")
     assert 0 < got["lengths"][0] < got["lengths"][1] == 100 * 1920
     assert got["modalities"] == [["audio", "text"]] * 2
     assert got["errors"] == []
@@ -73,6 +74,17 @@ def test_livekit(parts: Parts, tmp_path: Path) -> None:
 
 def test_pipecat(parts: Parts, tmp_path: Path) -> None:
     """Issue: two turns; the first reply is cut off, the second whole; no error is told."""
-    got = talk_with(parts, tmp_path, "pipecat_client.py")
+    got = talk_with(parts, tmp_path, PYTHON, HERE / "pipecat_client.py")
     assert 0 < got["audio"][0] < got["audio"][1] == 100 * 1920 * 2
+    assert got["errors"] == []
+
+
+@pytest.mark.skipif(not NODE.exists(), reason="no node, or no `make clients`")
+def test_npm_agents_realtime(parts: Parts, tmp_path: Path) -> None:
+    """Issue: the JavaScript client; a program finds its packages beside itself."""
+    program = shutil.copy(HERE / "agents_realtime.mjs", NODE.parent)
+    got = talk_with(parts, tmp_path, "node", program)
+    assert got["replies"] == ["cancelled", "incomplete"]  # noise has no end of its own
+    assert got["interrupted"] >= 1
+    assert got["audio"] > 100 * 1920 * 2
     assert got["errors"] == []

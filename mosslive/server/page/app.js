@@ -1,0 +1,277 @@
+// The page: one button, a line to write on, a few choices. Joins what a person does to a
+// conversation over whichever connection comes about.
+
+import { Conversation } from "./conversation.js";
+import { RtcLine } from "./rtc.js";
+import { Refused, voices } from "./server.js";
+import { SocketLine } from "./socket.js";
+import { View, find } from "./view.js";
+import { Waves } from "./waves.js";
+
+const KEY = "mosslive.key"; // kept for this tab only
+
+const view = new View();
+const waves = new Waves(find("waves"));
+let talk = null; // the conversation being held
+
+class Held {
+  constructor() {
+    this.conversation = new Conversation(view);
+    this.over = false;
+    // Made and woken up inside a click: phones let a page make sound only then.
+    this.context = new AudioContext({ latencyHint: "interactive" });
+    this.context.resume();
+    find("sink").play().catch(() => {});
+    if (navigator.audioSession) navigator.audioSession.type = "play-and-record";
+  }
+
+  async begin(withMicrophone) {
+    view.talking(withMicrophone, true);
+    if (withMicrophone) await this.takeMicrophone();
+    this.alive();
+    this.conversation.listens = withMicrophone;
+    view.state("connecting");
+    await this.connect(chosenLines(withMicrophone));
+    this.alive();
+    view.connection(`Connected over ${this.line.constructor.name}`);
+    view.talking(withMicrophone);
+    this.conversation.show();
+    waves.run((level) => view.level(level));
+  }
+
+  // A conversation that began in writing goes on by voice.
+  async addMicrophone() {
+    view.talking(true, true);
+    await this.takeMicrophone();
+    this.alive();
+    this.line.listen(this.microphone);
+    this.conversation.listens = true;
+    view.talking(true);
+    this.conversation.show();
+  }
+
+  async takeMicrophone() {
+    if (!navigator.mediaDevices) {
+      throw new Error("The microphone needs https, or localhost. You can still write.");
+    }
+    view.state("microphone");
+    const audio = { echoCancellation: true, noiseSuppression: true, autoGainControl: true };
+    this.microphone = await navigator.mediaDevices.getUserMedia({ audio });
+    const source = this.context.createMediaStreamSource(this.microphone);
+    waves.hear("user", source, this.context);
+    this.microphone.getAudioTracks()[0].onended = () => this.fail("The microphone is gone.");
+    navigator.wakeLock?.request("screen").then(
+      (lock) => (this.over ? lock.release() : (this.lock = lock)),
+      () => {},
+    );
+  }
+
+  async connect(lines) {
+    for (const [index, Line] of lines.entries()) {
+      const line = new Line({
+        event: (event) => this.conversation.take(event),
+        playing: (playing) => this.conversation.setPlaying(playing),
+        output: (output) => this.showOutput(output),
+        closed: (reason) => this.closed(reason || this.conversation.ended),
+      });
+      this.line = line;
+      try {
+        await line.open({
+          key: key(),
+          session: wanted(),
+          microphone: this.microphone ?? null,
+          context: this.context,
+          sink: find("sink"),
+        });
+        return;
+      } catch (error) {
+        line.close();
+        const final = error instanceof Refused && error.status < 500 && error.status !== 404;
+        if (this.over || final || index + 1 === lines.length) throw error;
+      }
+    }
+  }
+
+  showOutput(output) {
+    const node =
+      output instanceof MediaStream ? this.context.createMediaStreamSource(output) : output;
+    waves.hear("reply", node, this.context);
+  }
+
+  write(text) {
+    if (this.conversation.busy) this.interrupt();
+    const content = [{ type: "input_text", text }];
+    this.line.send({
+      type: "conversation.item.create",
+      item: { type: "message", role: "user", content },
+    });
+    this.line.send({ type: "response.create" });
+  }
+
+  interrupt() {
+    if (!this.conversation.busy) return;
+    this.line?.interrupt(this.conversation.replying);
+    this.conversation.playing = false;
+  }
+
+  mute(muted) {
+    for (const track of this.microphone?.getAudioTracks() ?? []) track.enabled = !muted;
+    view.muted(muted);
+  }
+
+  change() {
+    const session = wanted();
+    if (this.conversation.spoken) delete session.audio.output; // a voice stays once it was heard
+    this.line?.send({ type: "session.update", session });
+  }
+
+  closed(reason) {
+    this.fail(reason ? `The server ended the conversation: ${reason}.` : "Disconnected.");
+  }
+
+  fail(message) {
+    if (this.over) return;
+    this.end();
+    view.error(message);
+  }
+
+  end() {
+    this.over = true;
+    if (talk === this) talk = null;
+    this.line?.close();
+    for (const track of this.microphone?.getTracks() ?? []) track.stop();
+    this.lock?.release();
+    this.context.close();
+    waves.hear("user", null);
+    waves.hear("reply", null);
+    waves.stop();
+    find("sink").srcObject = null;
+    view.level(0);
+    view.muted(false);
+    view.talking(false);
+    view.connection("Not connected");
+    view.state("off");
+  }
+
+  alive() {
+    if (this.over) throw new Ended();
+  }
+}
+
+class Ended extends Error {}
+
+// The configuration of a session, as chosen.
+function wanted() {
+  const chosen = new FormData(find("options"));
+  const transcription = chosen.get("transcript") ? { model: "self" } : null;
+  const voice = chosen.get("voice");
+  return {
+    type: "realtime",
+    output_modalities: [chosen.get("reply")],
+    audio: {
+      input: { turn_detection: { type: "server_vad" }, transcription },
+      output: voice ? { voice } : {},
+    },
+    include: ["mosslive.timing"],
+  };
+}
+
+function chosenLines(withMicrophone) {
+  const chosen = find("transport").value;
+  if (chosen === "websocket" || !withMicrophone || !window.RTCPeerConnection) return [SocketLine];
+  return chosen === "webrtc" ? [RtcLine] : [RtcLine, SocketLine];
+}
+
+function key() {
+  return find("key").value.trim() || sessionStorage.getItem(KEY) || "";
+}
+
+// Begins a conversation, and says in words what went wrong if it did.
+async function begin(withMicrophone) {
+  view.error("");
+  view.forget();
+  const held = (talk = new Held());
+  await attempt(held, () => held.begin(withMicrophone));
+}
+
+async function attempt(held, work) {
+  try {
+    await work();
+  } catch (error) {
+    if (held.over || error instanceof Ended) return;
+    held.end();
+    if (error instanceof Refused && error.status === 401) view.askForKey();
+    view.error(inWords(error));
+  }
+}
+
+function inWords(error) {
+  const still = "You can still write.";
+  if (error.name === "NotAllowedError") return `The microphone was not allowed. ${still}`;
+  if (error.name === "NotFoundError") return `There is no microphone. ${still}`;
+  if (error instanceof TypeError) return "The server cannot be reached.";
+  return error.message;
+}
+
+async function loadVoices() {
+  try {
+    view.voices(await voices(key()));
+  } catch (error) {
+    if (error instanceof Refused && error.status === 401) find("key-row").hidden = false;
+  }
+}
+
+// What a person does.
+
+find("talk").addEventListener("click", () => {
+  if (!talk) begin(true);
+  else if (!talk.microphone && talk.line?.listen) attempt(talk, () => talk.addMicrophone());
+  else talk.end();
+});
+
+find("interrupt").addEventListener("click", () => talk?.interrupt());
+find("mute").addEventListener("click", () => {
+  talk?.mute(find("mute").getAttribute("aria-pressed") !== "true");
+});
+
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape") talk?.interrupt();
+});
+
+find("write").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const text = find("text").value.trim();
+  if (!text) return;
+  find("text").value = "";
+  if (!talk) await begin(false);
+  if (talk) talk.write(text);
+  else find("text").value = text; // nothing is lost
+});
+
+find("options").addEventListener("change", (event) => {
+  if (event.target.id === "key") {
+    sessionStorage.setItem(KEY, key());
+    loadVoices();
+  } else if (event.target.id === "voice" && talk?.conversation.spoken) {
+    view.error("The voice changes with the next conversation.");
+  } else if (event.target.id !== "transport") {
+    talk?.change();
+  }
+});
+find("options").addEventListener("submit", (event) => event.preventDefault());
+
+// A phone that was put away comes back with its sound asleep.
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) talk?.context.resume();
+});
+
+addEventListener("pagehide", () => talk?.end());
+
+// A link may bring a key: `#key=ek_…`. It is not left in the address.
+const given = new URLSearchParams(location.hash.slice(1)).get("key");
+if (given) {
+  sessionStorage.setItem(KEY, given);
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
+loadVoices();

@@ -1,0 +1,127 @@
+// A conversation over a WebSocket: sound as events, both ways, through two worklets of our own.
+
+import { lentKey, socketAddress } from "./server.js";
+
+const WIRE_HZ = 24000;
+const OPEN_MS = 10000;
+
+export class SocketLine {
+  static name = "WebSocket";
+
+  // `on`: event(event), closed(reason), playing(boolean), output(node).
+  constructor(on) {
+    this.on = on;
+    this.closed = false;
+    this.item = null; // being received
+    this.dropped = null; // the last that was cut short: what still comes of it is not played
+  }
+
+  async open({ key, session, microphone, context }) {
+    await context.audioWorklet.addModule(new URL("playback-worklet.js", import.meta.url));
+    await context.audioWorklet.addModule(new URL("capture-worklet.js", import.meta.url));
+    this.context = context;
+    this.player = new AudioWorkletNode(context, "playback", {
+      numberOfInputs: 0,
+      outputChannelCount: [1],
+    });
+    this.player.port.onmessage = ({ data }) => this.played(data);
+    this.player.connect(context.destination);
+    this.on.output(this.player);
+    const lent = await lentKey(key);
+    const names = ["realtime", ...(lent ? [`openai-insecure-api-key.${lent}`] : [])];
+    this.socket = new WebSocket(socketAddress(), names);
+    await this.opened();
+    this.socket.onclose = ({ reason }) => this.gone(reason);
+    this.socket.onmessage = ({ data }) => this.heard(JSON.parse(data));
+    this.send({ type: "session.update", session });
+    if (microphone) this.listen(microphone);
+  }
+
+  // Also later: a conversation in writing becomes a spoken one.
+  listen(microphone) {
+    this.source = this.context.createMediaStreamSource(microphone);
+    this.capture = new AudioWorkletNode(this.context, "capture", { numberOfOutputs: 0 });
+    this.capture.port.onmessage = ({ data }) =>
+      this.send({ type: "input_audio_buffer.append", audio: toBase64(data) });
+    this.source.connect(this.capture);
+  }
+
+  send(event) {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(event));
+  }
+
+  interrupt(replying) {
+    if (replying) this.send({ type: "response.cancel" });
+    this.flush();
+  }
+
+  flush() {
+    this.dropped = this.item;
+    this.player.port.postMessage({ flush: true });
+  }
+
+  close() {
+    this.closed = true;
+    this.source?.disconnect();
+    this.capture?.port.close();
+    this.player?.disconnect();
+    this.socket?.close(1000);
+  }
+
+  opened() {
+    return new Promise((resolve, reject) => {
+      const fail = () => reject(new Error("The server refused the connection."));
+      this.socket.onopen = resolve;
+      this.socket.onclose = fail;
+      setTimeout(fail, OPEN_MS);
+    });
+  }
+
+  heard(event) {
+    if (event.type === "response.output_audio.delta") {
+      if (event.item_id === this.dropped) return;
+      this.item = event.item_id;
+      const pcm = fromBase64(event.delta);
+      this.player.port.postMessage({ item: event.item_id, pcm }, [pcm.buffer]);
+      return;
+    }
+    if (event.type === "response.output_audio.done") {
+      this.player.port.postMessage({ end: event.item_id });
+    } else if (event.type === "input_audio_buffer.speech_started") {
+      this.flush();
+    }
+    this.on.event(event);
+  }
+
+  // This side plays, so it tells the server what was heard.
+  played(data) {
+    if (data.started) this.on.playing(true);
+    if (data.stopped) this.on.playing(false);
+    for (const { item, samples, whole } of data.flushed ?? []) {
+      this.on.playing(false);
+      if (whole) continue;
+      this.send({
+        type: "conversation.item.truncate",
+        item_id: item,
+        content_index: 0,
+        audio_end_ms: Math.floor((samples * 1000) / WIRE_HZ),
+      });
+    }
+  }
+
+  gone(reason) {
+    if (!this.closed) {
+      this.close();
+      this.on.closed(reason);
+    }
+  }
+}
+
+function toBase64(buffer) {
+  return btoa(String.fromCharCode(...new Uint8Array(buffer)));
+}
+
+function fromBase64(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Int16Array(bytes.buffer);
+}

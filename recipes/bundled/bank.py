@@ -1,0 +1,170 @@
+"""All speech of a corpus on the device, laid out in whole codes.
+
+Every utterance begins on a code and is followed by silence, so a row of training data is a list of
+code indices: sound, mel and pitch of the row are then one gather each, and no row is cut in the
+middle of a word. Knows nothing of networks. Invariants: code 0 and the last code are silent; the
+assistant's utterances stand first, in one piece.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from mosslive.codec.mel import FLOW_MEL, log_mel
+from mosslive.codec.resample import resample
+from recipes.bundled.corpus import SAMPLE_RATE_HZ, Corpus, Utterance
+from recipes.bundled.pitch import pitch_hz
+
+CODE_SAMPLES = 1920  # at 24 kHz
+HEARD_SAMPLES = 1280  # the same 80 ms at 16 kHz
+FRAMES = 4  # mel frames per code
+_HEARD_HZ = 16_000
+# Before the first sound: a user's turn begins with a little silence; an assistant's wait is heard.
+_LEAD_SAMPLES = {"user": CODE_SAMPLES, "assistant": 480}
+# After the last sound; more than half a mel window, so that frames of two utterances do not mix.
+_TAIL_SAMPLES = {"user": 1200, "assistant": 1920}
+# The end of speech may be masked for the first nine rows of a reply: no reply may be shorter.
+LEAST_CODES = 12
+_LOUD = 0.01  # of the utterance's own peak: below it, ends count as silence
+_FRAME_SAMPLES = 240
+_PIECE_CODES = 4096
+
+
+@dataclass(frozen=True)
+class Bank:
+    sound: Tensor  # [C, 1920] int16, 24 kHz
+    heard: Tensor  # [C, 1280] int16, 16 kHz
+    mel: Tensor  # [A, 4, 80] float16: of the assistant's codes only
+    pitch: Tensor  # [A, 4] float16 Hz, 0 where there is no voice
+    first: NDArray[np.int64]  # [U]: code where an utterance begins
+    count: NDArray[np.int64]  # [U]: codes it takes
+    utterances: list[Utterance]
+
+    @property
+    def assistant_codes(self) -> int:
+        return self.mel.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.sound.device
+
+    def where(self, role: str, split: str) -> NDArray[np.int64]:
+        """Indices of the utterances of a role and a split."""
+        found = [n for n, u in enumerate(self.utterances) if (u.role, u.split) == (role, split)]
+        return np.asarray(found, dtype=np.int64)
+
+
+def load_bank(corpus: Corpus, device: torch.device) -> Bank:
+    """Utterances keep their index in the corpus; only their places in the bank are ordered."""
+    order = sorted(corpus.utterances, key=lambda u: (u.role != "assistant", u.id))
+    first = np.zeros(len(order), np.int64)
+    count = np.zeros(len(order), np.int64)
+    pieces: list[NDArray[np.int16]] = [np.zeros(CODE_SAMPLES, np.int16)]
+    at = 1
+    spoken_codes = 1
+    for utterance in order:
+        laid = _laid(corpus.pcm(utterance), utterance.role)
+        first[utterance.id], count[utterance.id] = at, len(laid) // CODE_SAMPLES
+        at += int(count[utterance.id])
+        pieces.append(laid)
+        if utterance.role == "assistant":
+            spoken_codes = at
+    pieces.append(np.zeros(CODE_SAMPLES, np.int16))
+    sound = torch.from_numpy(np.concatenate(pieces)).view(-1, CODE_SAMPLES).to(device)
+    heard = _by_pieces(sound, _heard_piece, sound.shape[0])
+    mel = _by_pieces(sound, _mel_piece, spoken_codes)
+    pitch = _by_pieces(sound, _pitch_piece, spoken_codes)
+    return Bank(sound, heard, mel, pitch, first, count, corpus.utterances)
+
+
+def _laid(pcm: NDArray[np.int16], role: str) -> NDArray[np.int16]:
+    """Trimmed, with silence before and after, a whole number of codes."""
+    whole = pcm[: len(pcm) // _FRAME_SAMPLES * _FRAME_SAMPLES].reshape(-1, _FRAME_SAMPLES)
+    level = np.abs(whole.astype(np.int32)).max(1) if len(whole) else np.zeros(1, np.int32)
+    loud = np.flatnonzero(level > max(_LOUD * level.max(), 16))
+    if len(loud):
+        begin, end = int(loud[0]) * _FRAME_SAMPLES, int(loud[-1] + 1) * _FRAME_SAMPLES
+        pcm = pcm[begin:end]
+    samples = _LEAD_SAMPLES[role] + len(pcm) + _TAIL_SAMPLES[role]
+    codes = -(-samples // CODE_SAMPLES)
+    if role == "assistant":
+        codes = max(codes, LEAST_CODES)
+    laid = np.zeros(codes * CODE_SAMPLES, np.int16)
+    laid[_LEAD_SAMPLES[role] : _LEAD_SAMPLES[role] + len(pcm)] = pcm
+    return laid
+
+
+def _by_pieces(sound: Tensor, make: Callable[[Tensor], Tensor], codes: int) -> Tensor:
+    """The first `codes` codes through `make`, a few thousand at a time, each piece with one code of
+    its surroundings on both sides."""
+    made = []
+    for begin in range(0, codes, _PIECE_CODES):
+        end = min(begin + _PIECE_CODES, codes)
+        before, after = min(begin, 1), min(sound.shape[0] - end, 1)
+        wave = sound[begin - before : end + after].flatten().float() / 32768
+        wave = F.pad(wave, ((1 - before) * CODE_SAMPLES, (1 - after) * CODE_SAMPLES))
+        made.append(make(wave)[1:-1])
+    return torch.cat(made)
+
+
+def _heard_piece(wave: Tensor) -> Tensor:
+    low = resample(wave, SAMPLE_RATE_HZ, _HEARD_HZ).view(-1, HEARD_SAMPLES)
+    return (low * 32768).round().clamp(-32768, 32767).to(torch.int16)
+
+
+def _mel_piece(wave: Tensor) -> Tensor:
+    return log_mel(wave, FLOW_MEL).T.reshape(-1, FRAMES, FLOW_MEL.bands).half()
+
+
+def _pitch_piece(wave: Tensor) -> Tensor:
+    return pitch_hz(wave).view(-1, FRAMES).half()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch of rows of W codes, as the host plans it."""
+
+    codes: NDArray[np.int64]  # [B, W + 1]: one more, so that a row can begin inside a code
+    phones: NDArray[np.int64]  # [B, P], 0 where there is none
+    phone_counts: NDArray[np.int64]  # [B]
+
+
+def plan_rows(
+    bank: Bank,
+    among: NDArray[np.int64],
+    phones: list[NDArray[np.int64]],
+    rows: int,
+    width: int,
+    generator: np.random.Generator,
+) -> Rows:
+    """Whole utterances drawn from `among`, one after another while they fit, then silence.
+    phones: of every utterance, numbered from 1."""
+    codes = np.zeros((rows, width + 1), np.int64)
+    said: list[NDArray[np.int64]] = []
+    picks = among[generator.integers(len(among), size=(rows, 8))]
+    for row in range(rows):
+        at = int(generator.integers(0, 3))
+        heard = []
+        for chosen in picks[row]:
+            length = int(bank.count[chosen])
+            if at + length > width:
+                continue
+            codes[row, at : at + length] = np.arange(length) + bank.first[chosen]
+            heard.append(phones[chosen])
+            at += length
+        said.append(np.concatenate(heard) if heard else np.zeros(0, np.int64))
+    counts = np.asarray([len(each) for each in said])
+    table = np.zeros((rows, max(1, int(counts.max()))), np.int64)
+    for row, each in enumerate(said):
+        table[row, : len(each)] = each
+    return Rows(codes, table, counts)
+
+
+def on_device(values: NDArray[np.int64], device: torch.device) -> Tensor:
+    held = torch.from_numpy(values)
+    return held.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else held

@@ -1,0 +1,108 @@
+"""Everything in the bank as codes, and the assistant's speech as the codec says it again.
+
+What the language model and the vocoder learn from. Knows the trained codec, not how it was trained.
+Invariant: every utterance is encoded on its own from position 0, as a live turn is.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mosslive.codec.wave_kernels import definitions_only
+from recipes.bundled.augment import Augment, augmented_features, features
+from recipes.bundled.bank import HEARD_SAMPLES, Bank
+from recipes.bundled.codec_model import CodecModel
+
+_BATCH_CODES = 16_384
+_SPEAK_CODES = 75
+_SPEAK_ROWS = 128
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """Codes of all utterances, in several versions; version 0 is as recorded."""
+
+    codes: list[NDArray[np.int16]]  # by version: all utterances one after another
+    first: NDArray[np.int64]  # [U]
+    count: NDArray[np.int64]  # [U]
+
+    def of(self, utterance: int, version: int = 0) -> NDArray[np.int16]:
+        begin = int(self.first[utterance])
+        return self.codes[version][begin : begin + int(self.count[utterance])]
+
+
+@torch.no_grad()
+def encode_bank(
+    model: CodecModel, bank: Bank, versions: int, how: Augment, seed: int = 11
+) -> Spoken:
+    """Version 0 and, changed and begun anywhere within a code, the others."""
+    order = np.argsort(bank.count, kind="stable")
+    first = np.concatenate(([0], np.cumsum(bank.count)[:-1]))
+    total = int(bank.count.sum())
+    found = [np.zeros(total, np.int16) for _ in range(versions)]
+    draws = torch.Generator(bank.device).manual_seed(seed)
+    with definitions_only():
+        for group in _groups(order, bank.count):
+            width = int(bank.count[group].max())
+            place = np.minimum(
+                bank.first[group][:, None] + np.arange(width + 1), bank.sound.shape[0] - 1
+            )
+            # Past an utterance's end there is silence, not its neighbour in the bank.
+            place[np.arange(width + 1) >= bank.count[group][:, None]] = 0
+            wave = bank.heard[torch.from_numpy(place).to(bank.device)].flatten(1).float() / 32768
+            for version in range(versions):
+                codes = _codes(model, wave, version, how, draws).cpu().numpy()
+                for row, utterance in zip(codes, group, strict=True):
+                    count = int(bank.count[utterance])
+                    begin = int(first[utterance])
+                    found[version][begin : begin + count] = row[:count]
+    return Spoken(found, first, bank.count)
+
+
+def _codes(
+    model: CodecModel, wave: Tensor, version: int, how: Augment, draws: torch.Generator
+) -> Tensor:
+    """wave [B, (W + 1) · 1280] → codes [B, W] int16."""
+    length = wave.shape[1] - HEARD_SAMPLES
+    if not version:
+        heard = features(wave[:, :length])
+    else:
+        start = torch.randint(0, HEARD_SAMPLES, (len(wave), 1), generator=draws, device=wave.device)
+        moved = wave.gather(1, start + torch.arange(length, device=wave.device))
+        heard = augmented_features(moved, how, draws)
+    return model.quantiser.nearest(model.hear(heard).states).to(torch.int16)
+
+
+def _groups(order: NDArray[np.int64], count: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Utterances of about one length, up to `_BATCH_CODES` together."""
+    groups, begin = [], 0
+    for end in range(1, len(order) + 1):
+        full = end == len(order) or (end + 1 - begin) * int(count[order[end]]) > _BATCH_CODES
+        if full:
+            groups.append(order[begin:end])
+            begin = end
+    return groups
+
+
+@torch.no_grad()
+def said_again(model: CodecModel, bank: Bank, spoken: Spoken) -> Tensor:
+    """The mel of the assistant's codes as the flow gives it live: [A, 4, 80] float16, on the same
+    places as the bank's own mel."""
+    codes = np.zeros(bank.assistant_codes, np.int64)
+    for index, utterance in enumerate(bank.utterances):
+        if utterance.role == "assistant":
+            begin = int(bank.first[index])
+            codes[begin : begin + int(bank.count[index])] = spoken.of(index)
+    rows = -(-len(codes) // _SPEAK_CODES)
+    table = torch.from_numpy(np.pad(codes, (0, rows * _SPEAK_CODES - len(codes))))
+    table = table.view(rows, _SPEAK_CODES).to(bank.device)
+    made = []
+    with definitions_only():
+        for group in torch.split(table, _SPEAK_ROWS):
+            mel = model.speak(model.quantiser.codebook[group], chunk=5)  # [B, 80, 4W]
+            made.append(mel.mT.half())
+    again = torch.cat(made).reshape(rows * _SPEAK_CODES, 4, -1)
+    return again[: bank.assistant_codes]

@@ -1,0 +1,247 @@
+"""From trained tensors to the published file layouts, and the proof that the package reads them so.
+
+    python -m recipes.bundled.export CARRIED OUT
+
+Writes `OUT/codec`, `OUT/lm` and `OUT/assistant.voice`. Knows files and names, not training.
+Invariant: a folder appears only when it is whole, and nothing in it needs a special case to load.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mosslive.checkpoint.campplus_onnx import campplus_onnx, random_campplus
+from mosslive.checkpoint.codec import (
+    ENCODER_FILE,
+    ENCODER_PREFIX,
+    FLOW_CONFIG,
+    FLOW_FILES,
+    FLOW_FOLDER,
+    SPEAKER_FILE,
+    VOCODER_FILE,
+    FlowProfile,
+)
+from mosslive.checkpoint.inventory import STORED_DTYPE
+from mosslive.checkpoint.layout import (
+    CONFIG_FILE,
+    GENERATION_FILE,
+    SINGLE_FILE,
+    TOKENIZER_FILE,
+    expected_tensors,
+)
+from mosslive.checkpoint.writer import new_folder, write_shard
+from mosslive.codec.hift import HiftSettings
+from mosslive.config import ModelConfig
+from recipes.bundled.budget import load_carried
+from recipes.bundled.codec_model import speaker_vector
+from recipes.bundled.sizes import SIZES, Sizes
+from recipes.bundled.vocabulary import ids, load_tokenizer
+
+FlowDtype = Literal["float32", "float16"]
+MOST_BYTES = 28_000_000
+_DTYPES = {"float32": torch.float32, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Storing:
+    """The flow as the loader takes it: see README.md for what the smaller choices need."""
+
+    flow_dtype: FlowDtype = "float32"
+    profiles: tuple[FlowProfile, ...] = ("offline", "chunk-5", "chunk-25")
+
+
+def write_codec(
+    out: Path,
+    sizes: Sizes,
+    encoder: Mapping[str, Tensor],
+    flow: Mapping[str, Tensor],
+    hift: Mapping[str, Tensor],
+    how: Storing | None = None,
+) -> Path:
+    """Tensors by their published names without prefixes; the encoder's must be settled, that is
+    rounded to float16 already."""
+    how = how or Storing()
+    with new_folder(out / "codec") as work:
+        folder = work / FLOW_FOLDER
+        folder.mkdir()
+        named = {ENCODER_PREFIX + name: tensor.half() for name, tensor in encoder.items()}
+        save_file(
+            {name: tensor.contiguous() for name, tensor in named.items()}, work / ENCODER_FILE
+        )
+        _write_json(work / CONFIG_FILE, _encoder_config(sizes))
+        _write_json(work / "preprocessor_config.json", _EXTRACTOR)
+        stored = {name: tensor.to(_DTYPES[how.flow_dtype]) for name, tensor in flow.items()}
+        for profile in how.profiles:
+            torch.save(stored, folder / FLOW_FILES[profile])
+        torch.save({name: tensor.half() for name, tensor in hift.items()}, folder / VOCODER_FILE)
+        (folder / SPEAKER_FILE).write_bytes(campplus_onnx(_one_speaker(sizes.speaker)))
+        # JSON is YAML too, and the machine that trains has no YAML library.
+        text = json.dumps(_decoder_config(sizes), indent=2) + "\n"
+        (folder / FLOW_CONFIG).write_text(text, encoding="utf-8")
+    return out / "codec"
+
+
+def write_lm(out: Path, sizes: Sizes, tensors: Mapping[str, Tensor]) -> Path:
+    tokenizer = load_tokenizer()
+    config = sizes.lm_config(**ids(tokenizer))
+    expected = expected_tensors(config)
+    dtype = STORED_DTYPE[config.dtype]
+    with new_folder(out / "lm") as work:
+        write_shard(
+            work / SINGLE_FILE,
+            {name: (dtype, shape) for name, shape in expected.items()},
+            lambda name: tensors[name].detach().cpu().half(),
+        )
+        _write_json(work / CONFIG_FILE, config.to_dict())
+        _write_json(work / GENERATION_FILE, _generation(config))
+        (work / TOKENIZER_FILE).write_text(tokenizer.json, encoding="utf-8")
+    return out / "lm"
+
+
+def _one_speaker(size: tuple[int, int]) -> dict[str, Tensor]:
+    """A CAM++ of the published form whose last layer forgets who spoke: there is one voice. Its
+    vector is that of `speaker_vector`, whatever it hears."""
+    tensors = random_campplus(0, *size)
+    tensors["xvector.dense.linear.weight"].zero_()
+    norm = "xvector.dense.nonlinear.batchnorm"
+    tensors[f"{norm}.running_mean"] = -speaker_vector()
+    tensors[f"{norm}.running_var"] = torch.ones_like(speaker_vector())
+    return tensors
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+_EXTRACTOR: dict[str, Any] = {
+    "feature_extractor_type": "WhisperFeatureExtractor",
+    "sampling_rate": 16000,
+    "n_fft": 400,
+    "hop_length": 160,
+    "n_samples": 480000,
+    "feature_size": 128,
+}
+
+
+def _encoder_config(sizes: Sizes) -> dict[str, Any]:
+    dims = sizes.encoder
+    return {
+        "architectures": ["WhisperVQEncoder"],
+        "d_model": dims.width,
+        "encoder_attention_heads": dims.heads,
+        "encoder_ffn_dim": dims.ffn,
+        "encoder_layers": dims.layers,
+        "quantize_encoder_only": True,
+        "quantize_position": dims.layers,
+        "num_mel_bins": dims.mel_bands,
+        "max_source_positions": dims.positions,
+        "activation_function": "gelu",
+        "scale_embedding": False,
+        "encoder_causal_convolution": True,
+        "encoder_causal_attention": True,
+        "quantize_causal_encoder": True,
+        "pooling_kernel_size": 4,
+        "pooling_type": "avg",
+        "pooling_position": dims.layers,
+        "quantize_vocab_size": dims.codes,
+    }
+
+
+def _decoder_config(sizes: Sizes) -> dict[str, Any]:
+    hift: HiftSettings = sizes.hift
+    estimator = sizes.flow.estimator
+    cfm = {"solver": "euler", "t_scheduler": "cosine", "inference_cfg_rate": sizes.guidance}
+    return {
+        "sample_rate": 24000,
+        "flow": {
+            "vocab_size": sizes.codes,
+            "pre_lookahead_len": 3,
+            "decoder": {
+                "cfm_params": {"content": cfm},
+                "estimator": {
+                    "attention_head_dim": estimator.head_dim,
+                    "num_heads": estimator.heads,
+                },
+            },
+        },
+        "hift": {
+            "sampling_rate": hift.source.sample_rate_hz,
+            "nb_harmonics": hift.harmonics,
+            "nsf_alpha": hift.source.sine_amplitude,
+            "nsf_sigma": hift.source.voiced_noise,
+            "nsf_voiced_threshold": hift.source.voiced_above_hz,
+            "upsample_rates": list(hift.upsample_rates),
+            "upsample_kernel_sizes": list(hift.upsample_kernels),
+            "istft_params": {"n_fft": hift.n_fft, "hop_len": hift.hop_samples},
+            "resblock_kernel_sizes": list(hift.resblock_kernels),
+            "resblock_dilation_sizes": [list(hift.dilations)] * len(hift.resblock_kernels),
+            "source_resblock_kernel_sizes": list(hift.source_kernels),
+            "lrelu_slope": hift.slope,
+            "audio_limit": hift.audio_limit,
+        },
+    }
+
+
+def _generation(config: ModelConfig) -> dict[str, Any]:
+    """A model this small knows one good answer: it is not sampled, and codes may repeat."""
+    return {
+        "do_sample": False,
+        "eos_token_id": [config.eos_token_id, config.pad_token_id],
+        "pad_token_id": config.pad_token_id,
+        "repetition_penalty": 1.0,
+    }
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_voice(out: Path, wave: Tensor) -> Path:
+    """The assistant's voice from a second or two of its speech, [n] float at 24 kHz."""
+    from mosslive.codec.codec import load_codec
+    from mosslive.codec.sound import Sound
+
+    voice = load_codec(out / "codec").voice(Sound(wave, 24000))
+    path = out / "assistant.voice"
+    voice.save(path)
+    return path
+
+
+def export(carried: Path, out: Path, how: Storing | None = None) -> dict[str, int]:
+    """→ bytes by folder."""
+    note = json.loads((carried / "sizes.json").read_text(encoding="utf-8"))
+    sizes = SIZES[note["size"]].with_hift(note["hift"]) if note["hift"] else SIZES[note["size"]]
+    parts = {name: load_carried(carried, name) for name in ("encoder", "flow", "hift", "lm")}
+    if absent := [name for name, tensors in parts.items() if tensors is None]:
+        raise FileNotFoundError(f"{carried}: no tensors of {', '.join(absent)}; train them first")
+    encoder, flow, hift, lm = (tensors or {} for tensors in parts.values())
+    write_codec(out, sizes, encoder, flow, hift, how)
+    write_lm(out, sizes, lm)
+    prompt = load_carried(carried, "prompt")
+    if prompt is not None:
+        write_voice(out, prompt["wave"])
+    return {path.name: folder_bytes(path) for path in sorted(out.iterdir()) if path.is_dir()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("carried", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--flow-dtype", choices=list(_DTYPES), default="float32")
+    parser.add_argument("--one-flow", action="store_true", help="flow.pt alone, no chunk files")
+    given = parser.parse_args()
+    profiles: tuple[FlowProfile, ...] = ("offline",) if given.one_flow else Storing().profiles
+    how = Storing(given.flow_dtype, profiles)
+    sizes = export(given.carried, given.out, how)
+    print(json.dumps({"bytes": sizes, "all": sum(sizes.values()), **asdict(how)}))
+
+
+if __name__ == "__main__":
+    main()

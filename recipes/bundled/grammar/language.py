@@ -1,0 +1,110 @@
+"""What training can say, as something that can be asked: the ground of the proof of the split.
+
+A `Language` knows every framed training wording of every topic. `says` accepts at least all that
+training can say: a slot of a topic with listed facts takes any of their values, trained or held
+out, and an open slot any words of the topic's vocabulary, in any order. With `drop`, those words
+are taken out of both sides first, so what differs only by courtesy counts as the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from recipes.bundled.grammar.rules import (
+    BARE,
+    FRAMES,
+    OPEN_MANY,
+    Step,
+    Topic,
+    frames_for,
+    plain,
+)
+
+_SLOT = re.compile(r"\{(\w+)\}")
+_MOST_WORDS = 12
+# Courtesy that no frame uses yet: a frame added tomorrow should not open a hole.
+_KIN = "just kindly would will again then and oh the a an let us let's"
+
+
+def courtesy() -> frozenset[str]:
+    """Every word of every training frame, and their kin."""
+    parts = [part for frames in FRAMES.values() for frame in frames for part in frame]
+    return frozenset(plain(" ".join([*parts, _KIN])).split())
+
+
+def skeleton(text: str, drop: frozenset[str]) -> str:
+    return " ".join(word for word in plain(text).split() if word not in drop)
+
+
+def wordings(now: Step) -> Iterator[str]:
+    """Every framed training wording of a step, slots left open."""
+    for body in now.train:
+        for opening, ending in (BARE, *frames_for(now, body, FRAMES)):
+            yield " ".join(f"{opening} {body} {ending}".split())
+
+
+@dataclass(frozen=True)
+class _Wording:
+    topic: Topic
+    text: str
+    drop: frozenset[str]
+
+    @cached_property
+    def literals(self) -> frozenset[str]:
+        return frozenset(skeleton(_SLOT.sub(" ", self.text), self.drop).split())
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        parts: list[str] = []
+        for index, part in enumerate(_SLOT.split(self.text)):
+            if index % 2 == 0:
+                parts.extend(re.escape(word) for word in skeleton(part, self.drop).split())
+            elif not self.topic.draw:
+                values = {skeleton(fact.slots[part], self.drop) for fact in self.topic.facts}
+                parts.append("(?:" + "|".join(map(re.escape, sorted(values))) + ")")
+            elif "{" + part + "}" == OPEN_MANY:
+                parts.append(rf"([a-z]+(?: [a-z]+){{0,{_MOST_WORDS}}})")
+            else:
+                parts.append("([a-z]+)")
+        return re.compile(" ".join(parts))
+
+    def says(self, bones: str, words: frozenset[str]) -> bool:
+        if not self.literals <= words:
+            return False
+        found = self.pattern.fullmatch(bones)
+        if not found:
+            return False
+        return all(
+            word in self.topic.vocabulary for group in found.groups() for word in group.split()
+        )
+
+
+class Language:
+    def __init__(self, topics: tuple[Topic, ...], drop: frozenset[str] = frozenset()) -> None:
+        self.drop = drop
+        texts: dict[tuple[int, str], _Wording] = {}
+        for index, topic in enumerate(topics):
+            for now in topic.steps:
+                for text in wordings(now):
+                    key = (index, skeleton(_SLOT.sub(r" slot\1 ", text), drop))
+                    texts.setdefault(key, _Wording(topic, text, drop))
+        common = Counter(word for wording in texts.values() for word in wording.literals)
+        # Filed under the rarest of its literal words, so that a text meets few candidates.
+        self._by_word: dict[str, list[_Wording]] = defaultdict(list)
+        for wording in texts.values():
+            rarest = min(wording.literals, key=lambda word: (common[word], word), default="")
+            self._by_word[rarest].append(wording)
+
+    def says(self, text: str) -> str:
+        """The training wording that can say this text, or an empty string."""
+        bones = skeleton(text, self.drop)
+        words = frozenset(bones.split())
+        for word in ("", *sorted(words)):
+            for wording in self._by_word.get(word, ()):
+                if wording.says(bones, words):
+                    return wording.text
+        return ""

@@ -1,0 +1,63 @@
+"""How well held-out speech comes through the codec, in numbers that need no listener.
+
+Phone errors of the codes, voice by voice, and the distance of the mel. Knows the trained codec, not
+how it was trained. Invariant: nothing it looks at was trained on.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from mosslive.codec.wave_kernels import definitions_only
+from recipes.bundled.augment import features
+from recipes.bundled.bank import Bank
+from recipes.bundled.codec_model import MEL_SCALE, CodecModel
+
+_MOST_PER_VOICE = 48
+
+
+@torch.no_grad()
+def judge_codec(model: CodecModel, bank: Bank, phone_names: list[str]) -> dict[str, float]:
+    """→ `mu`: mean distance of the mel in its own spread, `phones <voice>`: errors per phone."""
+    number = {name: n + 1 for n, name in enumerate(phone_names)}
+    chosen: dict[str, list[int]] = defaultdict(list)
+    for index, utterance in enumerate(bank.utterances):
+        if utterance.split == "heldout" and len(chosen[utterance.voice]) < _MOST_PER_VOICE:
+            chosen[utterance.voice].append(index)
+    found: dict[str, float] = {}
+    distances = []
+    with definitions_only():
+        for voice, members in sorted(chosen.items()):
+            wrong = total = 0
+            for index in members:
+                begin, count = int(bank.first[index]), int(bank.count[index])
+                wave = bank.heard[begin : begin + count].flatten()[None].float() / 32768
+                heard = model.hear(features(wave))
+                vectors = model.quantiser.codebook[model.quantiser.nearest(heard.states)]
+                said = _greedy(model.phone_logits(vectors)[0].argmax(-1).tolist())
+                wanted = [number[p] for p in bank.utterances[index].phones]
+                wrong += _edits(said, wanted)
+                total += len(wanted)
+                if bank.utterances[index].role == "assistant":
+                    mu = model.mu(vectors, 5, finalize=True)[0]
+                    mel = bank.mel[begin : begin + count].flatten(0, 1).T.float()
+                    distances.append(F.l1_loss(mu, mel).item() / MEL_SCALE)
+            found[f"phones {voice}"] = wrong / max(1, total)
+    return found | ({"mu": float(np.mean(distances))} if distances else {})
+
+
+def _greedy(path: list[int]) -> list[int]:
+    """CTC's reading: repetitions count once, blanks (0) not at all."""
+    return [p for place, p in enumerate(path) if p and (not place or p != path[place - 1])]
+
+
+def _edits(said: list[int], wanted: list[int]) -> int:
+    row = list(range(len(wanted) + 1))
+    for place, one in enumerate(said, 1):
+        before, row[0] = row[0], place
+        for column, other in enumerate(wanted, 1):
+            cheapest = min(row[column] + 1, row[column - 1] + 1, before + (one != other))
+            before, row[column] = row[column], cheapest
+    return row[-1]

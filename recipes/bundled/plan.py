@@ -1,0 +1,132 @@
+"""What the corpus will hold: which texts, said by whom, for training and for the examination.
+
+A plan is made from a seed and a number of hours before any sound is; lengths are guessed from the
+number of letters. Training takes `hours`; the examination comes on top and is of fixed size:
+dialogues held out in each way, said by one voice of training and by one that is not, and some of
+the training dialogues said once more by an unseen voice. Nothing here makes sound.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from recipes.bundled import grammar
+from recipes.bundled.corpus import Dialogue, Role, Split, Turn
+from recipes.bundled.grammar import Talk
+from recipes.bundled.grammar.rules import plain
+from recipes.bundled.voices import ASSISTANT, HELDOUT_USERS, USERS, Line
+
+EXAM_EACH = 260  # dialogues per way of being held out; figures want at least 200
+OPEN_ASSISTANT, OPEN_USER = 0.22, 0.16  # shares of the hours that are open sentences
+OPEN_HELDOUT = 120  # sentences, each by the assistant and by one user
+FORMS, MOST_FORMS = 2, 5  # spoken forms of a user's turn: at first, and if it comes again
+
+
+@dataclass(frozen=True)
+class Planned:
+    line: Line
+    role: Role
+    split: Split
+
+
+@dataclass
+class Plan:
+    """`utterances` by id, and the dialogues that refer to them."""
+
+    seed: int
+    utterances: list[Planned] = field(default_factory=list)
+    dialogues: list[Dialogue] = field(default_factory=list)
+    seconds: float = 0.0  # guessed, training only
+
+    def __post_init__(self) -> None:
+        self._answers: dict[str, int] = {}
+        self._forms: dict[str, list[int]] = defaultdict(list)
+        self._rng = random.Random(f"plan {self.seed}")
+
+    def add(self, text: str, voice: str, role: Role, split: Split) -> int:
+        """One more utterance; a user's varies by its own seed, the assistant's never."""
+        number = len(self.utterances)
+        seed = "" if role == "assistant" else f"{self.seed} {number}"
+        self.utterances.append(Planned(Line(text, voice, seed), role, split))
+        self.seconds += guess_seconds(text) if split == "train" else 0
+        return number
+
+    def answer(self, text: str, split: Split) -> int:
+        """The assistant says a text once, whatever asks for it; training comes first."""
+        if text not in self._answers:
+            self._answers[text] = self.add(text, ASSISTANT, "assistant", split)
+        return self._answers[text]
+
+    def said(self, text: str) -> list[int]:
+        """Forms of a user's text by voices of training: some, and one more when it comes again."""
+        forms = self._forms[text]
+        wanted = FORMS if not forms else min(len(forms) + 1, MOST_FORMS)
+        for _ in range(wanted - len(forms)):
+            forms.append(self.add(text, self.seen_voice(), "user", "train"))
+        return list(forms)
+
+    def exam_forms(self, text: str) -> list[int]:
+        """A form by a voice of training and one by an unseen voice; both are held out."""
+        return [self.add(text, self.seen_voice(), "user", "heldout"), self._unseen(text)]
+
+    def say_unseen(self, dialogue: Dialogue) -> None:
+        """Let an unseen voice say a training dialogue, too."""
+        for turn in dialogue.turns:
+            if turn.role == "user":
+                turn.utterances.append(self._unseen(turn.text))
+
+    def _unseen(self, text: str) -> int:
+        return self.add(text, self._rng.choice(HELDOUT_USERS), "user", "heldout")
+
+    def seen_voice(self) -> str:
+        return self._rng.choices(list(USERS), list(USERS.values()))[0]
+
+    def talk(self, talk: Talk) -> None:
+        turns = []
+        for asked, reply in talk.turns:
+            forms = self.said(asked) if talk.split == "train" else self.exam_forms(asked)
+            turns.append(Turn("user", asked, forms))
+            turns.append(Turn("assistant", reply, [self.answer(reply, talk.split)]))
+        number = len(self.dialogues)
+        self.dialogues.append(Dialogue(number, talk.category, talk.split, turns, talk.heldout_by))
+
+
+def guess_seconds(text: str) -> float:
+    """Measured over all voices: 0.3 s, and 17 or 18 characters a second."""
+    return 0.3 + 0.057 * len(text)
+
+
+def make_plan(hours: float, seed: int, exam_each: int = EXAM_EACH) -> Plan:
+    plan = Plan(seed)
+    budget = hours * 3600
+    rng = random.Random(f"open {seed}")
+    _open(plan, rng, budget * OPEN_ASSISTANT, ASSISTANT)
+    _open(plan, rng, budget * OPEN_USER, None)
+    rough = int(budget / 4.0) + 100  # more dialogues than fit, to take from
+    talks = grammar.training(rough, seed)
+    for talk in talks:
+        if plan.seconds >= budget:
+            break
+        plan.talk(talk)
+    for dialogue in rng.sample(plan.dialogues, min(exam_each, len(plan.dialogues))):
+        plan.say_unseen(dialogue)
+    for heldout_by in grammar.HELDOUT_BY:
+        for talk in grammar.heldout(exam_each, heldout_by, seed):
+            plan.talk(talk)
+    for _ in range(min(OPEN_HELDOUT, exam_each)):
+        text = grammar.sentence(rng, "heldout")
+        plan.add(text, ASSISTANT, "assistant", "heldout")
+        plan.add(text, plan.seen_voice(), "user", "heldout")
+    return plan
+
+
+def _open(plan: Plan, rng: random.Random, seconds: float, voice: str | None) -> None:
+    until, known = plan.seconds + seconds, set()
+    while plan.seconds < until:
+        text = grammar.sentence(rng, "train")
+        if plain(text) not in known:
+            known.add(plain(text))
+            role: Role = "user" if voice is None else "assistant"
+            plan.add(text, voice or plan.seen_voice(), role, "train")

@@ -1,0 +1,243 @@
+"""The stages of training: what each begins from, how long it lasts, what it leaves behind.
+
+A stage reads the corpus' bank and files of `work`, and leaves its tensors in `carried`. Knows the
+order in which results come, not who runs when. Invariant: a stage that ends by its clock leaves a
+complete result, and files of `work` appear only when they are whole.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mosslive.rows import RowIds
+from recipes.bundled.bank import Bank
+from recipes.bundled.budget import Budget, Curves, load_carried, save_carried, save_whole
+from recipes.bundled.codec_model import CodecModel
+from recipes.bundled.corpus import Corpus
+from recipes.bundled.discriminators import Judges
+from recipes.bundled.encode_bank import Spoken, encode_bank, said_again
+from recipes.bundled.judge_codec import judge_codec
+from recipes.bundled.lm_batch import Batches
+from recipes.bundled.lm_model import LmModel
+from recipes.bundled.lm_rows import RowBuilder, Tasks, build_examples
+from recipes.bundled.sizes import SIZES, Sizes
+from recipes.bundled.train_codec import CodecTraining, train_codec, train_flow
+from recipes.bundled.train_lm import LmTraining, train_lm
+from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift, train_vocoder
+from recipes.bundled.vocabulary import ids, load_tokenizer
+
+STAGES = ("codec", "flow", "vocoder", "lm")
+WORK_FILES = ("codec.pt", "spoken.pt", "again.pt", "again-final.pt")
+_VERSIONS = 6  # of every user utterance: as recorded, and five changed ones
+_CODEC_SHARE = 0.36  # of the run; the language model has what is left after it
+_FLOW_SHARE = 0.2
+_PROMPT_CODES = 20
+_PROMPT_SAMPLES = 1920 * _PROMPT_CODES
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where, how long, and with which networks. Picklable: every process gets it whole."""
+
+    corpus: Path
+    out: Path
+    seconds: float
+    size: str = "bundled"
+    hift: str = ""
+    resume: Path | None = None
+    device: str = "cuda"
+    steps: int = 1 << 60  # of each stage, for tests
+    codec: CodecTraining = field(default_factory=CodecTraining)
+    vocoder: VocoderTraining = field(default_factory=VocoderTraining)
+    lm: LmTraining = field(default_factory=LmTraining)
+    began: float = field(default_factory=time.time)  # the same in every process
+    reuse_codes: bool = False  # resume without touching the encoder: the codes stay the same
+
+    @property
+    def sizes(self) -> Sizes:
+        return SIZES[self.size].with_hift(self.hift) if self.hift else SIZES[self.size]
+
+    @property
+    def work(self) -> Path:
+        return self.out / "work"
+
+    @property
+    def carried(self) -> Path:
+        return self.out / "carried"
+
+    def curves(self, stage: str) -> Path:
+        return self.out / "curves" / f"{stage}.jsonl"
+
+    def until(self, share: float) -> Budget:
+        """A budget that ends at this share of the whole run."""
+        left = self.began + share * self.seconds - time.time()
+        return Budget(max(1.0, left), self.steps)
+
+    def earlier(self, name: str) -> dict[str, Tensor] | None:
+        return load_carried(self.resume, name) if self.resume else None
+
+
+def codec_model(plan: Plan, corpus: Corpus, device: torch.device) -> tuple[CodecModel, bool]:
+    """→ the model, and whether an earlier run has trained it."""
+    torch.manual_seed(plan.codec.seed)
+    model = CodecModel(plan.sizes, len(corpus.phone_names))
+    known: dict[str, Tensor] = {}
+    for name, prefix in (("encoder", "encoder."), ("flow", "flow."), ("extra", "")):
+        held = plan.earlier(name) or {}
+        known |= {prefix + key: tensor for key, tensor in held.items()}
+    if known:
+        # Without what another corpus changes, the phone heads, and without the flow's table.
+        own = model.state_dict()
+        fitting = {n: t for n, t in known.items() if n in own and own[n].shape == t.shape}
+        model.load_state_dict(own | fitting)
+        model.quantiser.go_on()
+        print(json.dumps({"resumed": "codec", "fresh": sorted(own.keys() - fitting)}), flush=True)
+    return model.to(device), bool(known)
+
+
+def run_codec(plan: Plan, bank: Bank, corpus: Corpus) -> None:
+    model, resumed = codec_model(plan, corpus, bank.device)
+    if not (resumed and plan.reuse_codes):
+        budget = plan.until(_CODEC_SHARE)
+        train_codec(
+            model, bank, corpus.phone_names, budget, plan.codec, plan.curves("codec"), resumed
+        )
+    model.settle_hearing()
+    _keep_codec(plan, model)
+    spoken = encode_bank(model, bank, _VERSIONS, plan.codec.augment)
+    save_whole(_packed(spoken), plan.work / "spoken.pt")
+    save_whole(model.state_dict(), plan.work / "codec.pt")
+
+
+def _keep_codec(plan: Plan, model: CodecModel) -> None:
+    save_carried(plan.carried, "encoder", model.encoder_tensors())
+    save_carried(plan.carried, "flow", model.flow_tensors())
+    # What a later run goes on from and the two files above do not hold.
+    rest = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if not name.startswith(("encoder.", "flow.")) and name != "quantiser.sums"
+    }
+    save_carried(plan.carried, "extra", rest)
+
+
+def run_flow(plan: Plan, bank: Bank, corpus: Corpus) -> None:
+    """Once the codes are final: the assistant's mel as the flow says it, for the vocoder; then the
+    flow alone learns on, and says it again."""
+    model, _ = codec_model(plan, corpus, bank.device)
+    model.load_state_dict(_awaited(plan.work / "codec.pt"))
+    spoken = _unpacked(_awaited(plan.work / "spoken.pt"))
+    save_whole(said_again(model, bank, spoken).cpu(), plan.work / "again.pt")
+    budget = plan.until(_CODEC_SHARE + _FLOW_SHARE)
+    train_flow(model, bank, corpus.phone_names, budget, plan.codec, plan.curves("flow"))
+    _keep_codec(plan, model)
+    save_whole(said_again(model, bank, spoken).cpu(), plan.work / "again-final.pt")
+    log = Curves(plan.curves("flow"), "codec held out", Budget())
+    log.note(0, **judge_codec(model, bank, corpus.phone_names))
+
+
+def run_vocoder(plan: Plan, bank: Bank, corpus: Corpus) -> None:
+    torch.manual_seed(plan.vocoder.seed)
+    hift, judges = fresh_hift(plan.sizes.hift), Judges(plan.vocoder.judges_width)
+    known, begin = plan.earlier("hift"), 0
+    if known is not None:
+        hift.load_state_dict(known)
+        begin = plan.vocoder.judges_from
+        if (old := plan.earlier("judges")) is not None:
+            judges.load_state_dict(old)
+    hift, judges = hift.to(bank.device), judges.to(bank.device)
+
+    coming = ["again-final.pt", "again.pt"]
+
+    def find_again() -> Tensor | None:
+        for place, name in enumerate(coming):
+            if (plan.work / name).exists():
+                del coming[place:]
+                found: Tensor = torch.load(plan.work / name, weights_only=True)
+                return found.to(bank.device)
+        return None
+
+    average = train_vocoder(
+        hift,
+        judges,
+        bank,
+        plan.until(0.97),
+        plan.vocoder,
+        plan.curves("vocoder"),
+        find_again,
+        begin,
+    )
+    save_carried(plan.carried, "hift", average.state_dict())
+    save_carried(plan.carried, "judges", judges.state_dict())
+    _keep_prompt(plan, bank)
+
+
+def _keep_prompt(plan: Plan, bank: Bank) -> None:
+    """A second and a half of the assistant, from an utterance that is long enough."""
+    spoken = bank.where("assistant", "train")
+    long = [n for n in spoken if bank.count[n] >= _PROMPT_CODES] or list(spoken)
+    first = int(bank.first[min(long, key=lambda n: bank.count[n])])
+    wave = bank.sound[first : first + _PROMPT_CODES].flatten().float().cpu() / 32768
+    save_carried(plan.carried, "prompt", {"wave": wave})
+
+
+def run_lm(plan: Plan, bank: Bank, corpus: Corpus) -> None:
+    tokenizer = load_tokenizer()
+    config = plan.sizes.lm_config(**ids(tokenizer))
+    row_ids = RowIds.from_config(config)
+    spoken = _unpacked(_awaited(plan.work / "spoken.pt"))
+    builder = RowBuilder(corpus, spoken, tokenizer, row_ids, plan.lm.seed)
+    made = build_examples(builder, Tasks(), plan.lm.examples, "train")
+    batches = Batches(made, row_ids, bank.device, plan.lm.rows, plan.lm.seed)
+    held = None
+    if any(each.split == "heldout" for each in corpus.dialogues):
+        some = build_examples(builder, Tasks(), plan.lm.held_out, "heldout")
+        held = Batches(some, row_ids, bank.device, plan.lm.rows, plan.lm.seed)
+    torch.manual_seed(plan.lm.seed)
+    model = LmModel(config)
+    # Codes of another codebook mean something else: only with the same ones can it go on.
+    known = plan.earlier("lm") if plan.reuse_codes else None
+    if known is not None:
+        model.load_state_dict(known)
+    model = model.to(bank.device)
+    train_lm(model, batches, held, plan.until(0.97), plan.lm, plan.curves("lm"))
+    save_carried(plan.carried, "lm", model.state_dict())
+
+
+RUNS: dict[str, Callable[[Plan, Bank, Corpus], None]] = {
+    "codec": run_codec,
+    "flow": run_flow,
+    "vocoder": run_vocoder,
+    "lm": run_lm,
+}
+
+
+def _awaited(path: Path, patience_s: float = 1200) -> Any:
+    """What another process writes there, once it is whole."""
+    waited = 0.0
+    while not path.exists():
+        if waited > patience_s:
+            raise TimeoutError(f"{path} did not come")
+        time.sleep(0.5)
+        waited += 0.5
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _packed(spoken: Spoken) -> dict[str, Any]:
+    return {
+        "codes": [torch.from_numpy(each) for each in spoken.codes],
+        "first": torch.from_numpy(spoken.first),
+        "count": torch.from_numpy(np.asarray(spoken.count)),
+    }
+
+
+def _unpacked(held: dict[str, Any]) -> Spoken:
+    codes = [each.numpy() for each in held["codes"]]
+    return Spoken(codes, held["first"].numpy(), held["count"].numpy())

@@ -1,0 +1,202 @@
+"""Training the codec: first the encoder, codebook and flow together, then the flow alone.
+
+Rows of the assistant's voice teach the mel; rows of all voices, changed in every way, teach what is
+said. The second stage begins when the codes are final and may run beside the language model.
+Knows nothing of the vocoder. Invariant: inside the loop nothing is read back from the device.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from mosslive.codec.wave_kernels import definitions_only
+from recipes.bundled.augment import Augment, augmented_features
+from recipes.bundled.bank import HEARD_SAMPLES, Bank, Rows, on_device, plan_rows
+from recipes.bundled.budget import Budget, Curves, optimiser, set_rate
+from recipes.bundled.codec_model import MEL_SCALE, CodecModel, Heard, Losses
+
+_FRAME_SAMPLES = 320  # of a mel frame, at 16 kHz
+_CHUNKS: tuple[int | None, ...] = (5, 5, 5, 25, None)
+_REVIVE_EVERY = 100
+
+
+@dataclass(frozen=True)
+class CodecTraining:
+    spoken_rows: int = 40  # of the assistant's voice
+    heard_rows: int = 56  # of any voice
+    width_codes: int = 80
+    rate: float = 1e-3
+    free_share: float = 0.12  # of the budget, before there is a codebook
+    flow_from: float = 0.2  # share of the budget after which the flow joins
+    seed: int = 7
+    augment: Augment = field(default_factory=Augment)
+
+
+class CodecBatches:
+    """Batches of rows: features as they would be heard, mel as it should be said."""
+
+    def __init__(self, bank: Bank, phone_names: list[str], how: CodecTraining) -> None:
+        self.bank, self.how = bank, how
+        number = {name: n + 1 for n, name in enumerate(phone_names)}
+        self._phones = [np.asarray([number[p] for p in u.phones]) for u in bank.utterances]
+        self._phones = [each.astype(np.int64) for each in self._phones]
+        self._spoken = bank.where("assistant", "train")
+        users = bank.where("user", "train")
+        self._heard = np.concatenate((users, users, self._spoken)) if len(users) else self._spoken
+        self._host = np.random.default_rng(how.seed)
+        self.draws = torch.Generator(bank.device).manual_seed(how.seed)
+
+    def next(self, heard_rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """→ features [B, 128, 8W], mel of the first rows [S, 80, 4W], phones [B, P], counts [B]."""
+        how, bank = self.how, self.bank
+        said = self._plan(self._spoken, how.spoken_rows)
+        rows = [said] if not heard_rows else [said, self._plan(self._heard, heard_rows)]
+        codes = on_device(np.concatenate([each.codes for each in rows]), bank.device)
+        count = len(codes)
+        # Codes may begin anywhere in a word. In the spoken rows by whole mel frames, so that the
+        # target moves along.
+        step = torch.randint(0, 4, (count,), generator=self.draws, device=bank.device)
+        fine = torch.randint(0, 320, (count,), generator=self.draws, device=bank.device)
+        fine[: how.spoken_rows] = 0
+        start = step * _FRAME_SAMPLES + fine
+        samples = torch.arange(how.width_codes * HEARD_SAMPLES, device=bank.device)
+        wave = bank.heard[codes].flatten(1).gather(1, start[:, None] + samples).float() / 32768
+        features = augmented_features(wave, how.augment, self.draws)
+        mel = bank.mel[codes[: how.spoken_rows]].flatten(1, 2)  # [S, 4(W + 1), 80]
+        frames = torch.arange(4 * how.width_codes, device=bank.device)
+        place = step[: how.spoken_rows, None] + frames
+        mel = mel.gather(1, place[..., None].expand(-1, -1, mel.shape[2])).mT.float()
+        phones, counts = _joined(rows)
+        return features, mel, on_device(phones, bank.device), torch.from_numpy(counts)
+
+    def _plan(self, among: NDArray[np.int64], rows: int) -> Rows:
+        return plan_rows(self.bank, among, self._phones, rows, self.how.width_codes, self._host)
+
+    def chunk(self) -> int | None:
+        return _CHUNKS[int(self._host.integers(len(_CHUNKS)))]
+
+    def coin(self) -> bool:
+        return bool(self._host.integers(2))
+
+
+def _joined(rows: list[Rows]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    widest = max(each.phones.shape[1] for each in rows)
+    tables = [np.pad(r.phones, ((0, 0), (0, widest - r.phones.shape[1]))) for r in rows]
+    return np.concatenate(tables), np.concatenate([each.phone_counts for each in rows])
+
+
+def train_codec(
+    model: CodecModel,
+    bank: Bank,
+    phone_names: list[str],
+    budget: Budget,
+    how: CodecTraining,
+    curves: Path,
+    resumed: bool = False,
+) -> dict[str, float]:
+    """Encoder, codebook and flow together. `resumed`: there is a codebook already."""
+    batches = CodecBatches(bank, phone_names, how)
+    chosen = optimiser([(model, how.rate)])
+    log = Curves(curves, "codec", budget)
+    device, quantised = bank.device, resumed
+    kept: list[Tensor] = []
+    step = 0
+    with definitions_only():
+        while (done := budget.progress(step)) < 1:
+            set_rate(chosen, budget.rate(step))
+            features, mel, phones, counts = batches.next(how.heard_rows)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                heard = model.hear(features)
+                if not quantised:
+                    kept = [*kept[-15:], heard.states.detach()]
+                    if done >= how.free_share:
+                        model.quantiser.start(torch.cat(kept).flatten(0, 1), batches.draws)
+                        quantised, kept = True, []
+                losses = _losses(
+                    model, batches, heard, mel, phones, counts, quantised, done >= how.flow_from
+                )
+            chosen.zero_grad(set_to_none=True)
+            torch.autograd.backward(losses.total())
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            chosen.step()
+            if quantised and (step + 1) % _REVIVE_EVERY == 0 and done < 0.8:
+                model.quantiser.revive(heard.states.detach().flatten(0, 1), batches.draws)
+            log.add(step, vars(losses) | {"perplexity": model.quantiser.perplexity()})
+            step += 1
+    log.flush(step)
+    return log.last
+
+
+def _losses(
+    model: CodecModel,
+    batches: CodecBatches,
+    heard: Heard,
+    mel: Tensor,
+    phones: Tensor,
+    counts: Tensor,
+    quantised: bool,
+    with_flow: bool,
+) -> Losses:
+    vectors, commit = heard.states, heard.states.new_zeros(())
+    if quantised:
+        vectors, codes, commit = model.quantiser(heard.states)
+        model.quantiser.learn(heard.states.detach(), codes)
+    mu_loss, flow_loss = _spoken_losses(model, batches, vectors[: len(mel)], mel, with_flow)
+    by_state, by_code = model.phone_losses(heard, vectors, phones, counts)
+    return Losses(mu_loss, flow_loss, commit, by_state, by_code)
+
+
+def _spoken_losses(
+    model: CodecModel, batches: CodecBatches, vectors: Tensor, mel: Tensor, with_flow: bool
+) -> tuple[Tensor, Tensor]:
+    chunk, finalize = batches.chunk(), batches.coin()
+    mu = model.mu(vectors, chunk, finalize)
+    mel = mel[..., : mu.shape[2]]
+    mu_loss = F.l1_loss(mu, mel) / MEL_SCALE
+    if not with_flow:
+        return mu_loss, mu_loss.new_zeros(())
+    # A prompt is a beginning whose mel is known; half of the rows have one.
+    device = mel.device
+    lengths = torch.rand(len(mel), generator=batches.draws, device=device) * mel.shape[2] * 0.6
+    some = torch.rand(len(mel), generator=batches.draws, device=device) < 0.5
+    prompt = torch.arange(mel.shape[2], device=device) < (lengths * some)[:, None]
+    known = mel * prompt[:, None]
+    flow_loss = model.flow_loss(mel, mu.detach(), known, chunk, batches.draws)
+    return mu_loss, flow_loss
+
+
+def train_flow(
+    model: CodecModel,
+    bank: Bank,
+    phone_names: list[str],
+    budget: Budget,
+    how: CodecTraining,
+    curves: Path,
+) -> dict[str, float]:
+    """The flow alone, on codes that no longer change."""
+    batches = CodecBatches(bank, phone_names, how)
+    chosen = optimiser([(model.flow, how.rate / 2), (model.bridge, how.rate / 2)])
+    log = Curves(curves, "flow", budget)
+    device, step = bank.device, 0
+    with definitions_only():
+        while budget.progress(step) < 1:
+            set_rate(chosen, budget.rate(step))
+            features, mel, _, _ = batches.next(0)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                with torch.no_grad():
+                    codes = model.quantiser.nearest(model.hear(features).states)
+                    vectors = model.quantiser.codebook[codes]
+                mu_loss, flow_loss = _spoken_losses(model, batches, vectors, mel, True)
+            chosen.zero_grad(set_to_none=True)
+            torch.autograd.backward(2 * mu_loss + flow_loss)
+            torch.nn.utils.clip_grad_norm_(model.flow.parameters(), 1.0)
+            chosen.step()
+            log.add(step, {"mu": mu_loss, "flow": flow_loss})
+            step += 1
+    log.flush(step)
+    return log.last

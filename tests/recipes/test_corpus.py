@@ -1,0 +1,127 @@
+"""The corpus on disk and its plan: what is written is read, and splits are kept. No synthesiser."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recipes.bundled.corpus import SAMPLE_RATE_HZ, Corpus, Dialogue, Turn, Utterance, Writer
+from recipes.bundled.levelling import LOUDNESS_DBFS, change_rate, level, trim
+from recipes.bundled.plan import Plan, make_plan
+from recipes.bundled.voices import ASSISTANT, HELDOUT_USERS, USERS, spoken_text
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return make_plan(hours=0.6, seed=4, exam_each=30)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """Sound, tables and meta come back as they were given, each utterance with its own sound."""
+    sounds = [np.arange(n, dtype=np.int16) - n for n in (5, 0, 9)]
+    with Writer(tmp_path) as writer:
+        for sound in sounds:
+            writer.utterance(sound, "hi", ["hh", "ay"], "hts-slt", "assistant", "train")
+        turns = [Turn("user", "hello", [1]), Turn("assistant", "hi", [0, 2])]
+        writer.dialogue("chat", "heldout", turns, "word")
+        writer.meta["seed"] = 3
+    corpus = Corpus(tmp_path)
+    assert all(np.array_equal(corpus.pcm(i), sound) for i, sound in enumerate(sounds))
+    assert corpus.dialogues == [Dialogue(0, "chat", "heldout", turns, "word")]
+    assert [row.id for row in corpus.forms(turns[1], "train")] == [0, 2]
+    assert corpus.forms(turns[1], "heldout") == []
+    assert corpus.phone_names == ["ay", "hh"]
+    assert (corpus.meta["seed"], corpus.meta["samples"]) == (3, 14)
+
+
+def test_a_cut_corpus_is_refused(tmp_path: Path) -> None:
+    """A sound file shorter than its table is an error, not silence."""
+    with Writer(tmp_path) as writer:
+        writer.utterance(np.zeros(8, np.int16), "hi", ["ay"], "v", "user", "train")
+    (tmp_path / "sound.i16").write_bytes(b"\0" * 6)
+    with pytest.raises(ValueError, match="3 samples, the table says 8"):
+        Corpus(tmp_path)
+
+
+def test_wrong_rows_are_refused() -> None:
+    """Roles, splits and the order of turns are checked where a row is made."""
+    with pytest.raises(ValueError, match="role 'robot'"):
+        Utterance(0, "", [], "v", json.loads('"robot"'), "train", 0, 0)
+    with pytest.raises(ValueError, match="turns go"):
+        Dialogue(0, "chat", "train", [Turn("assistant", "hi"), Turn("user", "hi")])
+
+
+def test_the_plan_keeps_unseen_voices_out_of_training(plan: Plan) -> None:
+    """A held-out voice is never in the training split, and every one is examined."""
+    by_voice = {(row.line.voice, row.split) for row in plan.utterances}
+    assert not {(voice, "train") for voice in HELDOUT_USERS} & by_voice
+    assert {(voice, "heldout") for voice in HELDOUT_USERS} <= by_voice
+    assert not set(HELDOUT_USERS) & set(USERS)
+
+
+def test_the_plan_keeps_held_out_words_out_of_training(plan: Plan) -> None:
+    """Turns of training dialogues are training utterances, but for added unseen voices."""
+    for row in plan.dialogues:
+        for turn in row.turns:
+            forms = [plan.utterances[i] for i in turn.utterances]
+            assert all(form.line.text == turn.text and form.role == turn.role for form in forms)
+            trained = [form for form in forms if form.split == "train"]
+            if row.split == "train":
+                assert trained
+                assert all(f.line.voice in HELDOUT_USERS for f in forms if f.split == "heldout")
+            elif turn.role == "user":
+                assert not trained
+                assert {form.line.voice in HELDOUT_USERS for form in forms} == {True, False}
+
+
+def test_the_assistant_has_one_voice_and_says_a_thing_one_way(plan: Plan) -> None:
+    """One form per answer, never varied: what is to be learned is one function of the text."""
+    answers = [
+        (turn.text, tuple(turn.utterances))
+        for row in plan.dialogues
+        for turn in row.turns
+        if turn.role == "assistant"
+    ]
+    assert len({text for text, _ in answers}) == len(set(answers))
+    spoken = [row.line for row in plan.utterances if row.role == "assistant"]
+    assert {(line.voice, line.seed) for line in spoken} == {(ASSISTANT, "")}
+
+
+def test_the_plan_fills_the_hours_and_is_fixed_by_its_seed(plan: Plan) -> None:
+    """The guess is within a few seconds of what was asked; the same seed plans the same."""
+    assert 0.6 * 3600 <= plan.seconds < 0.6 * 3600 + 30
+    again = make_plan(hours=0.6, seed=4, exam_each=30)
+    assert (again.utterances, again.dialogues) == (plan.utterances, plan.dialogues)
+    assert make_plan(hours=0.6, seed=5, exam_each=30).utterances != plan.utterances
+
+
+def test_spelled_letters_are_named() -> None:
+    """Voices read a single letter differently; its name they all read alike. Words stay."""
+    assert spoken_text("C, A, T.") == "see, ay, tee."
+    assert spoken_text("I am Ann.") == "I am Ann."
+
+
+@pytest.mark.parametrize("from_hz", [16_000, 22_050, 32_000])
+def test_a_tone_keeps_its_pitch_and_length(from_hz: int) -> None:
+    """Resampling moves no frequency: 440 Hz in, 440 Hz out, as long as before."""
+    time_s = np.arange(from_hz) / from_hz
+    tone = (0.2 * np.sin(2 * np.pi * 440 * time_s) * np.hanning(from_hz)).astype(np.float32)
+    changed = change_rate(tone, from_hz, SAMPLE_RATE_HZ)
+    assert abs(changed.size - SAMPLE_RATE_HZ) <= 2
+    spectrum = np.abs(np.fft.rfft(changed))
+    assert abs(int(spectrum.argmax()) - 440) <= 1
+    assert np.abs(changed).max() == pytest.approx(0.2, rel=0.02)
+
+
+def test_silence_is_cut_and_loudness_is_common() -> None:
+    """A second of silence around half a second of noise goes, whatever the level was."""
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal(SAMPLE_RATE_HZ // 2).astype(np.float32)
+    silence = np.zeros(SAMPLE_RATE_HZ, np.float32)
+    for gain in (0.001, 0.2):
+        pcm = level(trim(np.concatenate([silence, noise * gain, silence]).astype(np.float32)))
+        assert 0.5 <= pcm.size / SAMPLE_RATE_HZ <= 0.72
+        loud = pcm[np.abs(pcm) > 0] / 32767
+        assert 20 * np.log10(np.sqrt(np.mean(loud**2))) == pytest.approx(LOUDNESS_DBFS, abs=0.5)
+    assert level(trim(silence)).size == 0

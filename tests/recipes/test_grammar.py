@@ -1,0 +1,191 @@
+"""The grammar of the bundled voice: what is held out cannot be said in training."""
+
+import itertools
+import random
+import re
+from functools import cache
+
+import pytest
+
+from recipes.bundled.grammar import HELDOUT_BY, TOPICS, Talk, heldout, sentence, training
+from recipes.bundled.grammar import words as open_words
+from recipes.bundled.grammar.language import Language, courtesy, skeleton
+from recipes.bundled.grammar.numbers import NUMBER, is_heldout, pairs
+from recipes.bundled.grammar.rules import (
+    FRAMES,
+    HELDOUT_FRAMES,
+    Fact,
+    Split,
+    Topic,
+    frames_for,
+    plain,
+)
+
+SPLITS: tuple[Split, Split] = ("train", "heldout")
+OPEN_SAMPLES = 12  # of an open slot, which takes any words of its vocabulary: a few stand for all
+HELDOUT_WORDS = {
+    plain(word)
+    for word in open_words.HELDOUT_WORDS + open_words.HELDOUT_NAMES + open_words.HELDOUT_VERBS
+}
+
+
+@cache
+def trained() -> list[Talk]:
+    return training(6000, 0)
+
+
+@cache
+def language(courteous: bool) -> Language:
+    return Language(TOPICS, frozenset() if courteous else courtesy())
+
+
+def fills(topic: Topic) -> list[Fact]:
+    """Facts that show every value of every slot of a topic; of open slots, some of either split."""
+    if topic.draw:
+        rng = random.Random(7)
+        return [topic.draw(rng, SPLITS[i % 2]) for i in range(OPEN_SAMPLES)]
+    chosen, seen = [topic.facts[0]], set(topic.facts[0].slots.items())
+    for fact in topic.facts:
+        if not seen.issuperset(fact.slots.items()):
+            seen |= set(fact.slots.items())
+            chosen.append(fact)
+    return chosen
+
+
+def said_in(talks: list[Talk]) -> set[str]:
+    return {plain(text) for talk in talks for turn in talk.turns for text in turn}
+
+
+def test_no_frame_turns_a_training_wording_into_a_held_out_one() -> None:
+    """Even with every courtesy word taken out of both, no held-out wording is a training one."""
+    for topic in TOPICS:
+        for wording in {w for step in topic.steps for w in step.heldout}:
+            for fact in fills(topic):
+                said = wording.format_map(fact.slots)
+                clash = language(courteous=False).says(said)
+                assert not clash, f"{topic.category}: {said!r} can be said by {clash!r}"
+
+
+def test_no_held_out_frame_is_in_the_training_language() -> None:
+    """A held-out opening or ending makes a question that no training wording with any frame is."""
+    for topic in TOPICS:
+        fact = fills(topic)[0]
+        for step, wording in ((s, w) for s in topic.steps for w in s.train):
+            for opening, ending in frames_for(step, wording, HELDOUT_FRAMES):
+                said = f"{opening} {wording.format_map(fact.slots)} {ending}"
+                clash = language(courteous=True).says(said)
+                assert not clash, f"{said!r} can be said by {clash!r}"
+
+
+def test_the_language_says_all_that_training_says() -> None:
+    """The proof is about the real grammar: sampled training questions are in both languages."""
+    for talk in trained()[:800]:
+        for said, _ in talk.turns:
+            assert language(courteous=True).says(said), said
+            assert language(courteous=False).says(said), said
+
+
+def test_courtesy_covers_every_training_frame() -> None:
+    """The skeleton takes out whatever a frame adds: 'please' cannot make a question new."""
+    drop = courtesy()
+    for opening, ending in itertools.chain.from_iterable(FRAMES.values()):
+        assert skeleton(f"{opening} {ending}", drop) == ""
+    framed = "Could you please tell me, what is two plus three, please?"
+    assert language(courteous=False).says(framed) == language(courteous=False).says(
+        "what is two plus three"
+    )
+
+
+def test_training_and_held_out_frames_share_no_phrase() -> None:
+    """No training question starts with a held-out opening, whatever comes after."""
+    known, new = (
+        {plain(part) for pairs in frames.values() for pair in pairs for part in pair}
+        for frames in (FRAMES, HELDOUT_FRAMES)
+    )
+    assert known & new == {""}
+    openings = tuple(
+        plain(opening) + " "
+        for frames in HELDOUT_FRAMES.values()
+        for opening, _ in frames
+        if opening
+    )
+    for step in (step for topic in TOPICS for step in topic.steps):
+        for wording in step.train:
+            assert not plain(wording).startswith(openings), wording
+
+
+def test_held_out_pairs_are_in_no_training_sum() -> None:
+    """Read back from the words: no training sum, first or follow-up, uses a held-out pair."""
+    sums = re.compile(rf"\b({'|'.join(NUMBER)}) (plus|minus) ({'|'.join(NUMBER)})\b")
+    every = [talk for topic in TOPICS for talk in all_answers(topic)]
+    seen = {found for text in said_in(trained()) | set(every) for found in sums.findall(text)}
+    for a, sign, b in seen:
+        assert not is_heldout(sign, NUMBER.index(a), NUMBER.index(b)), (a, sign, b)
+    possible = {(sign, *pair) for sign in ("plus", "minus") for pair in pairs(sign)}
+    kept = {key for key in possible if not is_heldout(*key)}
+    assert {(sign, NUMBER.index(a), NUMBER.index(b)) for a, sign, b in seen if a != "zero"} >= kept
+    assert 0.05 < 1 - len(kept) / len(possible) < 0.25
+
+
+def all_answers(topic: Topic) -> list[str]:
+    """Every answer of a topic with listed facts, as far as training may use them."""
+    facts = [fact for fact in topic.facts if not fact.heldout_by and not topic.draw]
+    return [plain(step.answer.format_map(fact.slots)) for fact in facts for step in topic.steps]
+
+
+def test_a_held_out_sum_is_held_out_in_both_orders() -> None:
+    """Three plus four tells four plus three."""
+    assert all(is_heldout("plus", a, b) == is_heldout("plus", b, a) for a, b in pairs("plus"))
+
+
+def test_held_out_words_are_in_no_training_text() -> None:
+    """Names and words held out occur in no question, answer or open sentence, nor as a plural."""
+    rng = random.Random(3)
+    known = {word for text in said_in(trained()) for word in text.split()}
+    known |= {word for _ in range(3000) for word in plain(sentence(rng, "train")).split()}
+    for topic in TOPICS:
+        lines = [text for step in topic.steps for text in (*step.train, *step.heldout, step.answer)]
+        lines += [value for fact in topic.facts for value in fact.slots.values()]
+        known |= set(plain(" ".join(lines)).split())
+    known |= set(plain(" ".join(open_words.WORDS + open_words.NAMES + open_words.VERBS)).split())
+    spread = {form for word in HELDOUT_WORDS for form in (word, word + "s", word + "es")}
+    assert not spread & known
+
+
+@pytest.mark.parametrize("heldout_by", HELDOUT_BY)
+def test_held_out_dialogues_say_how_and_are_enough(heldout_by: str) -> None:
+    """At least 250 different ones of each kind, none of which is a training dialogue."""
+    talks = heldout(250, heldout_by, 0)
+    assert len({talk.turns for talk in talks}) == 250
+    assert {talk.heldout_by for talk in talks} == {heldout_by}
+    assert {talk.split for talk in talks} == {"heldout"}
+    asked = {tuple(plain(said) for said, _ in talk.turns) for talk in trained()}
+    assert not asked & {tuple(plain(said) for said, _ in talk.turns) for talk in talks}
+    if heldout_by == "word":
+        for talk in talks:
+            assert HELDOUT_WORDS & {word for text in said_in([talk]) for word in text.split()}, talk
+
+
+def test_a_question_has_one_answer() -> None:
+    """What the user has said so far decides the reply, in every topic and both splits."""
+    answers: dict[tuple[str, ...], str] = {}
+    every = [*trained(), *(talk for by in HELDOUT_BY for talk in heldout(250, by, 0))]
+    for talk in every:
+        for end in range(1, len(talk.turns) + 1):
+            asked = tuple(plain(said) for said, _ in talk.turns[:end])
+            reply = talk.turns[end - 1][1]
+            assert answers.setdefault(asked, reply).lower() == reply.lower(), asked
+
+
+def test_the_same_seed_gives_the_same_texts() -> None:
+    """Deterministic by seed, and different for another."""
+    assert training(300, 5) == training(300, 5) != training(300, 6)
+    assert heldout(50, "word", 5) == heldout(50, "word", 5)
+    assert [sentence(random.Random(5), "train")] == [sentence(random.Random(5), "train")]
+
+
+def test_there_are_thousands_of_questions_and_short_answers() -> None:
+    """Several thousand different questions in training; no answer of more than 16 words."""
+    assert len({talk.turns[-1][0] for talk in trained()}) > 4000
+    for talk in trained():
+        assert all(len(reply.split()) <= 16 for _, reply in talk.turns), talk

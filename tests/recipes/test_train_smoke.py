@@ -1,0 +1,376 @@
+"""The recipe's training at toy size: a few steps of every stage, and the package reads the result.
+
+The corpus is made of hums, not of speech: what is tested is that losses fall, that every stage
+hands on what the next one needs, and that files mean to the package what they meant to the trainer.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import mosslive
+from mosslive.codec.codec import Codec, load_codec
+from mosslive.codec.sound import Sound
+from mosslive.config import Sampling
+from mosslive.rows import RowIds, first_mode, next_mode
+from mosslive.rows import Turn as PromptTurn
+from recipes.bundled.augment import Augment, augmented_features, features
+from recipes.bundled.bank import CODE_SAMPLES, LEAST_CODES, Bank, load_bank
+from recipes.bundled.budget import Budget, load_carried, save_carried
+from recipes.bundled.codec_model import CodecModel
+from recipes.bundled.corpus import Corpus, Split, Turn, Writer
+from recipes.bundled.encode_bank import Spoken, encode_bank
+from recipes.bundled.export import MOST_BYTES, Storing, export, folder_bytes, write_codec, write_lm
+from recipes.bundled.lm_batch import IGNORED, Batches, Mishearing
+from recipes.bundled.lm_model import LmModel
+from recipes.bundled.lm_rows import HEARD, SPEAK, WRITE, RowBuilder, Tasks, build_examples
+from recipes.bundled.pitch import pitch_hz
+from recipes.bundled.quantiser import Quantiser
+from recipes.bundled.run import run
+from recipes.bundled.sizes import BUNDLED, TOY
+from recipes.bundled.stages import Plan
+from recipes.bundled.train_codec import CodecTraining
+from recipes.bundled.train_lm import LmTraining
+from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift
+from recipes.bundled.vocabulary import ids, load_tokenizer
+
+_STEPS = 24
+_WORDS = ("one", "two", "three", "four")
+
+
+def _hum(word: int, pitch: float, samples: int) -> NDArray[np.int16]:
+    """A word: a hum whose colour changes with the word."""
+    time = np.arange(samples) / 24_000
+    swell = np.sin(np.pi * np.arange(samples) / samples)
+    parts = sum(
+        np.sin(2 * np.pi * pitch * h * time) / (1 + abs(h - 2 - 3 * word)) for h in range(1, 16)
+    )
+    return (6000 * swell * parts).astype(np.int16)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("corpus")
+    with Writer(out) as writer:
+        for number, word in enumerate(_WORDS):
+            split: Split = "train" if number < 3 else "heldout"
+            own = writer.utterance(
+                _hum(number, 180, 22_000 + 900 * number),
+                word,
+                [word, "t"],
+                "hts",
+                "assistant",
+                split,
+            )
+            users = [
+                writer.utterance(
+                    _hum(number, f0, 17_000), f"{word}?", [word], f"v{f0}", "user", split
+                )
+                for f0 in (110, 140)
+            ]
+            turns = [Turn("user", f"{word}?", users), Turn("assistant", word, [own])]
+            writer.dialogue("words", split, turns)
+    return out
+
+
+@pytest.fixture(scope="module")
+def corpus(folder: Path) -> Corpus:
+    return Corpus(folder)
+
+
+@pytest.fixture(scope="module")
+def bank(corpus: Corpus) -> Bank:
+    return load_bank(corpus, torch.device("cpu"))
+
+
+@dataclass(frozen=True)
+class Trained:
+    plan: Plan
+    out: Path  # what was exported
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """All stages, one after another, at toy size."""
+    out = tmp_path_factory.mktemp("run")
+    codec = CodecTraining(spoken_rows=3, heard_rows=3, width_codes=20, rate=3e-3)
+    vocoder = VocoderTraining(
+        rows=2, codes=4, rate=2e-3, judges_from=_STEPS - 4, judges_width=2, look_every=5
+    )
+    lm = LmTraining(rate=1e-2, rows=1024, examples=40, held_out=4, test_every=20)
+    plan = Plan(
+        folder, out, seconds=1e9, size="toy", device="cpu", steps=_STEPS,
+        codec=codec, vocoder=vocoder, lm=lm,
+    )  # fmt: skip
+    run(plan, together=False)
+    export(plan.carried, out / "model")
+    return Trained(plan, out / "model")
+
+
+def _curve(plan: Plan, stage: str) -> list[dict[str, float]]:
+    return [json.loads(line) for line in plan.curves(stage).read_text().splitlines()]
+
+
+def test_every_stage_learns(folder: Path, tmp_path: Path, trained: Trained) -> None:
+    """Losses are finite and smaller over all steps than after the first three."""
+    short = replace(trained.plan, out=tmp_path, steps=3)
+    run(short, together=False)
+    wanted = {"codec": ("mu", "ctc_codes"), "vocoder": ("spectra",), "lm": ("audio", "text")}
+    for stage, names in wanted.items():
+        for name in names:
+            early = next(line[name] for line in _curve(short, stage) if name in line)
+            late = next(line[name] for line in _curve(trained.plan, stage) if name in line)
+            assert np.isfinite(late), (stage, name)
+            assert late < early, (stage, name)
+
+
+@pytest.fixture(scope="module")
+def codec(trained: Trained) -> Codec:
+    return load_codec(trained.out)
+
+
+def test_exported_encoder_hears_the_same_codes(trained: Trained, codec: Codec, bank: Bank) -> None:
+    """The stored encoder gives exactly the codes that the language model was taught with."""
+    held = torch.load(trained.plan.work / "spoken.pt", weights_only=True)
+    for index in range(4):
+        begin, count = int(bank.first[index]), int(bank.count[index])
+        heard = bank.heard[begin : begin + count].flatten().numpy()
+        first = int(held["first"][index])
+        assert codec.encode(heard, 16_000) == held["codes"][0][first : first + count].tolist()
+
+
+def test_exported_codec_speaks_as_the_trainer(trained: Trained, codec: Codec) -> None:
+    """Sound of the package = the trainer's bridge, flow and vocoder, offline."""
+    voice = codec.voice(trained.out / "assistant.voice")
+    codes = [3, 9, 27, 1, 50, 33, 8, 2]
+    sizes = trained.plan.sizes
+    model = CodecModel(sizes, 5)
+    carried = trained.plan.carried
+    known = {f"encoder.{n}": t for n, t in (load_carried(carried, "encoder") or {}).items()}
+    known |= {f"flow.{n}": t for n, t in (load_carried(carried, "flow") or {}).items()}
+    known |= load_carried(carried, "extra") or {}
+    own = model.state_dict()
+    model.load_state_dict(own | {n: t for n, t in known.items() if own[n].shape == t.shape})
+    prompt = voice.prompt
+    joined = torch.cat((prompt.prompt_codes, torch.tensor(codes)))
+    feat = torch.zeros(1, 80, 4 * len(joined))
+    feat[..., : len(prompt.prompt_feat)] = prompt.prompt_feat.T
+    mel = model.speak(model.quantiser.codebook[joined][None], None, feat)
+    hift = fresh_hift(sizes.hift)
+    hift.load_state_dict(load_carried(carried, "hift") or {})
+    with torch.no_grad():
+        reply = mel[..., 4 * len(prompt.prompt_codes) :]
+        wave = hift(reply, torch.Generator().manual_seed(0)).wave[0]
+    said = codec.decode(codes, voice)
+    assert said.shape == (len(codes) * CODE_SAMPLES,)
+    # The bridge is stored as a table, rounded to halves; everything else is the same network.
+    np.testing.assert_allclose(said, wave.numpy(), atol=2e-3)
+
+
+def test_exported_codec_streams(trained: Trained, codec: Codec) -> None:
+    """The chunk profiles load, and a live reply has 1920 samples per code."""
+    voice = codec.voice(trained.out / "assistant.voice")
+    for chunk in (5, 25):
+        mouth = codec.decoder_stream(voice, chunk)
+        parts = [mouth.push([5, 6, 7, 8, 9, 10, 11, 12, 13]), mouth.finish()]
+        assert sum(map(len, parts)) == 9 * CODE_SAMPLES
+
+
+def test_speaker_vector_is_one_for_all(codec: Codec) -> None:
+    """The stored CAM++ is a real graph whose vector is the trainer's, whatever it hears."""
+    noise = np.random.default_rng(0).normal(0, 0.1, 24_000).astype(np.float32)
+    vector = codec.voice(Sound(torch.from_numpy(noise), 24_000)).prompt.embedding
+    torch.testing.assert_close(vector, torch.full((192,), 192**-0.5), atol=1e-4, rtol=0)
+
+
+def test_exported_lm_has_the_trainers_logits(trained: Trained) -> None:
+    """Package and trainer agree on both heads of every row, to 1e-4."""
+    lm = mosslive.load_lm(trained.out)
+    rows = lm.prompt([PromptTurn("user", codes=[1, 5, 2]), PromptTurn("user", text="hi")], "speech")
+    row_ids = RowIds.from_config(lm.config)
+    said = [(row_ids.modality_pad, code) for code in (7, 8, 9, row_ids.eosp)]
+    rows = torch.cat((rows, torch.tensor(said)))
+    model = LmModel(lm.config)
+    model.load_state_dict(load_carried(trained.plan.carried, "lm") or {})
+    text, audio = rows.T[:, None]
+    with torch.no_grad():
+        wanted = model.logits(text, audio)
+    for found, expected in zip(lm.forward(rows), wanted, strict=True):
+        torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=0)
+
+
+def test_exported_model_answers(trained: Trained) -> None:
+    """A reply of codes comes out of the stored model, through the package's own loop."""
+    lm = mosslive.load_lm(trained.out)
+    rows = lm.prompt([PromptTurn("user", codes=[1, 2, 3])], "speech")
+    reply = list(lm.generate(rows, Sampling(greedy=True, max_new=12, min_new=12)))
+    assert len(lm.read(reply).codes) >= 11
+
+
+def test_resumed_run_goes_on(trained: Trained, tmp_path: Path) -> None:
+    """A later run with the same codes leaves the encoder alone and begins from what was carried."""
+    plan = replace(
+        trained.plan, out=tmp_path, resume=trained.plan.carried, reuse_codes=True, steps=3
+    )
+    run(plan, together=False)
+    before, after = (load_carried(p.carried, "encoder") or {} for p in (trained.plan, plan))
+    assert before
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert _curve(plan, "lm")[0]["audio"] < 0.8 * np.log(TOY.codes)
+
+
+# What the parts promise
+
+
+def test_bank_keeps_sound_and_targets_together(bank: Bank, corpus: Corpus) -> None:
+    """Utterances stand on whole codes, in order of their role, surrounded by silence."""
+    assert not bank.sound[0].any()
+    assert not bank.sound[-1].any()
+    for utterance in corpus.utterances:
+        begin, count = int(bank.first[utterance.id]), int(bank.count[utterance.id])
+        laid = bank.sound[begin : begin + count].flatten().numpy()
+        loud = corpus.pcm(utterance)
+        assert np.abs(laid).max() == np.abs(loud).max()
+        assert not laid[:480].any()
+        if utterance.role == "assistant":
+            assert count >= LEAST_CODES
+            assert begin + count <= bank.assistant_codes
+    voiced = bank.pitch[bank.pitch > 0].float()
+    assert len(voiced) > 20
+    assert (voiced - 180).abs().median() < 2
+
+
+@pytest.mark.parametrize("hz", [90.0, 131.0, 240.0, 333.0])
+def test_pitch_of_a_hum(hz: float) -> None:
+    """Within one percent for a harmonic sound; silence has none."""
+    time = torch.arange(24_000) / 24_000
+    hum = torch.stack([torch.sin(2 * torch.pi * hz * h * time) for h in range(1, 8)]).sum(0) * 0.05
+    found = pitch_hz(torch.cat((hum, torch.zeros(24_000))))
+    assert found[5:45].median() == pytest.approx(hz, rel=0.01)
+    assert not found[60:].any()
+
+
+def test_augmented_features_keep_their_place(bank: Bank) -> None:
+    """Without strength nothing changes; with it, the same number of finite frames comes out."""
+    wave = bank.heard[1:9].flatten()[None].float() / 32768
+    draws = torch.Generator().manual_seed(0)
+    still = augmented_features(wave, Augment(share=0), draws)
+    torch.testing.assert_close(still, features(wave), atol=2e-3, rtol=0)
+    other = augmented_features(wave, Augment(share=1), draws)
+    assert other.shape == still.shape
+    assert other.isfinite().all()
+    assert (other - still).abs().mean() > 0.05
+
+
+def test_quantiser_finds_clusters() -> None:
+    """k-means and running averages place codes on the clusters that are there."""
+    draws = torch.Generator().manual_seed(0)
+    centres = torch.randn(8, 6, generator=draws) * 5
+    states = centres[torch.randint(8, (400,), generator=draws)]
+    states = states + 0.01 * torch.randn(states.shape, generator=draws)
+    quantiser = Quantiser(16, 6)
+    quantiser.start(states, draws)
+    for _ in range(20):
+        placed, codes, distance = quantiser(states[None])
+        quantiser.learn(states, codes)
+    assert distance < 1e-2
+    assert (placed[0] - states).abs().max() < 0.2
+
+
+@pytest.fixture(scope="module")
+def builder(corpus: Corpus, bank: Bank) -> RowBuilder:
+    tokenizer = load_tokenizer()
+    config = TOY.lm_config(**ids(tokenizer))
+    codes = np.arange(int(bank.count.sum())).astype(np.int16) % TOY.codes
+    first = np.concatenate(([0], np.cumsum(bank.count)[:-1]))
+    spoken = Spoken([codes, codes], first, bank.count)
+    return RowBuilder(corpus, spoken, tokenizer, RowIds.from_config(config), seed=0)
+
+
+@pytest.mark.parametrize("heard", ["speech", "text"])
+@pytest.mark.parametrize("reply", ["speech", "text"])
+def test_targets_are_what_the_mode_machine_reads(
+    builder: RowBuilder, corpus: Corpus, heard: str, reply: str
+) -> None:
+    """Walking a reply row by row, each row marked as a target is one the loop would have drawn
+    from that head, from the reply's first row to the end of the turn; and the rows before it are
+    the package's own prompt."""
+    rows, kinds = builder.answer(corpus.dialogues[0], heard, reply, "train").joined()  # type: ignore[arg-type]
+    pairs = [tuple(map(int, row)) for row in rows]
+    row_ids = builder.ids
+    begin = int(np.flatnonzero(np.isin(kinds, (SPEAK, WRITE)))[0])
+    prefix = builder.format.reply_prefix(reply)  # type: ignore[arg-type]
+    assert pairs[begin - len(prefix) : begin] == prefix
+    mode = first_mode(pairs[begin - 1], row_ids)  # type: ignore[arg-type]
+    for place in range(begin, len(pairs) - 1):
+        mode = next_mode(mode, pairs[place - 1], row_ids)  # type: ignore[arg-type]
+        assert kinds[place] == (SPEAK if mode == "audio" else WRITE)
+    assert pairs[-2][0] in row_ids.stops
+    assert kinds[-1] not in (SPEAK, WRITE)
+    assert (kinds == HEARD).any() == (heard == "speech")
+
+
+def test_only_what_was_heard_is_misheard(builder: RowBuilder) -> None:
+    """Noise never changes a target, a written row or the end of speech; without noise the batch is
+    the example."""
+    made = build_examples(builder, Tasks(), 30, "train")
+    batches = Batches(made, builder.ids, torch.device("cpu"), 2048, seed=0)
+    wild = Mishearing(dropped=0.2, doubled=0.2, masked=0.3, random=0.3, masked_reply=0.0)
+    chosen = np.arange(4)
+    plain, noisy = batches.gather(chosen, None), batches.gather(chosen, wild)
+    for index in range(4):
+        for before, after in ((plain.speak, noisy.speak), (plain.write, noisy.write)):
+            kept = [row[index][row[index] != IGNORED].tolist() for row in (before, after)]
+            assert kept[0] == kept[1]
+    pad = builder.ids.modality_pad
+    written = [batch.text[0][batch.text[0] != pad] for batch in (plain, noisy)]
+    shortest = min(map(len, written)) - 40  # the last row is repeated as padding
+    assert torch.equal(written[0][:shortest], written[1][:shortest])
+
+
+def test_carried_files_are_small_and_whole(tmp_path: Path) -> None:
+    """No carried file exceeds what can travel, and together they are what was saved."""
+    tensors = {f"t{n}": torch.full((1 << 20,), float(n)) for n in range(20)}
+    paths = save_carried(tmp_path, "x", tensors)
+    assert len(paths) > 1
+    assert max(path.stat().st_size for path in paths) < 16 << 20
+    found = load_carried(tmp_path, "x")
+    assert found is not None
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+
+
+def test_bundled_size_fits(tmp_path: Path) -> None:
+    """The real size, with the flow stored once and in halves, stays below the limit."""
+    model = CodecModel(BUNDLED, 40)
+    lm = LmModel(BUNDLED.lm_config(**ids(load_tokenizer())))
+    hift = fresh_hift(BUNDLED.hift).state_dict()
+    how = Storing("float16", ("offline",))
+    write_codec(tmp_path, BUNDLED, model.encoder_tensors(), model.flow_tensors(), hift, how)
+    write_lm(tmp_path, BUNDLED, lm.state_dict())
+    assert folder_bytes(tmp_path) < MOST_BYTES
+
+
+def test_budget_runs_from_rise_to_floor() -> None:
+    """The rate rises, falls and ends at its floor, by steps or by the clock."""
+    now = [0.0]
+    budget = Budget(seconds=100, clock=lambda: now[0])
+    assert budget.rate(0) < 0.05
+    assert budget.rate(500) == pytest.approx(1.0)
+    now[0] = 100
+    assert budget.progress(0) == 1
+    assert budget.rate(500) == pytest.approx(0.02)
+
+
+def test_encoding_begins_anywhere_in_a_code(bank: Bank) -> None:
+    """Every version has every utterance in full; version 0 does not depend on chance."""
+    model = CodecModel(TOY, 5)
+    model.quantiser.start(torch.randn(200, TOY.encoder.width), torch.Generator().manual_seed(0))
+    one, two = (encode_bank(model, bank, 2, Augment(), seed) for seed in (1, 2))
+    assert np.array_equal(one.codes[0], two.codes[0])
+    assert len(one.codes[1]) == int(bank.count.sum())
+    assert len(one.of(0)) == bank.count[0]

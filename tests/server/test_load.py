@@ -1,0 +1,119 @@
+"""Many sessions that come, talk and vanish; afterwards everything is as it was."""
+
+import asyncio
+import ctypes
+import gc
+import os
+import random
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from tests.server.rig import MANUAL, Parts, Peer, Served, pcm, run, serving, spoken, turn, until
+
+LONG = pytest.mark.skipif(
+    os.environ.get("LONG_TESTS") != "1", reason="takes minutes; LONG_TESTS=1 runs it"
+)
+
+
+def handles() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def visit(served: Served, chance: random.Random) -> None:
+    """One client: some patience, some turns, and one of several ways to leave."""
+    socket = await connect(served.ws, max_size=None)
+    peer = Peer(socket)
+    leaving = chance.choice(["close", "vanish", "in mid-speech", "in mid-reply", "unread"])
+    try:
+        await peer.until("session.created")
+        if chance.random() < 0.5:
+            await peer.send("session.update", session=MANUAL)
+            await peer.say(spoken(0.2))
+            await peer.send("input_audio_buffer.commit")
+            await peer.send("response.create")
+        else:
+            await peer.say(turn(0.3, chance.randrange(9)))
+        if leaving in ("close", "vanish"):
+            await peer.until("response.done")
+        elif leaving == "in mid-reply":
+            await peer.until("response.created")
+        elif leaving == "in mid-speech":
+            await peer.send("input_audio_buffer.append", audio=pcm(spoken(0.2)))
+    except ConnectionClosed:
+        pass
+    if leaving == "close":
+        await socket.close()
+    else:
+        socket.transport.abort()  # no goodbye: the server must notice by itself
+        await socket.wait_closed()
+
+
+async def crowd(served: Served, visitors: int, at_once: int, seed: int) -> None:
+    chance = random.Random(seed)
+    room = asyncio.Semaphore(at_once)
+
+    async def come(number: int) -> None:
+        async with room:
+            await visit(served, random.Random(number))
+
+    numbers = [chance.randrange(1 << 30) for _ in range(visitors)]
+    async with asyncio.TaskGroup() as tasks:
+        for number in numbers:
+            tasks.create_task(come(number))
+
+
+async def back_to_normal(served: Served, before_handles: int, before_tasks: int) -> None:
+    await served.quiet()
+    gc.collect()
+    await until(lambda: len(asyncio.all_tasks()) <= before_tasks)
+    await until(lambda: handles() <= before_handles)
+    live = served.house.metrics.sessions.labels("websocket")
+    assert live._value.get() == 0
+    assert served.house.seats.taken == 0
+
+
+def test_twenty_sessions_come_and_vanish(parts: Parts) -> None:
+    """Issue: sessions, tasks, pages and file handles are back where they were."""
+
+    async def test() -> None:
+        async with serving(parts, max_reply_s=0.8) as served:
+            await crowd(served, 2, 2, seed=1)  # what is loaded once is loaded now
+            await served.quiet()
+            before = handles(), len(asyncio.all_tasks())
+            await crowd(served, 20, 20, seed=2)
+            await back_to_normal(served, *before)
+
+    run(test())
+
+
+@LONG
+@pytest.mark.long
+def test_two_minutes_of_fifty(parts: Parts) -> None:
+    """Issue: fifty at a time for two minutes; memory is back too."""
+
+    async def test() -> None:
+        async with serving(parts, max_reply_s=0.8, max_sessions=100) as served:
+            for seed in range(3):  # until the allocator has what it wants
+                await crowd(served, 50, 50, seed)
+            await served.quiet()
+            gc.collect()
+            before, memory = (handles(), len(asyncio.all_tasks())), _resident_bytes()
+            loop = asyncio.get_running_loop()
+            end, seed = loop.time() + 120, 3
+            while loop.time() < end:
+                await crowd(served, 50, 50, seed)
+                seed += 1
+            await back_to_normal(served, *before)
+            assert _resident_bytes() - memory < 64 << 20
+
+    asyncio.run(test())
+
+
+def _resident_bytes() -> int:
+    """What is held, without what the allocator keeps for later."""
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

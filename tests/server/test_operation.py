@@ -1,0 +1,205 @@
+"""Settings, the command, and how a server ends."""
+
+import asyncio
+import dataclasses
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import soundfile
+from typer.testing import CliRunner
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from mosslive import MossliveError
+from mosslive.cli.app import app
+from mosslive.server.outbox import Outbox, SlowReader
+from mosslive.server.settings import ServerSettings, read_settings
+from tests.codec.conftest import speech
+from tests.server.rig import WAIT_S, Parts, Peer, run, serving, spoken
+
+
+def test_sources_and_their_order(tmp_path: Path) -> None:
+    """Issue: one dataclass from file, environment and flags; the later beats the earlier."""
+    file = tmp_path / "mosslive.toml"
+    file.write_text('port = 1\nhost = "localhost"\nidle_s = 5\napi_keys = ["12345678"]\n')
+    environment = {"MOSSLIVE_PORT": "2", "MOSSLIVE_TRANSCRIPTS": "true", "PATH": "/bin"}
+    got = read_settings({"port": None, "seed": 7}, environment, file)
+    assert (got.port, got.host, got.idle_s, got.seed) == (2, "localhost", 5.0, 7)
+    assert got.transcripts
+    assert got.api_keys == ("12345678",)
+    assert read_settings({"port": 3}, environment, file).port == 3
+    several = read_settings({}, {"MOSSLIVE_API_KEYS": "aaaaaaaa, bbbbbbbb"})
+    assert several.api_keys == ("aaaaaaaa", "bbbbbbbb")
+    assert read_settings({}, {}) == ServerSettings()
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "toml", "message"),
+    [
+        ({}, {"MOSSLIVE_PROT": "1"}, "", "MOSSLIVE_PROT: no setting 'prot'; allowed: model, codec"),
+        ({}, {}, "prot = 1", "no setting 'prot'; allowed"),
+        ({}, {}, "port = ", "not readable as TOML"),
+        ({}, {"MOSSLIVE_PORT": "x"}, "", "MOSSLIVE_PORT is 'x'; allowed: a number"),
+        ({}, {"MOSSLIVE_NO_AUTH": "x"}, "", "allowed: true or false"),
+        ({}, {}, 'port = "1"', "port is '1'; allowed: a int"),
+        ({}, {}, "no_auth = 1", "no_auth is 1; allowed: true or false"),
+        ({}, {}, "api_keys = [1]", "allowed: a list of strings"),
+        ({"port": 70000}, {}, "", "port is 70000; allowed: 0 to 65535"),
+        ({"max_sessions": 0}, {}, "", "max_sessions is 0; allowed: 1 or more"),
+        ({"idle_s": float("nan")}, {}, "", "idle_s is nan"),
+        ({"ssl_certfile": Path("x")}, {}, "", "allowed: both, or neither"),
+        ({"api_keys": ("short",)}, {}, "", "8 characters or more"),
+        ({"log_level": "loud"}, {}, "", "allowed: debug, info, warning, error"),
+    ],
+)
+def test_bad_settings(
+    tmp_path: Path,
+    flags: dict[str, Any],
+    environment: dict[str, str],
+    toml: str,
+    message: str,
+) -> None:
+    """Law 4: what, where, what is allowed."""
+    file = tmp_path / "settings.toml"
+    file.write_text(toml)
+    with pytest.raises(MossliveError) as caught:
+        read_settings(flags, environment, file)
+    assert message in str(caught.value)
+
+
+def test_every_setting_is_a_flag() -> None:
+    """Issue: flags come from the dataclass, with its help; none is forgotten."""
+    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
+    for one in dataclasses.fields(ServerSettings):
+        assert f"--{one.name.replace('_', '-')}" in shown
+
+
+def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
+    """Issue: every name in the Grafana dashboard and in the docs is one the server has."""
+    root = Path(__file__).parents[2]
+    dashboard = (root / "deploy" / "grafana.json").read_text()
+    json.loads(dashboard)
+    told = set(re.findall(r"mosslive_[a-z_]+", dashboard))
+    told |= set(re.findall(r"`(mosslive_[a-z_]+)", (root / "docs" / "server.md").read_text()))
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            page = served.house.metrics.page().decode()
+            families = set(re.findall(r"^# TYPE (\w+)", page, re.M)) | {"mosslive_gpu_memory_bytes"}
+            ends = ("", "_total", "_bucket")
+            known = families | {f"{name}{end}" for name in families for end in ends}
+            assert told <= known, told - known
+
+    run(test())
+
+
+def test_a_queue_that_is_full() -> None:
+    """Issue: a reader that owes too much is told apart; nothing is sent with a gap in it."""
+
+    async def test() -> None:
+        outbox = Outbox(100)
+        outbox.put({"type": "one"})
+        assert json.loads(await outbox.get()) == {"type": "one"}
+        await outbox.emptied()
+        outbox.put({"type": "x" * 80})
+        outbox.put({"type": "y" * 80})
+        with pytest.raises(SlowReader):
+            await outbox.get()
+
+    run(test())
+
+
+def test_drain(parts: Parts) -> None:
+    """Issue: a server that ends lets responses finish, refuses new sessions, and says goodbye."""
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            async with served.session() as peer:
+                await peer.manual()
+                await peer.say(spoken(0.4))
+                await peer.send("input_audio_buffer.commit")
+                await peer.send("response.create")
+                await peer.until("response.created")
+                draining = asyncio.get_running_loop().create_task(served.house.drain())
+                done = await peer.until("response.done")
+                assert done["response"]["status"] == "incomplete"  # that is: it was not cut off
+                with pytest.raises(ConnectionClosed) as caught:
+                    await peer.next()
+                assert caught.value.rcvd is not None
+                assert caught.value.rcvd.code == 1001
+            await draining
+            async with httpx.AsyncClient(base_url=served.http) as http:
+                assert (await http.get("/health")).json() == {"status": "draining"}
+                answer = await http.post("/v1/audio/speech", json={"input": "x"})
+                assert answer.json()["error"]["code"] == "shutting_down"
+
+    run(test())
+
+
+def test_drain_does_not_wait_for_ever(parts: Parts) -> None:
+    """Issue: who does not finish in time is closed."""
+
+    async def test() -> None:
+        limits: dict[str, Any] = {"drain_s": 0.2, "max_reply_s": 40.0}
+        async with serving(parts, **limits) as served, served.session() as peer:
+            await peer.manual()
+            await peer.say(spoken(0.4))
+            await peer.send("input_audio_buffer.commit")
+            await peer.send("response.create")
+            await peer.until("response.created")
+            await served.house.drain()
+            with pytest.raises(ConnectionClosed):
+                await peer.until("nothing")
+
+    run(test())
+
+
+def test_the_command(nano_folder: Path, codec_folder: Path, tmp_path: Path) -> None:
+    """Issue: `mosslive serve` in a process of its own: it becomes ready, talks, logs JSON, and ends
+    on SIGTERM by itself."""
+    soundfile.write(tmp_path / "anna.wav", speech(1.6, 24_000), 24_000)
+
+    async def test() -> None:
+        flags = ["--model", nano_folder, "--codec", codec_folder, "--voice", tmp_path / "anna.wav"]
+        more = ["--port", "0", "--max-reply-s", "0.8", "--min-reply-s", "1.6"]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "mosslive.cli", "serve"),
+            *map(str, flags + more),
+            stderr=asyncio.subprocess.PIPE,
+            env=os.environ | {"MOSSLIVE_SEED": "3"},
+        )
+        assert process.stderr is not None
+        port, lines = 0, []
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while line := await process.stderr.readline():
+                    lines.append(json.loads(line))
+                    if lines[-1]["message"] == "listening":
+                        port = lines[-1]["port"]
+                    if lines[-1]["message"] == "ready":
+                        break
+                async with connect(f"ws://127.0.0.1:{port}/v1/realtime") as socket:
+                    peer = Peer(socket)
+                    assert (await peer.next())["session"]["audio"]["output"]["voice"] == "anna"
+                    await peer.manual()
+                    assert (await peer.ask())["response"]["status"] == "incomplete"
+                    process.send_signal(signal.SIGTERM)
+                    with pytest.raises(ConnectionClosed):
+                        await peer.until("nothing")
+                rest = await process.stderr.read()
+                assert await process.wait() == 0, rest
+            lines += [json.loads(line) for line in rest.splitlines()]
+            assert {"session begins", "turn", "draining"} <= {line["message"] for line in lines}
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    run(test())

@@ -1,0 +1,93 @@
+"""The codec's thread itself: what fails is told, and nobody waits in vain."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from mosslive import LanguageModel
+from mosslive.errors import MossliveError
+from mosslive.talk import CodecThread
+from mosslive.talk.codec_streams import Speaking
+from mosslive.talk.events import TalkFault
+from tests.talk.rig import Rig, run
+from tests.talk.test_interruption import TOLD
+from tests.talk.toy import TOY_VOICE, ToyCodec
+
+
+class Gone(BaseException):
+    """What no job may raise, and what would end a thread."""
+
+
+def gone() -> None:
+    raise Gone("for good")
+
+
+async def soon(work: Awaitable[object]) -> None:
+    await asyncio.wait_for(work, 20)
+
+
+def test_a_job_that_fails_is_its_owners_alone() -> None:
+    """The next one is done as if nothing had been."""
+
+    async def story() -> None:
+        thread = CodecThread(ToyCodec())
+        with pytest.raises(ZeroDivisionError):
+            await soon(thread.do(lambda: 1 // 0))
+        assert (await asyncio.wait_for(thread.do(lambda: 7), 20)).value == 7
+        await thread.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("who", ["asked", "waits", "renders", "comes later"])
+def test_a_thread_that_ends_says_so(who: str) -> None:
+    """To the job that ended it, to those behind it, to a reply being rendered, to all later."""
+
+    async def story() -> None:
+        thread = CodecThread(ToyCodec(), threaded=False)
+        speaking = Speaking(thread, TOY_VOICE, 5, 0)
+        asked: dict[str, Callable[[], Awaitable[object]]] = {
+            "asked": lambda: thread.do(gone, 1.0),
+            "waits": lambda: thread.do(lambda: 7, 2.0),
+            "renders": lambda: speaking.push([1] * 8, 3.0),
+        }
+        if who == "comes later":
+            thread.do(gone)
+            thread._run()
+            with pytest.raises(MossliveError, match="thread has ended: Gone: for good"):
+                thread.do(lambda: 7)
+            thread.tell(lambda: None)  # nobody waits for it
+            return
+        tasks = {name: asyncio.ensure_future(ask()) for name, ask in asked.items()}
+        await asyncio.sleep(0)
+        thread._run()
+        with pytest.raises(MossliveError, match="thread has ended: Gone: for good"):
+            await soon(tasks.pop(who))
+        for task in tasks.values():
+            task.cancel()
+
+    run(story())
+
+
+def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
+    """In mid-conversation: the reply fails and says why, text goes on, and it can be closed."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        talk = rig.talk
+        rig.codec.do(gone)
+        rig.codec._run()
+        talk.push_text("Hello")
+        await rig.until(lambda: not talk.replying)
+        (fault,) = rig.of(TalkFault)
+        assert (fault.stage, fault.fatal) == ("reply", False)
+        assert "thread has ended" in fault.message
+        talk.respond("text")
+        await rig.until(lambda: not talk.replying)
+        assert [said.role for said in talk.turns] == ["system", "user", "assistant"]
+        await rig.close()
+        assert rig.served.all_free()
+        assert not [event async for event in talk.events()], "who asks again is told it is over"
+
+    run(story())

@@ -1,0 +1,169 @@
+"""Turns that nobody answers yet, changes of what was said, and changes of settings."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mosslive import LanguageModel, MossliveError, Turn
+from mosslive.codec import Sound
+from mosslive.talk.dialogue import Said
+from mosslive.talk.events import (
+    ReplyDone,
+    ReplyInterrupted,
+    ReplyStarted,
+    SpeechStarted,
+    TurnDetected,
+)
+from tests.talk.rig import RIG, Rig, frames, run
+from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, history, reply_of
+from tests.talk.toy import TOY_VOICE, ToyCodec
+
+HEARD = replace(RIG, auto_reply=False)
+
+
+def test_a_turn_without_a_reply(nano_lm: LanguageModel) -> None:
+    """`auto_reply=False`: the turn stands in the history and nothing follows; `respond` then gives
+    the reply that would have come."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, auto_reply=False))
+        await rig.say(QUESTION, 16_000)
+        assert rig.talk.commit()
+        await rig.wait(1.0)
+        assert rig.of(TurnDetected)
+        assert not rig.of(ReplyStarted)
+        assert rig.rows == history(nano_lm, [SYSTEM, ASKED])
+        number = rig.talk.respond()
+        await rig.until(lambda: bool(rig.of(ReplyDone)))
+        assert rig.of(ReplyDone)[0].turn == number == 2
+        answer = Turn("assistant", codes=reply_of(nano_lm, [SYSTEM, ASKED]))
+        assert rig.rows == history(nano_lm, [SYSTEM, ASKED, answer])
+        assert [said.turn for said in rig.talk.turns] == [0, 1, 2]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_speech_that_may_not_interrupt_is_heard_afterwards(nano_lm: LanguageModel) -> None:
+    """With neither replies nor interruption, what is said during a reply follows it."""
+
+    async def story() -> None:
+        settings = replace(HEARD, barge_in=False)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, settings)
+        rig.talk.say("user", "Hello")
+        rig.talk.respond()
+        await rig.settle()
+        await rig.say(frames((0.4, True), (0.7, False)), 16_000)
+        await rig.until(lambda: not rig.talk.replying)
+        await rig.settle()
+        assert len(rig.of(SpeechStarted)) == 1
+        assert not rig.of(ReplyInterrupted)
+        assert [said.role for said in rig.talk.turns[1:]] == ["user", "assistant", "user"]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_said_in_order(nano_lm: LanguageModel) -> None:
+    """`say`: text and sound, by anybody, one after the other, sound as if it had been heard."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        talk = rig.talk
+        numbers = [
+            talk.say("user", "One"),
+            talk.say("user", Sound(torch.from_numpy(QUESTION), 16_000)),
+            talk.say("assistant", "Yes"),
+        ]
+        await rig.settle()
+        assert numbers == [1, 2, 3]
+        turns = [SYSTEM, Turn("user", text="One"), ASKED, Turn("assistant", text="Yes")]
+        assert rig.rows == history(nano_lm, turns)
+        with pytest.raises(MossliveError, match="sample_rate is 1"):
+            talk.say("user", Sound(torch.zeros(9), 1))
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize("while_listening", [False, True])
+def test_edits(nano_lm: LanguageModel, while_listening: bool) -> None:
+    """`edit`: the history is as if it had been so from the beginning, also while the next turn is
+    being heard; pages of what is gone are free."""
+
+    def without_first(turns: list[Said]) -> Sequence[Said]:
+        return [said for said in turns if said.turn != 1]
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, auto_reply=False))
+        rig.talk.say("user", "One")
+        rig.talk.say("user", "Two")
+        await rig.settle()
+        if while_listening:
+            await rig.say(QUESTION, 16_000)
+        rig.talk.edit(without_first)
+        await rig.settle()
+        if not while_listening:
+            await rig.say(QUESTION, 16_000)
+        rig.talk.commit()
+        await rig.settle()
+        assert rig.rows == history(nano_lm, [SYSTEM, Turn("user", text="Two"), ASKED])
+        rig.talk.edit(lambda turns: [])
+        await rig.settle()
+        assert rig.rows == []
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_edits_wait_for_the_reply(nano_lm: LanguageModel) -> None:
+    """While a reply is given an edit is refused; after an interruption it finds what was heard."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        await rig.say(QUESTION, 16_000)
+        rig.talk.commit()
+        await rig.wait(0.5)
+        with pytest.raises(MossliveError, match="a reply is being given"):
+            rig.talk.edit(lambda turns: turns)
+        seen: list[str] = []
+
+        def look(turns: list[Said]) -> list[Said]:
+            seen.extend(said.role for said in turns)
+            return turns
+
+        rig.talk.cancel()
+        rig.talk.edit(look)
+        await rig.settle()
+        assert seen == ["system", "user", "assistant"]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_settings_change_between_turns(nano_lm: LanguageModel) -> None:
+    """`change`: another way to take turns holds from the next turn on, and positions go on."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, HEARD)
+        await rig.say(frames((0.4, True), (0.7, False)), 16_000)
+        rig.talk.change(replace(rig.talk.settings, turns=None))
+        await rig.say(QUESTION, 16_000)
+        assert rig.talk.listening
+        assert rig.talk.commit()
+        await rig.settle()
+        first, second = rig.of(SpeechStarted)
+        assert first.position_s == 0
+        assert second.position_s == pytest.approx(len(frames((1.1, False))) / 16_000, abs=0.05)
+        assert [said.role for said in await rig.talk.settled()] == ["system", "user", "user"]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
