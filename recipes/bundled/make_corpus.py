@@ -24,7 +24,7 @@ from recipes.bundled.corpus import SAMPLE_RATE_HZ, Writer
 from recipes.bundled.plan import EXAM_EACH, Plan, Planned, make_plan
 from recipes.bundled.voices import Line, Spoken, speak
 
-CHUNK = 48  # lines per task: festival starts once for each
+CHUNK = 64  # lines per task: festival starts once for each
 SHORTEST_S, LONGEST_S = 0.2, 12.0
 _EVERY_S = 5.0
 
@@ -69,8 +69,11 @@ def main(arguments: list[str] | None = None) -> None:
 def _write(plan: Plan, writer: Writer, voices: Path, jobs: int) -> None:
     """Speak in parallel, write in the order of the plan."""
     began = shown = time.monotonic()
-    # "spawn": the synthesisers are libraries with state, to be loaded by each process itself.
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    # A fresh process for each chunk: eSpeak NG carries state over, and a corpus must not depend on
+    # who spoke what before. Forked from a server that has the imports done, so it costs little.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([speak.__module__])
+    with context.Pool(jobs, maxtasksperchild=1) as pool:
         results = pool.imap(partial(_spoken, folder=voices), _chunks(plan.utterances))
         for planned, made in zip(plan.utterances, _flat(results), strict=True):
             seconds = made.sound.size / SAMPLE_RATE_HZ

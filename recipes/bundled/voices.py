@@ -2,8 +2,9 @@
 
 `speak` gives an utterance as 24 kHz sound and its phones. flite and eSpeak NG are loaded into this
 process from the unpacked folder (see pack_voices.sh); festival, which takes half a second to start,
-speaks a batch per process. Everything random comes from the seed of the utterance, so a corpus does
-not depend on how many processes made it. Nothing here knows the grammar.
+speaks a batch per process. Everything random comes from the seed of the utterance. But eSpeak NG
+keeps the phase of its oscillators from one utterance to the next, and nothing resets it: only a
+batch spoken by a fresh process is the same every time. Nothing here knows the grammar.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ class _Flite:
             function = getattr(lib, name)
             function.restype, function.argtypes = result, arguments
         lib.flite_init()
+        self._srand = ctypes.CDLL(None).srand
         self._voices = {}
         for name in _FLITE_F0_HZ:
             register = getattr(load(f"libflite_cmu_us_{name}.so.1"), f"register_cmu_us_{name}")
@@ -161,6 +163,7 @@ class _Flite:
         f0_hz = _FLITE_F0_HZ[name] * (rng.uniform(0.85, 1.2) if rng else 1.0)
         lib.feat_set_float(voice.contents.features, b"duration_stretch", stretch)
         lib.feat_set_float(voice.contents.features, b"int_f0_target_mean", f0_hz)
+        self._srand(1)  # the breath of its voices comes from the C library's generator
         utterance = lib.flite_synth_text(text.encode(), ctypes.cast(voice, ctypes.c_void_p))
         made = lib.utt_wave(utterance).contents
         sound = _float(np.ctypeslib.as_array(made.samples, (made.num_samples,)))
@@ -189,6 +192,7 @@ class _Espeak:
         self._rate_hz = lib.espeak_Initialize(self._SYNCHRONOUS, 0, str(folder).encode(), 0)
         if self._rate_hz <= 0:
             raise OSError(f"{folder}: eSpeak NG did not start (code {self._rate_hz})")
+        self._srand = ctypes.CDLL(None).srand
         self._pieces: list[NDArray[np.int16]] = []
         shape = ctypes.CFUNCTYPE(
             ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
@@ -211,6 +215,8 @@ class _Espeak:
         lib.espeak_SetParameter(self._RANGE, rng.randint(35, 70) if rng else 50, 0)
         data = text.encode()
         self._pieces.clear()
+        lib.espeak_ng_SetRandSeed(ctypes.c_long(1))  # or the breath is seeded by the clock
+        self._srand(1)
         lib.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, 0, 0, self._UTF8, None, None)
         return _float(np.concatenate(self._pieces)), self._rate_hz
 

@@ -17,7 +17,7 @@ import mosslive
 from mosslive.codec.codec import Codec, load_codec
 from mosslive.codec.sound import Sound
 from mosslive.config import Sampling
-from mosslive.rows import RowIds, first_mode, next_mode
+from mosslive.rows import DRIVER_SYSTEM, RowIds, first_mode, next_mode
 from mosslive.rows import Turn as PromptTurn
 from recipes.bundled.augment import Augment, augmented_features, features
 from recipes.bundled.bank import CODE_SAMPLES, LEAST_CODES, Bank, load_bank
@@ -35,11 +35,11 @@ from recipes.bundled.run import run
 from recipes.bundled.sizes import BUNDLED, TOY
 from recipes.bundled.stages import Plan
 from recipes.bundled.train_codec import CodecTraining
-from recipes.bundled.train_lm import LmTraining
+from recipes.bundled.train_lm import LmTraining, train_lm
 from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
-_STEPS = 24
+_STEPS = 16
 _WORDS = ("one", "two", "three", "four")
 
 
@@ -204,14 +204,6 @@ def test_exported_lm_has_the_trainers_logits(trained: Trained) -> None:
         torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=0)
 
 
-def test_exported_model_answers(trained: Trained) -> None:
-    """A reply of codes comes out of the stored model, through the package's own loop."""
-    lm = mosslive.load_lm(trained.out)
-    rows = lm.prompt([PromptTurn("user", codes=[1, 2, 3])], "speech")
-    reply = list(lm.generate(rows, Sampling(greedy=True, max_new=12, min_new=12)))
-    assert len(lm.read(reply).codes) >= 11
-
-
 def test_resumed_run_goes_on(trained: Trained, tmp_path: Path) -> None:
     """A later run with the same codes leaves the encoder alone and begins from what was carried."""
     plan = replace(
@@ -313,6 +305,32 @@ def test_targets_are_what_the_mode_machine_reads(
     assert pairs[-2][0] in row_ids.stops
     assert kinds[-1] not in (SPEAK, WRITE)
     assert (kinds == HEARD).any() == (heard == "speech")
+
+
+def test_learned_answers_come_out_of_the_package(
+    builder: RowBuilder, corpus: Corpus, tmp_path: Path
+) -> None:
+    """A model that knows its answers gives them through the package's own loop, spoken and written,
+    and ends its turn."""
+    made = build_examples(builder, Tasks(), 60, "train")
+    batches = Batches(made, builder.ids, torch.device("cpu"), 1024, seed=0)
+    torch.manual_seed(0)
+    model = LmModel(TOY.lm_config(**ids(load_tokenizer())))
+    train_lm(model, batches, None, Budget(steps=140), LmTraining(rate=8e-3), tmp_path / "lm.jsonl")
+    write_lm(tmp_path, TOY, model.state_dict())
+    lm = mosslive.load_lm(tmp_path)
+    greedy = Sampling(greedy=True, max_new=40)
+    asked, answer = corpus.dialogues[0].turns
+    question = PromptTurn("user", codes=builder.spoken.of(asked.utterances[0]).tolist())
+    for reply in ("speech", "text"):
+        turns = [PromptTurn("system", text=DRIVER_SYSTEM[reply]), question]  # type: ignore[index]
+        rows = list(lm.generate(lm.prompt(turns, reply), greedy))  # type: ignore[arg-type]
+        assert rows[-1][0] in builder.ids.stops
+        said = lm.read(rows)
+        if reply == "speech":
+            assert said.codes == builder.spoken.of(answer.utterances[0]).tolist()
+        else:
+            assert said.text == answer.text
 
 
 def test_only_what_was_heard_is_misheard(builder: RowBuilder) -> None:

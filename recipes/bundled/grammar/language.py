@@ -52,6 +52,7 @@ class _Wording:
     topic: Topic
     text: str
     drop: frozenset[str]
+    values: dict[str, str]  # of listed facts: slot to an expression for all its values
 
     @cached_property
     def literals(self) -> frozenset[str]:
@@ -64,8 +65,7 @@ class _Wording:
             if index % 2 == 0:
                 parts.extend(re.escape(word) for word in skeleton(part, self.drop).split())
             elif not self.topic.draw:
-                values = {skeleton(fact.slots[part], self.drop) for fact in self.topic.facts}
-                parts.append("(?:" + "|".join(map(re.escape, sorted(values))) + ")")
+                parts.append(self.values[part])
             elif "{" + part + "}" == OPEN_MANY:
                 parts.append(rf"([a-z]+(?: [a-z]+){{0,{_MOST_WORDS}}})")
             else:
@@ -83,15 +83,25 @@ class _Wording:
         )
 
 
+def _values(topic: Topic, drop: frozenset[str]) -> dict[str, str]:
+    held: dict[str, set[str]] = defaultdict(set)
+    for fact in topic.facts if not topic.draw else ():
+        for slot, value in fact.slots.items():
+            held[slot].add(value)
+    bones = {slot: {skeleton(value, drop) for value in values} for slot, values in held.items()}
+    return {slot: "(?:" + "|".join(sorted(values)) + ")" for slot, values in bones.items()}
+
+
 class Language:
     def __init__(self, topics: tuple[Topic, ...], drop: frozenset[str] = frozenset()) -> None:
         self.drop = drop
         texts: dict[tuple[int, str], _Wording] = {}
         for index, topic in enumerate(topics):
+            values = _values(topic, drop)
             for now in topic.steps:
                 for text in wordings(now):
                     key = (index, skeleton(_SLOT.sub(r" slot\1 ", text), drop))
-                    texts.setdefault(key, _Wording(topic, text, drop))
+                    texts.setdefault(key, _Wording(topic, text, drop, values))
         common = Counter(word for wording in texts.values() for word in wording.literals)
         # Filed under the rarest of its literal words, so that a text meets few candidates.
         self._by_word: dict[str, list[_Wording]] = defaultdict(list)
