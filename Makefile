@@ -47,11 +47,15 @@ clean:
 	$(PIP) -e '.[dev]'
 	touch $@
 
+# Where a package index is not to be had, its clients are left out, and the tests say so.
 .venv/clients/ready: .venv/core
 	$(PYTHON) -m venv .venv/clients
 	.venv/clients/bin/python -m pip install --quiet --disable-pip-version-check \
-		openai-agents==0.24.0 pipecat-ai==1.14.0 livekit-plugins-openai==1.8.9
-	@command -v npm > /dev/null || echo "no npm: the JavaScript client is not tested"
-	! command -v npm > /dev/null || npm install --silent --no-audit --no-fund \
-		--prefix .venv/clients/node @openai/agents-realtime@0.20.0 zod
+		openai-agents==0.24.0 pipecat-ai==1.14.0 livekit-plugins-openai==1.8.9 \
+		|| { echo "the Python clients could not be installed and are not tested"; \
+		rm -rf .venv/clients; mkdir .venv/clients; }
+	{ command -v npm > /dev/null && npm install --silent --no-audit --no-fund \
+		--prefix .venv/clients/node @openai/agents-realtime@0.20.0 zod; } \
+		|| { echo "the JavaScript client could not be installed and is not tested"; \
+		rm -rf .venv/clients/node; }
 	touch $@

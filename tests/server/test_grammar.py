@@ -208,7 +208,7 @@ JSON = st.recursive(
 def test_rubbish_is_answered_and_harms_nothing(
     served: Backend, rubbish: list[Any], beta: bool
 ) -> None:
-    """Issue: fuzzed events never end the session, never raise, and leave nothing behind."""
+    """Asked: fuzzed events never end the session, never raise, and leave nothing behind."""
 
     async def test() -> None:
         async with bench(served, Client("somebody", beta)) as on:
@@ -225,7 +225,7 @@ def test_rubbish_is_answered_and_harms_nothing(
 
 
 def test_events_after_the_end(served: Backend) -> None:
-    """Issue: what still arrives when a session is closed changes nothing and raises nothing."""
+    """Asked: what still arrives when a session is closed changes nothing and raises nothing."""
 
     async def test() -> None:
         async with bench(served) as on:

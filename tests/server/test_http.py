@@ -223,7 +223,7 @@ def test_health_tells_alive_from_ready(parts: Parts) -> None:
 
 
 def test_metrics(parts: Parts) -> None:
-    """Issue: TTFA, RTF, pages, sessions, refusals, with units in their names."""
+    """Asked: TTFA, RTF, pages, sessions, refusals, with units in their names."""
 
     async def test() -> None:
         async with serving(parts) as served, client(served) as http:
@@ -248,7 +248,7 @@ def test_metrics(parts: Parts) -> None:
 
 
 def test_voices(parts: Parts) -> None:
-    """Issue: a recording becomes a voice that speaks; a name is taken once; deleting ends it."""
+    """Asked: a recording becomes a voice that speaks; a name is taken once; deleting ends it."""
 
     async def test() -> None:
         async with serving(parts) as served, client(served) as http:

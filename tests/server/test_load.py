@@ -76,7 +76,7 @@ async def back_to_normal(served: Served, before_handles: int, before_tasks: int)
 
 
 def test_twenty_sessions_come_and_vanish(parts: Parts) -> None:
-    """Issue: sessions, tasks, pages and file handles are back where they were."""
+    """Asked: sessions, tasks, pages and file handles are back where they were."""
 
     async def test() -> None:
         async with serving(parts, max_reply_s=0.8) as served:
@@ -92,7 +92,7 @@ def test_twenty_sessions_come_and_vanish(parts: Parts) -> None:
 @LONG
 @pytest.mark.long
 def test_two_minutes_of_fifty(parts: Parts) -> None:
-    """Issue: fifty at a time for two minutes; memory is back too."""
+    """Asked: fifty at a time for two minutes; memory is back too."""
 
     async def test() -> None:
         async with serving(parts, max_reply_s=0.8, max_sessions=100) as served:

@@ -25,7 +25,7 @@ async def _say(connection: Any, wave: Any) -> None:
 
 
 def test_two_turns_and_an_interruption(parts: Parts) -> None:
-    """Issue: a spoken conversation with server VAD; the second turn interrupts the first reply and
+    """Asked: a spoken conversation with server VAD; the second turn interrupts the first reply and
     truncates it; the answer to the second is whole."""
 
     async def test() -> None:

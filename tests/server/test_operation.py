@@ -26,7 +26,7 @@ from tests.server.rig import WAIT_S, Parts, Peer, run, serving, spoken
 
 
 def test_sources_and_their_order(tmp_path: Path) -> None:
-    """Issue: one dataclass from file, environment and flags; the later beats the earlier."""
+    """Asked: one dataclass from file, environment and flags; the later beats the earlier."""
     file = tmp_path / "mosslive.toml"
     file.write_text('port = 1\nhost = "localhost"\nidle_s = 5\napi_keys = ["12345678"]\n')
     environment = {"MOSSLIVE_PORT": "2", "MOSSLIVE_TRANSCRIPTS": "true", "PATH": "/bin"}
@@ -75,14 +75,14 @@ def test_bad_settings(
 
 
 def test_every_setting_is_a_flag() -> None:
-    """Issue: flags come from the dataclass, with its help; none is forgotten."""
+    """Asked: flags come from the dataclass, with its help; none is forgotten."""
     shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
     for one in dataclasses.fields(ServerSettings):
         assert f"--{one.name.replace('_', '-')}" in shown
 
 
 def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
-    """Issue: every name in the Grafana dashboard and in the docs is one the server has."""
+    """Asked: every name in the Grafana dashboard and in the docs is one the server has."""
     root = Path(__file__).parents[2]
     dashboard = (root / "deploy" / "grafana.json").read_text()
     json.loads(dashboard)
@@ -101,7 +101,7 @@ def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
 
 
 def test_a_queue_that_is_full() -> None:
-    """Issue: a reader that owes too much is told apart; nothing is sent with a gap in it."""
+    """Asked: a reader that owes too much is told apart; nothing is sent with a gap in it."""
 
     async def test() -> None:
         outbox = Outbox(100)
@@ -117,7 +117,7 @@ def test_a_queue_that_is_full() -> None:
 
 
 def test_drain(parts: Parts) -> None:
-    """Issue: a server that ends lets responses finish, refuses new sessions, and says goodbye."""
+    """Asked: a server that ends lets responses finish, refuses new sessions, and says goodbye."""
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -144,7 +144,7 @@ def test_drain(parts: Parts) -> None:
 
 
 def test_drain_does_not_wait_for_ever(parts: Parts) -> None:
-    """Issue: who does not finish in time is closed."""
+    """Asked: who does not finish in time is closed."""
 
     async def test() -> None:
         limits: dict[str, Any] = {"drain_s": 0.2, "max_reply_s": 40.0}
@@ -162,7 +162,7 @@ def test_drain_does_not_wait_for_ever(parts: Parts) -> None:
 
 
 def test_the_command(nano_folder: Path, codec_folder: Path, tmp_path: Path) -> None:
-    """Issue: `mosslive serve` in a process of its own: it becomes ready, talks, logs JSON, and ends
+    """Asked: `mosslive serve` in a process of its own: it becomes ready, talks, logs JSON, and ends
     on SIGTERM by itself."""
     soundfile.write(tmp_path / "anna.wav", speech(1.6, 24_000), 24_000)
 

@@ -37,7 +37,7 @@ class Elements(HTMLParser):
 
 
 def test_nothing_from_elsewhere() -> None:
-    """Issue: no request to other hosts: no file names one, but for the names of XML languages."""
+    """Asked: no request to other hosts: no file names one, but for the names of XML languages."""
     for name in FILES:
         text = (FOLDER / name).read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"(https?|wss?):?//[\w.]|(src|href|url)\s*[=(]\s*[\"']?//", text), name
@@ -78,7 +78,7 @@ def test_elements_are_found_and_labelled() -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_parse(name: str, tmp_path: Path) -> None:
-    """Issue: no build step, so nobody else would notice a slip."""
+    """Asked: no build step, so nobody else would notice a slip."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -131,7 +131,7 @@ def test_resampler(from_hz: int, to_hz: int, tmp_path: Path) -> None:
 
 
 def test_headers(parts: Parts) -> None:
-    """Issue: a strict policy on every file; the page is open where talking needs a key."""
+    """Asked: a strict policy on every file; the page is open where talking needs a key."""
 
     async def test() -> None:
         async with (
@@ -155,7 +155,7 @@ def test_headers(parts: Parts) -> None:
 @pytest.mark.clients
 @pytest.mark.parametrize("transport", ["webrtc", "websocket"])
 def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
-    """Issue: in a real browser with a microphone: two turns, the second interrupts the first reply,
+    """Asked: in a real browser with a microphone: two turns, the second interrupts the first reply,
     the key interrupts the next; both transports; nothing is asked of any other host."""
     chromium()
     kept = Path(os.environ.get(ARTIFACTS) or tmp_path)
@@ -212,7 +212,7 @@ def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
 
 @pytest.mark.clients
 def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) -> None:
-    """Issue: errors in words, a key where one is needed, a WebSocket where WebRTC does not come
+    """Asked: errors in words, a key where one is needed, a WebSocket where WebRTC does not come
     about; for those who want less motion too."""
     chromium()
 
@@ -252,7 +252,7 @@ def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) 
 def test_a_page_that_goes_leaves_nothing(
     parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Issue: a page left in the middle of a reply hangs up; one that is killed is noticed."""
+    """Asked: a page left in the middle of a reply hangs up; one that is killed is noticed."""
     chromium()
     monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.5)  # s; 5 in life
 

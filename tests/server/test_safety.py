@@ -66,7 +66,7 @@ async def closed(peer: Peer) -> tuple[int, str]:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
 def test_strangers_need_a_key(host: str) -> None:
-    """Issue: beyond loopback nothing is served without a key, unless asked for in words."""
+    """Asked: beyond loopback nothing is served without a key, unless asked for in words."""
     with pytest.raises(MossliveError, match="there is no key"):
         make_server(settings(host=host))
     check_exposure(settings(host=host, api_keys=(KEY,)))
@@ -75,7 +75,7 @@ def test_strangers_need_a_key(host: str) -> None:
 
 
 def test_keys(parts: Parts) -> None:
-    """Issue: no key, a wrong one and half of one are refused; header and subprotocol both open."""
+    """Asked: no key, a wrong one and half of one are refused; header and subprotocol both open."""
 
     async def test() -> None:
         async with serving(parts, api_keys=(KEY, OTHER)) as served:
@@ -102,7 +102,7 @@ def test_keys(parts: Parts) -> None:
 
 
 def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue: only hashes are kept, and every one is compared whatever fits first."""
+    """Asked: only hashes are kept, and every one is compared whatever fits first."""
     ring = KeyRing([KEY, OTHER])
     assert KEY not in repr(vars(ring))
     compared: list[bytes] = []
@@ -122,7 +122,7 @@ def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ephemeral_keys(parts: Parts) -> None:
-    """Issue: made with a key, for a session; they open several, expire, and make no others; a
+    """Asked: made with a key, for a session; they open several, expire, and make no others; a
     session outlives its key."""
 
     async def test() -> None:
@@ -155,7 +155,7 @@ def test_ephemeral_keys(parts: Parts) -> None:
 
 
 def test_pages_of_other_hosts(parts: Parts) -> None:
-    """Issue: a browser's page of another host cannot reach us; nor can one that makes its own name
+    """Asked: a browser's page of another host cannot reach us; nor can one that makes its own name
     point here; ours and allowed ones can."""
 
     async def test() -> None:
@@ -187,7 +187,7 @@ def test_pages_of_other_hosts(parts: Parts) -> None:
 
 
 def test_number_of_sessions(parts: Parts) -> None:
-    """Issue: limits in all and per key; a seat is free again when its session ends."""
+    """Asked: limits in all and per key; a seat is free again when its session ends."""
 
     async def test() -> None:
         keys: dict[str, Any] = {
@@ -208,7 +208,7 @@ def test_number_of_sessions(parts: Parts) -> None:
 
 
 def test_frames(parts: Parts) -> None:
-    """Issue: rubbish is answered; a huge frame ends its own connection; nobody else notices."""
+    """Asked: rubbish is answered; a huge frame ends its own connection; nobody else notices."""
 
     async def test() -> None:
         async with serving(parts, max_event_bytes=100_000) as served, served.session() as other:
@@ -236,7 +236,7 @@ def test_frames(parts: Parts) -> None:
 
 
 def test_long_turns_and_texts(parts: Parts) -> None:
-    """Issue: a turn that does not end is ended; a buffer that is not committed is full; long texts
+    """Asked: a turn that does not end is ended; a buffer that is not committed is full; long texts
     are refused."""
 
     async def test() -> None:
@@ -262,7 +262,7 @@ def test_long_turns_and_texts(parts: Parts) -> None:
 
 
 def test_idle_and_endless_sessions(parts: Parts) -> None:
-    """Issue: who says nothing for too long is closed; so is who stays too long."""
+    """Asked: who says nothing for too long is closed; so is who stays too long."""
 
     async def test() -> None:
         async with serving(parts, idle_s=0.3) as served, served.session() as peer:
@@ -274,7 +274,7 @@ def test_idle_and_endless_sessions(parts: Parts) -> None:
 
 
 def test_a_reader_that_does_not_read(parts: Parts) -> None:
-    """Issue: a slow reader is dropped when it owes too much, and slows nobody meanwhile."""
+    """Asked: a slow reader is dropped when it owes too much, and slows nobody meanwhile."""
 
     async def test() -> None:
         limits: dict[str, Any] = {
@@ -317,7 +317,7 @@ def test_a_reader_that_does_not_read(parts: Parts) -> None:
 
 
 def test_bodies(parts: Parts) -> None:
-    """Issue: long bodies are refused by what they announce and by what they are."""
+    """Asked: long bodies are refused by what they announce and by what they are."""
 
     async def test() -> None:
         async def endless() -> Any:
@@ -337,7 +337,7 @@ def test_bodies(parts: Parts) -> None:
 
 
 def test_a_small_file_that_unpacks_to_hours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue: refused by its header, and where the header lies, before the rest is unpacked."""
+    """Asked: refused by its header, and where the header lies, before the rest is unpacked."""
     out = io.BytesIO()
     soundfile.write(out, np.zeros(3600 * 8000, np.int16), 8000, format="FLAC")
     data = out.getvalue()
@@ -366,7 +366,7 @@ def test_a_small_file_that_unpacks_to_hours(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_sessions_do_not_see_each_other(parts: Parts) -> None:
-    """Issue: items of another session do not exist here; nor do voices of another key."""
+    """Asked: items of another session do not exist here; nor do voices of another key."""
 
     async def test() -> None:
         async with serving(parts, api_keys=(KEY, OTHER)) as served:
@@ -404,7 +404,7 @@ def test_sessions_do_not_see_each_other(parts: Parts) -> None:
 
 
 def test_logs_hold_no_words(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
-    """Issue: what is said and sent is not in the log, and neither are keys."""
+    """Asked: what is said and sent is not in the log, and neither are keys."""
 
     async def test() -> None:
         async with serving(parts, api_keys=(KEY,)) as served:
@@ -435,7 +435,7 @@ def test_logs_hold_no_words(parts: Parts, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_tls(parts: Parts, tmp_path: Path) -> None:
-    """Issue: with a certificate the server speaks https and wss only."""
+    """Asked: with a certificate the server speaks https and wss only."""
     import ssl
 
     cert, key = _certificate(tmp_path)

@@ -453,7 +453,7 @@ def test_harmless_settings_are_accepted_and_shown(served: Backend) -> None:
 
 
 def test_transcripts(parts: Parts) -> None:
-    """Issue: where the server is asked to, the model writes down both sides."""
+    """Asked: where the server is asked to, the model writes down both sides."""
 
     with benches.backend(parts, transcripts=True) as served:
 

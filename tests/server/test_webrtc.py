@@ -84,7 +84,7 @@ def test_inbox_is_bounded() -> None:
 
 
 def test_ice_servers_are_read() -> None:
-    """Issue: ICE configuration; what is malformed is refused when the server starts."""
+    """Asked: ICE configuration; what is malformed is refused when the server starts."""
     assert ice_server("stun:a.example:3478").urls == "stun:a.example:3478"
     relay = ice_server("turn:me:se:cret@a.example:3478?transport=tcp")
     assert relay.urls == "turn:a.example:3478?transport=tcp"
@@ -109,7 +109,7 @@ def test_offers_and_sessions_are_merged() -> None:
 
 
 def test_two_turns_and_an_interruption(parts: Parts) -> None:
-    """Issue: a spoken conversation; the second turn interrupts the first reply, whose rest is never
+    """Asked: a spoken conversation; the second turn interrupts the first reply, whose rest is never
     sent, and the item is truncated to what the track has played."""
 
     async def test() -> None:
@@ -150,7 +150,7 @@ def test_two_turns_and_an_interruption(parts: Parts) -> None:
 
 
 def test_sound_both_ways(parts: Parts) -> None:
-    """Issue: what was said arrives, and the reply is played: the same sound, all of it, and no
+    """Asked: what was said arrives, and the reply is played: the same sound, all of it, and no
     faster than it is heard; bare SDP is a body too."""
 
     async def test() -> None:
@@ -254,7 +254,7 @@ def test_timing_is_told_to_those_who_ask(parts: Parts) -> None:
 
 @pytest.mark.parametrize("how", ["hang up", "close", "vanish", "never comes", "drain", "idle"])
 def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue: however a call ends, in the middle of a reply, no task, track, seat or page is left
+    """Asked: however a call ends, in the middle of a reply, no task, track, seat or page is left
     (`serving` asserts it)."""
     # As in life, only faster: a peer is given up after six checks without an answer.
     monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.05)
@@ -314,7 +314,7 @@ def cut_the_line(caller: Caller) -> None:
 
 
 def test_who_may_call(parts: Parts) -> None:
-    """Issue: keys, ephemeral keys with their session, the limit of sessions; a call is its
+    """Asked: keys, ephemeral keys with their session, the limit of sessions; a call is its
     owner's."""
 
     async def test() -> None:
@@ -346,7 +346,7 @@ def test_who_may_call(parts: Parts) -> None:
 
 
 def test_bad_offers(parts: Parts) -> None:
-    """Issue: what is not an offer is refused with a reason, and leaves nothing."""
+    """Asked: what is not an offer is refused with a reason, and leaves nothing."""
 
     async def test() -> None:
         async with serving(parts) as served, httpx.AsyncClient(base_url=served.http) as http:
@@ -376,7 +376,7 @@ def test_bad_offers(parts: Parts) -> None:
 
 
 def test_rubbish_on_the_channel(parts: Parts) -> None:
-    """Issue: malformed messages are answered, formats of a track cannot be changed, and what is too
+    """Asked: malformed messages are answered, formats of a track cannot be changed, and what is too
     long for the peer is told, not sent."""
 
     async def test() -> None:

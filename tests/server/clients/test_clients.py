@@ -57,7 +57,7 @@ def talk_with(parts: Parts, tmp_path: Path, *command: str | Path) -> dict[str, A
 
 
 def test_openai_agents(parts: Parts, tmp_path: Path) -> None:
-    """Issue: two turns, an interruption, and sound from both."""
+    """Asked: two turns, an interruption, and sound from both."""
     got = talk_with(parts, tmp_path, PYTHON, HERE / "agents_client.py")
     assert got["replies"] == 2
     assert got["interrupted"] >= 1
@@ -65,7 +65,7 @@ def test_openai_agents(parts: Parts, tmp_path: Path) -> None:
 
 
 def test_livekit(parts: Parts, tmp_path: Path) -> None:
-    """Issue: two turns; the first reply is cut off, the second whole; no error is told."""
+    """Asked: two turns; the first reply is cut off, the second whole; no error is told."""
     got = talk_with(parts, tmp_path, PYTHON, HERE / "livekit_client.py")
     assert 0 < got["lengths"][0] < got["lengths"][1] == 100 * 1920
     assert got["modalities"] == [["audio", "text"]] * 2
@@ -73,7 +73,7 @@ def test_livekit(parts: Parts, tmp_path: Path) -> None:
 
 
 def test_pipecat(parts: Parts, tmp_path: Path) -> None:
-    """Issue: two turns; the first reply is cut off, the second whole; no error is told."""
+    """Asked: two turns; the first reply is cut off, the second whole; no error is told."""
     got = talk_with(parts, tmp_path, PYTHON, HERE / "pipecat_client.py")
     assert 0 < got["audio"][0] < got["audio"][1] == 100 * 1920 * 2
     assert got["errors"] == []
@@ -81,7 +81,7 @@ def test_pipecat(parts: Parts, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not NODE.exists(), reason="no node, or no `make clients`")
 def test_npm_agents_realtime(parts: Parts, tmp_path: Path) -> None:
-    """Issue: the JavaScript client; a program finds its packages beside itself."""
+    """Asked: the JavaScript client; a program finds its packages beside itself."""
     program = shutil.copy(HERE / "agents_realtime.mjs", NODE.parent)
     got = talk_with(parts, tmp_path, "node", program)
     assert got["replies"] == ["cancelled", "incomplete"]  # noise has no end of its own
