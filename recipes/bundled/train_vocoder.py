@@ -29,6 +29,7 @@ _LOSS_MEL = MelSettings(24_000, 1024, 256, 100, 0.0, 12_000.0)  # up to the top,
 _PITCH_UNIT_HZ = 50.0
 _KEEP = 0.999  # of the running average that is exported
 _FRAME_SAMPLES = 480
+_MOST_LOG = 10.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,15 @@ def fresh_hift(settings: HiftSettings) -> Hift:
                 nn.init.normal_(weight, std=min(0.5 * fan**-0.5, 0.05))
         # exp() of the first lines is a magnitude: begin with a quiet one.
         hift.conv_post.bias[: hift.settings.bins].fill_(-3.0)  # type: ignore[index]
+    hift.conv_post.register_forward_hook(_within_reach)
     return hift.train()
+
+
+def _within_reach(_conv_post: nn.Module, _: object, lines: Tensor) -> Tensor:
+    """The package cuts magnitudes off at 100, e^4.6. The same function with a bound before exp():
+    there it would overflow, and the gradient of what is cut off would be 0 · ∞."""
+    bins = lines.shape[1] // 2
+    return torch.cat((lines[:, :bins].clamp(max=_MOST_LOG), lines[:, bins:]), 1)
 
 
 class VocoderBatches:

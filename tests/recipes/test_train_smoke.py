@@ -312,7 +312,7 @@ def test_learned_answers_come_out_of_the_package(
 ) -> None:
     """A model that knows its answers gives them through the package's own loop, spoken and written,
     and ends its turn."""
-    made = build_examples(builder, Tasks(), 60, "train")
+    made = build_examples(builder, Tasks(0.5, 0.5, 0, 0, 0, 0, 0), 40, "train")
     batches = Batches(made, builder.ids, torch.device("cpu"), 1024, seed=0)
     torch.manual_seed(0)
     model = LmModel(TOY.lm_config(**ids(load_tokenizer())))
