@@ -139,3 +139,15 @@ def optimiser(
 def set_rate(chosen: torch.optim.Optimizer, factor: float) -> None:
     for group in chosen.param_groups:
         group["lr"] = group["base"] * factor
+
+
+def take_step(chosen: torch.optim.Optimizer, loss: Tensor, most: float = 1.0) -> None:
+    """One step down `loss`, its gradient at most `most` long. A value of the gradient that is not
+    finite counts as 0: one bad batch must not end a run that nobody watches."""
+    chosen.zero_grad(set_to_none=True)
+    torch.autograd.backward(loss)
+    params = [p for group in chosen.param_groups for p in group["params"] if p.grad is not None]
+    for param in params:
+        param.grad.nan_to_num_(0.0, 0.0, 0.0)
+    torch.nn.utils.clip_grad_norm_(params, most)
+    chosen.step()

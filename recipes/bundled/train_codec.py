@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from mosslive.codec.wave_kernels import definitions_only
 from recipes.bundled.augment import Augment, augmented_features
 from recipes.bundled.bank import HEARD_SAMPLES, Bank, Rows, on_device, plan_rows
-from recipes.bundled.budget import Budget, Curves, optimiser, set_rate
+from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.codec_model import MEL_SCALE, CodecModel, Heard, Losses
 
 _FRAME_SAMPLES = 320  # of a mel frame, at 16 kHz
@@ -120,10 +120,7 @@ def train_codec(
                 losses = _losses(
                     model, batches, heard, mel, phones, counts, quantised, done >= how.flow_from
                 )
-            chosen.zero_grad(set_to_none=True)
-            torch.autograd.backward(losses.total())
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            chosen.step()
+            take_step(chosen, losses.total())
             if quantised and (step + 1) % _REVIVE_EVERY == 0 and done < 0.8:
                 model.quantiser.revive(heard.states.detach().flatten(0, 1), batches.draws)
             log.add(step, vars(losses) | {"perplexity": model.quantiser.perplexity()})
@@ -192,10 +189,7 @@ def train_flow(
                     codes = model.quantiser.nearest(model.hear(features).states)
                     vectors = model.quantiser.codebook[codes]
                 mu_loss, flow_loss = _spoken_losses(model, batches, vectors, mel, True)
-            chosen.zero_grad(set_to_none=True)
-            torch.autograd.backward(2 * mu_loss + flow_loss)
-            torch.nn.utils.clip_grad_norm_(model.flow.parameters(), 1.0)
-            chosen.step()
+            take_step(chosen, 2 * mu_loss + flow_loss)
             log.add(step, {"mu": mu_loss, "flow": flow_loss})
             step += 1
     log.flush(step)

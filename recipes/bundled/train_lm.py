@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from recipes.bundled.budget import Budget, Curves, optimiser, set_rate
+from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.lm_batch import IGNORED, Batch, Batches, Mishearing
 from recipes.bundled.lm_model import LmModel
 
@@ -60,10 +60,7 @@ def train_lm(
         batch = batches.next(how.noise)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             text, audio = losses(model, batch)
-        chosen.zero_grad(set_to_none=True)
-        torch.autograd.backward(text + audio)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        chosen.step()
+        take_step(chosen, text + audio)
         log.add(step, {"text": text, "audio": audio})
         step += 1
         if held_out is not None and step % how.test_every == 0:

@@ -20,7 +20,7 @@ from mosslive.codec.hift_stream import OVERLAP_FRAMES
 from mosslive.codec.mel import MelSettings, log_mel
 from mosslive.codec.wave_kernels import definitions_only
 from recipes.bundled.bank import FRAMES, Bank
-from recipes.bundled.budget import Budget, Curves, optimiser, set_rate
+from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.discriminators import Judges, judges_loss, maker_losses
 
 _RESOLUTIONS = ((256, 64), (512, 128), (1024, 256), (2048, 512))
@@ -136,18 +136,13 @@ def train_vocoder(
                 total = losses["pitch"] + 2 * losses["spectra"] + 2 * losses["mel"]
                 if judged:
                     losses["judges"] = judges_loss(judges(sound), judges(wave.detach()))
-                    judge.zero_grad(set_to_none=True)
-                    torch.autograd.backward(losses["judges"])
-                    judge.step()
+                    take_step(judge, losses["judges"], 5.0)
                     with torch.no_grad():
                         true = judges(sound)
                     fooled, unlike = maker_losses(true, judges(wave))
                     losses |= {"fooled": fooled, "unlike": unlike}
                     total = total + fooled + 2 * unlike
-            maker.zero_grad(set_to_none=True)
-            torch.autograd.backward(total)
-            torch.nn.utils.clip_grad_norm_(hift.parameters(), 5.0)
-            maker.step()
+            take_step(maker, total, 5.0)
             _follow(average, hift, min(_KEEP, (1 + step) / (10 + step)))
             log.add(step, losses)
             step += 1

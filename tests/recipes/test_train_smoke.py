@@ -323,8 +323,8 @@ def test_learned_answers_come_out_of_the_package(
     asked, answer = corpus.dialogues[0].turns
     question = PromptTurn("user", codes=builder.spoken.of(asked.utterances[0]).tolist())
     for reply in ("speech", "text"):
-        turns = [PromptTurn("system", text=DRIVER_SYSTEM[reply]), question]  # type: ignore[index]
-        rows = list(lm.generate(lm.prompt(turns, reply), greedy))  # type: ignore[arg-type]
+        turns = [PromptTurn("system", text=DRIVER_SYSTEM[reply]), question]
+        rows = list(lm.generate(lm.prompt(turns, reply), greedy))
         assert rows[-1][0] in builder.ids.stops
         said = lm.read(rows)
         if reply == "speech":
