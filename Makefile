@@ -6,13 +6,17 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint format bench clients clean
+.PHONY: demo test test-clients lint format bench clients clean
 
 demo: .venv/core
 	$(BIN)/mosslive demo
 
-test: lint .venv/clients/ready
-	$(BIN)/pytest
+test: lint
+	$(BIN)/pytest -m "not clients"
+
+# Third-party programs and a browser, in real time; apart, since they need packages from elsewhere.
+test-clients: .venv/dev .venv/clients/ready
+	$(BIN)/pytest -m clients
 
 lint: .venv/dev
 	$(BIN)/ruff check .

@@ -59,17 +59,20 @@ export class RtcLine {
 
   close() {
     this.closed = true;
-    this.channel?.close();
-    this.peer?.close();
-    this.hangUp();
+    // First the goodbye, then the line: a call whose line is gone has ended, and knows no hang-up.
+    const waited = new Promise((resume) => setTimeout(resume, 1000));
+    Promise.race([this.hangUp(), waited]).then(() => {
+      this.channel?.close();
+      this.peer?.close();
+    });
   }
 
   // A page that goes away cannot say goodbye over the line; the server would wait half a minute.
   hangUp() {
-    if (!this.call) return;
+    if (!this.call) return Promise.resolve();
     const path = `v1/realtime/calls/${this.call}/hangup`;
-    ask(path, this.key, { method: "POST", keepalive: true }).catch(() => {});
     this.call = null;
+    return ask(path, this.key, { method: "POST", keepalive: true }).catch(() => {});
   }
 
   heard(event) {
