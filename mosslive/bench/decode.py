@@ -13,6 +13,7 @@ from mosslive.bench.ceilings import Ceilings, measure_ceilings
 from mosslive.bench.lm_baseline import step_baselines
 from mosslive.bench.lm_bytes import cache_bytes, weight_bytes
 from mosslive.bench.lm_check import (
+    SEQUENCE_ROWS,
     Check,
     Expected,
     Judge,
@@ -26,7 +27,7 @@ from mosslive.bench.lm_lazy import check_lazy
 from mosslive.bench.lm_reference import Wiring
 from mosslive.bench.lm_report import LmResult, LmRow, conditions_of
 from mosslive.bench.lm_streams import Streams, check_steady, device_part
-from mosslive.bench.lm_subject import Subject, checked_precisions
+from mosslive.bench.lm_subject import Subject, check_context, checked_precisions
 from mosslive.bench.lm_weights import LmPrecision, as_precision, precision_of
 from mosslive.bench.timing import Times, give_back_memory, summary, times_ms
 from mosslive.bench.verified import NotVerified
@@ -87,6 +88,7 @@ def measure_decode(settings: DecodeSettings) -> LmResult:
     subject = settings.subject
     ceilings = measure_ceilings(subject.device)
     config, base = subject.load()
+    check_context(config, max(settings.contexts) + max(SEQUENCE_ROWS, settings.repeats + 8))
     precisions = checked_precisions(base, settings.precisions)
     run = _Run(settings, ceilings, config, base)
     rows: list[LmRow] = []

@@ -18,7 +18,7 @@ from mosslive.bench.lm_forest import speech_rows
 from mosslive.bench.lm_reference import Wiring
 from mosslive.bench.lm_report import LmResult, LmRow, conditions_of
 from mosslive.bench.lm_streams import device_part
-from mosslive.bench.lm_subject import Subject, checked_precisions, random_tokenizer
+from mosslive.bench.lm_subject import Subject, check_context, checked_precisions, random_tokenizer
 from mosslive.bench.lm_weights import LmPrecision, as_precision
 from mosslive.bench.timing import Times, give_back_memory, summary
 from mosslive.bench.verified import NotVerified
@@ -84,6 +84,7 @@ def measure_engine(settings: EngineBenchSettings) -> LmResult:
         whole = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(settings.memory_cap_gib * _GIB / whole)
     config, weights = subject.load(float8_trunk=settings.precision == "fp8")
+    check_context(config, settings.context + settings.rows)
     (precision,) = checked_precisions(weights, (settings.precision,))
     weights = as_precision(weights, precision)
     rows: list[LmRow] = []

@@ -79,6 +79,13 @@ def checked_precisions(weights: DecoderWeights, wanted: tuple[str, ...]) -> list
     return list(wanted)  # type: ignore[arg-type]  # checked above
 
 
+def check_context(config: ModelConfig, rows: int) -> None:
+    """Refuses what no stream of this model can hold, with the rows that are to follow."""
+    longest = config.max_position_embeddings
+    if rows > longest:
+        raise refuse("context", rows, f"at most {longest} rows, those made included")
+
+
 def numbers(name: str, text: str, least: int = 1) -> tuple[int, ...]:
     """ "1,64" → (1, 64)"""
     try:

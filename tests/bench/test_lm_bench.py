@@ -340,3 +340,12 @@ def test_closeness_is_by_the_worst_row() -> None:
     ours[17] = ours[17].roll(1)
     close: Closeness = compare("x", ours, wanted)
     assert close.cosine < 0.9
+
+
+@pytest.mark.parametrize("command", ["decode", "engine"])
+def test_a_context_beyond_the_model_is_refused(command: str) -> None:
+    """Law 4: what, and what is allowed; before anything is computed."""
+    arguments = ["--size", "nano", "--device", "cpu", "--context", "999999999"]
+    told = CliRunner().invoke(app, ["bench", command, *arguments])
+    assert isinstance(told.exception, MossliveError)
+    assert "at most 4096 rows" in str(told.exception)
