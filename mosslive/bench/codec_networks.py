@@ -29,6 +29,23 @@ from mosslive.codec.random_networks import (
 Network = TypeVar("Network", bound=nn.Module)
 
 
+def random_encoder(size: SizeName) -> Encoder:
+    """On the CPU, as are all networks made by functions here."""
+    s, codes = CODEC_SIZES[size], SIZES[size].codes
+    tensors = encoder_tensors(s, codes, "bench:encoder")
+    return Encoder.from_tensors(tensors, s.encoder_heads, s.encoder_layers, prefix="")
+
+
+def random_flow(size: SizeName) -> Flow:
+    s, codes = CODEC_SIZES[size], SIZES[size].codes
+    tensors = random_tensors(empty_flow(s, codes), "bench:flow")
+    return Flow.from_tensors(tensors, FlowSettings(code_limit=codes), s.head_dim)
+
+
+def random_hift(size: SizeName) -> Hift:
+    return Hift.from_tensors(hift_tensors(CODEC_SIZES[size], "bench:hift"))
+
+
 @dataclass(frozen=True, eq=False)
 class Pair:
     """Settings of one run: the sizes, and where its networks go beside the CPU."""
@@ -38,19 +55,13 @@ class Pair:
 
     def encoder(self) -> tuple[Encoder, Encoder]:
         """(on the CPU, on the device), as are all pairs here."""
-        s, codes = CODEC_SIZES[self.size], SIZES[self.size].codes
-        tensors = encoder_tensors(s, codes, "bench:encoder")
-        return self._both(
-            Encoder.from_tensors(tensors, s.encoder_heads, s.encoder_layers, prefix="")
-        )
+        return self._both(random_encoder(self.size))
 
     def flow(self) -> tuple[Flow, Flow]:
-        s, codes = CODEC_SIZES[self.size], SIZES[self.size].codes
-        tensors = random_tensors(empty_flow(s, codes), "bench:flow")
-        return self._both(Flow.from_tensors(tensors, FlowSettings(code_limit=codes), s.head_dim))
+        return self._both(random_flow(self.size))
 
     def hift(self) -> tuple[Hift, Hift]:
-        return self._both(Hift.from_tensors(hift_tensors(CODEC_SIZES[self.size], "bench:hift")))
+        return self._both(random_hift(self.size))
 
     def bigvgan(self) -> tuple[BigVgan, BigVgan]:
         shapes = empty_bigvgan(CODEC_SIZES[self.size])

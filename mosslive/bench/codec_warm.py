@@ -21,7 +21,7 @@ from mosslive.bench.codec_share import take_share
 from mosslive.checkpoint.synth import SIZES, SizeName
 from mosslive.codec.bigvgan_stream import BigVganState, advance
 from mosslive.codec.convolution import compute_in
-from mosslive.codec.encoder import BLOCK_FRAMES
+from mosslive.codec.encoder import BLOCK_FRAMES, POOL
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
 from mosslive.codec.random_networks import (
     CODEC_SIZES,
@@ -44,6 +44,7 @@ class Form(NamedTuple):
     streams: tuple[int, ...]
     frames: tuple[int, ...] = ()  # of whole passes, by vocoders
     pushed: int = 0  # frames of a chunk of BigVGAN's streams
+    codes: tuple[int, ...] = (1,)  # of a step of the encoder
     share: int = 0
     shares: int = 1
 
@@ -86,9 +87,19 @@ def compile_form(size: SizeName, form: Form, device: str = "cuda") -> None:
 
 def _encoder(size: SizeName, form: Form, device: str) -> None:
     encoder = empty_encoder(CODEC_SIZES[size], SIZES[size].codes).to_empty(device=device)
+    positions = encoder.dims.positions
     for streams in form.streams:
-        frames = torch.zeros(streams, encoder.dims.mel_bands, BLOCK_FRAMES, device=device)
-        encoder.step(encoder.open(streams), frames)
+        state = encoder.open(streams)
+        for codes in form.codes:
+            bands, frames = encoder.dims.mel_bands, BLOCK_FRAMES * codes
+            # Recorded steps, of one code, look at all positions; others have a kernel for each
+            # order of magnitude.
+            reaches = [positions]
+            while codes > 1 and (nearer := reaches[-1] // 2) >= POOL * codes:
+                reaches.append(nearer)
+            for reach in reaches:
+                encoder.truncate(state, 0)
+                encoder.step(state, torch.zeros(streams, bands, frames, device=device), reach)
 
 
 def _bigvgan(size: SizeName, form: Form, device: str) -> None:

@@ -7,6 +7,9 @@ rendered alone. Turn detection is not part of it: the end of a question is said.
 """
 
 import asyncio
+import statistics
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
@@ -15,16 +18,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mosslive.bench.codec_networks import Pair
+from mosslive.bench.codec_warm import compiling
 from mosslive.bench.lm_report import LmResult, LmRow, conditions_of
 from mosslive.bench.lm_subject import Subject, checked_precisions, random_tokenizer
 from mosslive.bench.lm_weights import as_precision
-from mosslive.bench.talk_codec import RandomCodec, question
+from mosslive.bench.talk_codec import CHUNK_CODES, RandomCodec, question, talk_forms
 from mosslive.bench.talk_report import talk_figures, talk_rows
 from mosslive.bench.timing import give_back_memory
 from mosslive.bench.verified import NotVerified
 from mosslive.cache import PagePool
-from mosslive.codec import Voice
 from mosslive.codec.flow_stream import TailRule
 from mosslive.config import Sampling, refuse
 from mosslive.engine.graph_runner import GraphRunner
@@ -57,6 +59,8 @@ NOTES = {
     "conversations": f"questions arrive in real time in packets of {1000 * PACKET_S:.0f} ms at "
     f"{MICROPHONE_HZ} Hz; conversations begin one after the other and go on asking, so that some "
     "listen while others are answered",
+    "end of a reply": "how long rendering the last codes holds up all other sound: wall clock, "
+    "device idle before, while verifying",
 }
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -101,25 +105,31 @@ class _Answered:
     timing: TurnTiming
 
 
-def measure_talk(settings: TalkBenchSettings, clock: Clock | None = None) -> LmResult:
-    """Raises `NotVerified` instead of telling a time that means nothing."""
-    subject, most = settings.subject, max(settings.conversations)
-    reply_s = settings.reply_codes * 0.08
-    # The codec first: it sets its memory aside at the start.
-    pair = Pair(subject.size, subject.device)
-    codec = RandomCodec(pair, _DTYPES[settings.codec_precision], (reply_s + 2) * most + 30)
-    voice = codec.random_voice()
-    config, weights = subject.load(float8_trunk=settings.precision == "fp8")
-    (precision,) = checked_precisions(weights, (settings.precision,))
-    decoder = Decoder(config, as_precision(weights, precision))
-    each = round(settings.question_s * 12.5) + settings.reply_codes + 256
-    runner = GraphRunner(decoder, PagePool(most * each // _PAGE_SIZE, _PAGE_SIZE), _CHUNK_ROWS)
-    stepper: PlainStepper | GraphStepper = PlainStepper(runner)
+def measure_talk(
+    settings: TalkBenchSettings,
+    clock: Clock | None = None,
+    *,
+    seen: Callable[[str], None] = lambda line: None,
+) -> LmResult:
+    """Raises `NotVerified` instead of telling a time that means nothing. `seen` is told how far it
+    is: at full size it takes minutes."""
+    subject, began = settings.subject, time.monotonic()
+
+    def tell(done: str) -> None:
+        seen(f"{time.monotonic() - began:.0f} s: {done}")
+
+    most = max(settings.conversations)
+    forms = talk_forms(settings.codec_precision, most)  # type: ignore[arg-type]  # checked there
+    with compiling(subject.size, subject.device, forms):
+        # The codec first: it sets its memory aside at the start.
+        dtype, reply_s = _DTYPES[settings.codec_precision], settings.reply_codes * 0.08
+        codec = RandomCodec(subject.size, subject.device, dtype, (reply_s + 2) * most + 30)
+        tell("the codec's weights made")
+        stepper = _stepper(settings, tell)
     if subject.device == "cuda":
-        stepper = GraphStepper(runner, most)
-        stepper.record()
+        tell("the codec's kernels compiled")
     engine = Engine(stepper, random_tokenizer())
-    job = _Job(settings, engine, codec, voice, clock or WallClock())
+    job = _Job(settings, engine, codec, clock or WallClock(), tell)
     # The switches are the process's; the codec wants float32 as such, and half precision does not
     # care.
     with arithmetic("fp32"):
@@ -127,14 +137,38 @@ def measure_talk(settings: TalkBenchSettings, clock: Clock | None = None) -> LmR
     give_back_memory(subject.device)
     rows: list[LmRow] = []
     figures: dict[str, Any] = {}
-    for conversations, timings in measured.items():
+    for conversations, (timings, ends_s) in measured.items():
         goals = subject.has_goals and settings.precision == "bf16"
         rows += talk_rows(conversations, timings, settings.precision, goals)
         figures |= talk_figures(conversations, timings)
+        ends_ms = [1000 * seconds for seconds in ends_s]
+        figures[f"{conversations} conversations, end of a reply, median, ms"] = statistics.median(
+            ends_ms
+        )
+        figures[f"{conversations} conversations, end of a reply, largest, ms"] = max(ends_ms)
     conditions = conditions_of(
         settings.command, subject.device, subject.shown_size, subject.shown_weights, NOTES
     )
     return LmResult("live talk", conditions, None, tuple(rows), figures=figures)
+
+
+def _stepper(
+    settings: TalkBenchSettings, tell: Callable[[str], None]
+) -> PlainStepper | GraphStepper:
+    """The language model, ready to be asked by all conversations at once."""
+    subject, most = settings.subject, max(settings.conversations)
+    config, weights = subject.load(float8_trunk=settings.precision == "fp8")
+    (precision,) = checked_precisions(weights, (settings.precision,))
+    decoder = Decoder(config, as_precision(weights, precision))
+    tell("the language model's weights made")
+    each = round(settings.question_s * 12.5) + settings.reply_codes + 256
+    runner = GraphRunner(decoder, PagePool(most * each // _PAGE_SIZE, _PAGE_SIZE), _CHUNK_ROWS)
+    if subject.device != "cuda":
+        return PlainStepper(runner)
+    stepper = GraphStepper(runner, most)
+    stepper.record()
+    tell("the language model's graphs recorded")
+    return stepper
 
 
 class _Job:
@@ -143,35 +177,43 @@ class _Job:
         settings: TalkBenchSettings,
         engine: Engine,
         codec: RandomCodec,
-        voice: Voice,
         clock: Clock,
+        tell: Callable[[str], None],
     ) -> None:
         self._settings, self._engine, self._codec = settings, engine, codec
-        self._voice, self._clock = voice, clock
+        self._voice, self._clock, self._tell = codec.random_voice(), clock, tell
 
-    async def run(self) -> dict[int, list[TurnTiming]]:
-        """By the number of conversations."""
+    async def run(self) -> dict[int, tuple[list[TurnTiming], list[float]]]:
+        """By the number of conversations: every turn, and seconds of every end of a reply."""
         settings = self._settings
         thread = CodecThread(self._codec, tail=settings.tail)
         measured = {}
         async with self._engine:
-            await thread.warm(self._voice, 5, max(settings.conversations))
+            await thread.warm(self._voice, CHUNK_CODES, max(settings.conversations))
+            self._tell("the codec warmed")
             await self._ask(thread, 0, 0)  # and everything once, end to end
+            self._tell("a first reply")
             for conversations in settings.conversations:
                 answered = await self._round(thread, conversations)
-                for one in answered:
-                    await thread.do(partial(self._verify, one))
-                measured[conversations] = [one.timing for one in answered]
+                ends_s = [(await thread.do(partial(self._verify, one))).value for one in answered]
+                self._tell(f"{conversations} conversations: {len(answered)} replies verified")
+                measured[conversations] = [one.timing for one in answered], ends_s
         await thread.close()
         return measured
 
     async def _round(self, thread: CodecThread, conversations: int) -> list[_Answered]:
-        settings = self._settings
+        settings, done = self._settings, [0] * self._settings.rounds
 
         async def one(number: int) -> list[_Answered]:
             start = self._clock.now() + settings.stagger_s * number / conversations
             await self._clock.sleep_until(start)
-            return [await self._ask(thread, number, 1 + turn) for turn in range(settings.rounds)]
+            answered = []
+            for turn in range(settings.rounds):
+                answered.append(await self._ask(thread, number, 1 + turn))
+                done[turn] += 1
+                if done[turn] == conversations:
+                    self._tell(f"{conversations} conversations: round {turn + 1}")
+            return answered
 
         return [
             answered
@@ -210,8 +252,8 @@ class _Job:
         await talk.close()
         return _Answered(wave, user, reply, np.concatenate(sound), timing)
 
-    def _verify(self, answered: _Answered) -> None:
-        """On the codec's thread."""
+    def _verify(self, answered: _Answered) -> float:
+        """On the codec's thread. → seconds that the end of the reply took, rendered alone."""
         ids, codec, sound = self._engine.ids, self._codec, answered.sound
         expected = codec.encode(torch.from_numpy(answered.asked), MICROPHONE_HZ)
         heard = [a for t, a in answered.user_rows if t == ids.modality_pad and a != ids.eosp]
@@ -226,7 +268,10 @@ class _Job:
         if not np.isfinite(sound).all() or float(sound.std()) < 1e-6:
             raise NotVerified("the sound is not finite, or silence")
         stream = codec.decoder_stream(self._voice, tail=self._settings.tail)
-        alone = np.concatenate((stream.push(codes), stream.finish()))
+        whole_chunks, began = stream.push(codes), time.perf_counter()
+        alone = np.concatenate((whole_chunks, stream.finish()))
+        end_s = time.perf_counter() - began
         cosine = float(np.dot(sound, alone) / (np.linalg.norm(sound) * np.linalg.norm(alone)))
         if cosine < LEAST_COSINE:
             raise NotVerified(f"cosine {cosine:.5f} with the codes rendered alone")
+        return end_s

@@ -114,10 +114,13 @@ def build_engine(
                 return tensor
 
             files, records = write_weights(work, tensors, make, shard_bytes)
-        (work / TOKENIZER_FILE).write_bytes((checkpoint.folder / TOKENIZER_FILE).read_bytes())
+        copied = [checkpoint.folder / name for name in (TOKENIZER_FILE, GENERATION_FILE)]
+        copied = [path for path in copied if path.is_file()]
+        for path in copied:
+            (work / path.name).write_bytes(path.read_bytes())
         with stage("reference logits", config.layers) as progress:
             write_probes(make_probes(checkpoint, tokenizer, progress), work / PROBES_FILE)
-        files |= hash_files([work / TOKENIZER_FILE, work / PROBES_FILE])
+        files |= hash_files([work / name for name in (PROBES_FILE, *(p.name for p in copied))])
         sources = _source_files(checkpoint)
         with stage("hashing the source", sum(p.stat().st_size for p in sources)) as progress:
             hashes = hash_files(sources, progress)

@@ -129,6 +129,31 @@ class _Listening:
         result: Tensor = self._kernels.gated(x, matrix)
         return result
 
+    def norm_linear(
+        self, hidden: Tensor, delta: Tensor | None, norm: Tensor, eps: float, matrix: Matrix
+    ) -> Tensor:
+        return self.linear(self._normed(hidden, delta, norm, eps), matrix)
+
+    def norm_feed_forward(
+        self,
+        hidden: Tensor,
+        delta: Tensor,
+        norm: Tensor,
+        eps: float,
+        gate_up: Matrix,
+        down: Matrix,
+    ) -> Tensor:
+        return self.linear(self.gated(self._normed(hidden, delta, norm, eps), gate_up), down)
+
+    def _normed(self, hidden: Tensor, delta: Tensor | None, norm: Tensor, eps: float) -> Tensor:
+        kernels = self._kernels
+        result: Tensor = (
+            kernels.rms_norm(hidden, norm, eps)
+            if delta is None
+            else kernels.add_rms_norm(hidden, delta, norm, eps)
+        )
+        return result
+
     def _listen(self, x: Tensor, matrix: Matrix, product: Tensor) -> None:
         name = self._names.get(id(matrix))
         if name is None:

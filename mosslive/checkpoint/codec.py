@@ -16,6 +16,7 @@ from mosslive.checkpoint.header import read_shard
 from mosslive.checkpoint.pickles import check_values, read_pickle
 from mosslive.config import refuse
 from mosslive.config.codec import DecoderConfig, EncoderConfig
+from mosslive.config.folders import CODEC_FOLDER, named_folder
 
 ENCODER_FILE = "model.safetensors"
 FLOW_FOLDER = "flow"
@@ -38,10 +39,10 @@ class CodecFiles:
     """A codec folder whose settings were read and found in order."""
 
     def __init__(self, path: str | Path) -> None:
-        folder = Path(path)
-        nested = folder / "codec"
+        folder = named_folder(path)
+        nested = folder / CODEC_FOLDER
         if not (folder / FLOW_FOLDER).exists() and nested.is_dir():
-            folder = nested  # as `mosslive synth` lays it out
+            folder = nested  # of a whole model
         self.folder = folder
         self.encoder = EncoderConfig.from_folder(folder)
         self.decoder = DecoderConfig.from_file(folder / FLOW_FOLDER / FLOW_CONFIG)
@@ -73,10 +74,16 @@ class CodecFiles:
             return int(layer[1]) < self.encoder.layers
         return name.startswith(ENCODER_PREFIX) and not name.startswith(f"{ENCODER_PREFIX}ema_")
 
-    def flow_tensors(self, profile: FlowProfile) -> dict[str, Tensor]:
+    def flow_file(self, profile: FlowProfile) -> str:
+        """Which file of `flow/` holds this profile: its own, or `flow.pt` where it has none, since
+        one network may have been trained for both."""
         if profile not in FLOW_FILES:
             raise refuse("profile", profile, ", ".join(get_args(FlowProfile)))
-        return self._pickle(FLOW_FILES[profile])
+        own = FLOW_FILES[profile]
+        return own if (self.folder / FLOW_FOLDER / own).exists() else FLOW_FILES["offline"]
+
+    def flow_tensors(self, profile: FlowProfile) -> dict[str, Tensor]:
+        return self._pickle(self.flow_file(profile))
 
     def vocoder_tensors(self) -> dict[str, Tensor]:
         return self._pickle(VOCODER_FILE)

@@ -3,6 +3,7 @@
     engine.json                 the manifest, written last
     weights-00001.safetensors   ...
     tokenizer.json              the source's, byte for byte
+    generation_config.json      the source's too, if it had one
     probes.safetensors          rows and reference logits
 
 Knows files, not what the tensors are for. Invariant: a folder that `open_engine` returned has every
@@ -32,6 +33,7 @@ from mosslive.checkpoint.engine_manifest import (
 from mosslive.checkpoint.header import DTYPE_BYTES, read_shard
 from mosslive.checkpoint.layout import TOKENIZER_FILE
 from mosslive.checkpoint.writer import split_by_size, write_shard
+from mosslive.config.folders import named_folder
 
 PROBES_FILE = "probes.safetensors"
 # Small enough that reading and hashing by file keeps several threads busy: nine files at full size.
@@ -75,7 +77,7 @@ class EngineFolder:
 
 def is_engine(path: str | Path) -> bool:
     """Also of one that lacks its manifest: what is wrong with it is `open_engine`'s to say."""
-    folder = Path(path)
+    folder = named_folder(path)
     return (folder / MANIFEST_FILE).exists() or any(folder.glob(WEIGHTS_PATTERN))
 
 

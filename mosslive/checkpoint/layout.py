@@ -7,6 +7,7 @@ between trunk and tails. Knows nothing of files or of what the tensors are for.
 from pathlib import Path
 
 from mosslive.config import ModelConfig
+from mosslive.config.folders import LM_FOLDER, named_folder
 
 Shape = tuple[int, ...]
 
@@ -87,7 +88,7 @@ def blocks(config: ModelConfig) -> dict[str, list[str]]:
 
 
 def model_folder(path: str | Path) -> Path:
-    """The language model's folder: `path`, or its `lm/` as `mosslive synth` lays it out."""
-    folder = Path(path)
-    nested = folder / "lm"
+    """The language model's folder: `path`, or the `lm/` of a whole model."""
+    folder = named_folder(path)
+    nested = folder / LM_FOLDER
     return nested if not (folder / CONFIG_FILE).exists() and nested.is_dir() else folder

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mosslive.cli.bench_bundled import bundled
 from mosslive.cli.bench_talk import talk
 from mosslive.cli.console import err, out, print_json
 
@@ -189,6 +190,7 @@ def engine_command(
 
 
 bench.command()(talk)
+bench.command()(bundled)
 
 
 def _subject(size: str, device: str, engine: Path | None) -> "Subject":

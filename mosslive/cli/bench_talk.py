@@ -30,13 +30,13 @@ def talk(
 ) -> None:
     """Questions in real time, spoken replies: time to first audio and where it goes, verified.
 
-    The last line is the same as JSON.
+    How far it is appears on standard error; the last line of the output is all of it as JSON.
     """
     from mosslive.bench.lm_report import text_report
     from mosslive.bench.lm_subject import Subject, numbers
     from mosslive.bench.report_html import write_html
     from mosslive.bench.talk import TalkBenchSettings, measure_talk
-    from mosslive.cli.console import print_json
+    from mosslive.cli.console import err, print_json
 
     settings = TalkBenchSettings(
         subject=Subject(size, device, engine),  # type: ignore[arg-type]  # it checks the size
@@ -48,7 +48,7 @@ def talk(
         codec_precision=codec_precision,
         tail=tail,  # type: ignore[arg-type]  # checked there
     )
-    result = measure_talk(settings)
+    result = measure_talk(settings, seen=lambda line: err.print(line, style="dim"))
     if html:
         write_html(html, [result])
     if not json:

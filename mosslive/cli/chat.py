@@ -4,12 +4,15 @@ import asyncio
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from mosslive.cli.cores import share_cores
 from mosslive.cli.generate import ReplyOption
+from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
 from mosslive.cli.voice import JsonOption
+from mosslive.config.folders import BUNDLED, find_parts
 
 
 class HistoryOption(StrEnum):
@@ -18,18 +21,22 @@ class HistoryOption(StrEnum):
 
 
 def chat(
-    model: Annotated[
-        Path, typer.Option("--model", metavar="DIR", help="A model or engine folder.")
-    ],
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[QUESTION]...", help="Sound files; each is a turn."),
     ] = None,
+    model: Annotated[
+        Path, typer.Option("--model", metavar="DIR", help="A model or engine folder.")
+    ] = Path(BUNDLED),
     codec: Annotated[
-        Path | None, typer.Option("--codec", metavar="DIR", help="A codec folder; none: text only.")
+        Path | None,
+        typer.Option("--codec", metavar="DIR", help="A codec folder; default: the model's own."),
     ] = None,
     voice: Annotated[
-        Path | None, typer.Option("--voice", help="A .voice file, or a recording of the speaker.")
+        Path | None,
+        typer.Option(
+            "--voice", help="A .voice file, or a recording of the speaker; default: the codec's."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -47,12 +54,17 @@ def chat(
         HistoryOption, typer.Option(help="Replies as their own codes, or encoded again.")
     ] = HistoryOption.generated,
     adaptive: Annotated[
-        bool, typer.Option("--adaptive", help="--mic: wait longer for who pauses longer.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--adaptive/--fixed",
+            help="--mic: a turn ends after silence that suits the speaker, or half a second of it.",
+        ),
+    ] = True,
     speculate: Annotated[
         bool, typer.Option("--speculate", help="--mic: begin the reply at the first pause.")
     ] = False,
-    greedy: Annotated[bool, typer.Option("--greedy", help="The most likely rows.")] = False,
+    preset: Preset = PresetOption.model,
+    greedy: Greedy = None,
     max_new: Annotated[
         int | None, typer.Option(help="Most rows of a reply; 12.5 are one second.")
     ] = None,
@@ -81,16 +93,25 @@ def chat(
         raise typer.BadParameter("--mic takes no files and no --text")
     if mic and output:
         raise typer.BadParameter("--mic plays its replies; -o is for files and text")
-    if reply is ReplyOption.speech and not (codec and voice):
+    parts = find_parts(model, codec, voice)
+    if reply is ReplyOption.speech and not (parts.codec and parts.voice):
         raise typer.BadParameter("a spoken reply needs --codec and --voice; or --reply text")
-    if (files or mic) and not codec:
+    if (files or mic) and not parts.codec:
         raise typer.BadParameter("hearing needs --codec")
+    # Rows that are written then look as the prompt format has them, and the audio tail can rest.
+    sampling = chosen_sampling(
+        preset,
+        model,
+        greedy=greedy,
+        max_new=max_new,
+        min_new=min_new,
+        seed=seed,
+        ignored_audio="pad",
+    )
 
-    from mosslive.cli.conversation import Chat, Folders
+    from mosslive.cli.conversation import Chat
     from mosslive.talk import AdaptiveSilence, FixedSilence, TalkSettings, TurnSettings
 
-    given: dict[str, Any] = {"max_new": max_new, "min_new": min_new, "seed": seed}
-    changes = {name: value for name, value in given.items() if value is not None}
     plain = TalkSettings()
     silence = AdaptiveSilence() if adaptive else FixedSilence()
     settings = replace(
@@ -98,10 +119,12 @@ def chat(
         reply=reply.value,
         system=system,
         history=history.value,
-        sampling=replace(plain.sampling, greedy=greedy, **changes),
+        sampling=sampling,
         turns=TurnSettings(end=silence) if mic else None,
         speculate=speculate and mic,
         lead_s=plain.lead_s if mic else None,
     )
-    job = Chat(Folders(model, codec, voice, device, dtype), settings, output, as_json)
+    if parts.codec:
+        share_cores(device)
+    job = Chat(parts, settings, output, as_json, device, dtype)
     asyncio.run(job.run(files or [], text or [], mic, resume, save, timeline))

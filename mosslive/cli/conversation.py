@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from mosslive.cli.console import advance, err, print_json, step_progress
 from mosslive.codec import Sound, load_codec, read_sound, write_sound
 from mosslive.config import SECONDS_PER_CODE
+from mosslive.config.folders import Parts
 from mosslive.engine import Engine
 from mosslive.errors import MossliveError
 from mosslive.talk import CodecThread, Talk, TalkSettings, load_turns, save_turns
@@ -29,6 +31,7 @@ from mosslive.talk.events import (
     TimingReady,
     TurnDetected,
 )
+from mosslive.talk.saved import read_saved
 from mosslive.talk.timeline import timeline_html
 from mosslive.talk.timing import TurnTiming
 from mosslive.talk.vad import SileroVad
@@ -38,15 +41,6 @@ if TYPE_CHECKING:
 
 _PIECE_S = 0.2  # of a file that is pushed at once
 _MICROPHONE = "microphone"  # where a question came from, if not from a file or a line
-
-
-@dataclass(frozen=True)
-class Folders:
-    model: Path
-    codec: Path | None
-    voice: Path | None
-    device: str
-    dtype: str | None
 
 
 @dataclass
@@ -63,10 +57,17 @@ class Replied:
 
 class Chat:
     def __init__(
-        self, folders: Folders, settings: TalkSettings, output: Path | None, as_json: bool
+        self,
+        parts: Parts,
+        settings: TalkSettings,
+        output: Path | None = None,
+        as_json: bool = False,
+        device: str = "cpu",
+        dtype: str | None = None,
     ) -> None:
-        self._folders, self._settings = folders, settings
+        self._parts, self._settings = parts, settings
         self._output, self._as_json = output, as_json
+        self._device, self._dtype = device, dtype
         self._replies: list[Replied] = []
         self._rate_hz = 0  # of what is written
         self._timings: list[TurnTiming] = []
@@ -84,17 +85,25 @@ class Chat:
         for path in filter(None, (self._output, save, timeline)):
             if not path.absolute().parent.is_dir():
                 raise MossliveError(f"{path}: cannot be written: its folder does not exist")
+            if path.is_dir():
+                raise MossliveError(f"{path}: cannot be written: it is a folder")
+        if resume:
+            read_saved(resume)
         sounds = [(path, read_sound(path)) for path in files]
         vad = SileroVad() if mic else None
-        folders = self._folders
+        parts = self._parts
         # The codec first: an engine takes what memory is left on a GPU for its pages.
-        codec = load_codec(folders.codec, folders.device) if folders.codec else None
-        voice = codec.voice(folders.voice) if codec and folders.voice else None
+        codec = load_codec(parts.codec, self._device) if parts.codec else None
+        voice = codec.voice(parts.voice) if codec and parts.voice else None
         thread = CodecThread(codec) if codec else None
         self._rate_hz = thread.sample_rate if thread else 0
-        if thread and voice:
-            await thread.warm(voice, self._settings.chunk)
-        async with Engine.load(folders.model, folders.device, folders.dtype) as engine:
+        async with AsyncExitStack() as open_parts:
+            if thread:
+                open_parts.push_async_callback(thread.close)
+            if thread and voice:
+                await thread.warm(voice, self._settings.chunk)
+            loaded = Engine.load(parts.model, self._device, self._dtype)
+            engine = await open_parts.enter_async_context(loaded)
             turns = load_turns(resume, engine.ids) if resume else []
             talk = Talk(engine, thread, voice, self._settings, turns=turns, vad=vad)
             try:
@@ -110,11 +119,9 @@ class Chat:
                     if save:
                         save_turns(save, await talk.settled(), engine.ids)
                     if timeline:
-                        timeline.write_text(timeline_html(self._timings), encoding="utf-8")
+                        _write(timeline, timeline_html(self._timings))
                 finally:
                     await talk.close()
-                    if thread:
-                        await thread.close()
         if self._as_json:
             print_json(self._document())
 
@@ -204,6 +211,9 @@ class Chat:
             path = self._output
             replied.output = path.with_stem(f"{path.stem}-{count}") if several else path
             write_sound(replied.output, np.concatenate(replied.sound), self._rate_hz)
+        if self._output and not replied.sound:
+            unwritten = f"the reply has no sound; {self._output} is not written"
+            err.print(unwritten, soft_wrap=True, markup=False)
         if not self._as_json:
             wrote = f"wrote {replied.output}; " if replied.output else ""
             err.print(f"{wrote}{_told(self._timings[-1])}", soft_wrap=True, markup=False)
@@ -244,6 +254,13 @@ async def _typed_line() -> str:
         finally:
             loop.remove_reader(sys.stdin)
     return await asyncio.to_thread(sys.stdin.readline)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise MossliveError(f"{path}: cannot be written: {error}") from None
 
 
 def _say_timing(timing: TurnTiming) -> None:

@@ -1,57 +1,54 @@
-"""`mosslive demo`: what the engine does, shown on a small random model."""
+"""`mosslive demo`: a spoken question to the bundled model, and its spoken answer."""
 
-import tempfile
+import asyncio
 from pathlib import Path
+from typing import Annotated
 
-from rich.table import Table
+import typer
 
-from mosslive.cli.console import out
-from mosslive.config import Sampling
+from mosslive.cli.console import err, out
+from mosslive.cli.cores import share_cores
+from mosslive.config import folders
 
-_MAX_NEW = 25  # two seconds of speech
+QUESTION = "question.flac"
+WORDS = "question.txt"  # what is said in it
 
 
-def demo() -> None:
-    """Make a small random model, ask it in all four ways, and show what happened.
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The WAV file to write.")] = Path(
+        "answer.wav"
+    ),
+    play: Annotated[
+        bool, typer.Option(help="Play the answer, where there is a sound card.")
+    ] = True,
+) -> None:
+    """Ask the bundled model a spoken question and write its spoken answer.
 
-    The weights are random, so the replies are noise; everything else is what the real model does.
+    Where the model is not in this copy of mosslive, random weights show what the machine does.
     """
-    from mosslive.checkpoint import synthesise
-    from mosslive.engine import load_lm
-    from mosslive.rows import DRIVER_SYSTEM, Turn
+    home = folders.shipped_folder()
+    if not folders.has_bundled():
+        from mosslive.cli.demo_random import show_the_machine
 
-    with tempfile.TemporaryDirectory() as folder:
-        out.print("1. Writing a random model in the published layout (nano, 0.4 M parameters).")
-        target = synthesise(Path(folder), "nano")
-        lm = load_lm(target)
-    count = lm.config.layers
-    out.print(
-        f"2. Loaded it: {count} layers ({lm.config.num_shared_layers} shared, "
-        f"{lm.config.num_modality_layers} text, {lm.config.num_modality_layers} audio), "
-        f"{lm.pool.total} pages of {lm.pool.page_size} rows."
-    )
-    out.print("3. Asking. A row is (text id, audio id); 12.5 rows are one second of speech.\n")
-    table = Table("question", "reply", "rows in", "rows out", "ended by", "what came", box=None)
-    spoken = [7 * n % lm.config.codes for n in range(25)]
-    questions = {
-        "text": Turn("user", text="What can you do?"),
-        "speech, 2 s": Turn("user", codes=spoken),
-    }
-    for asked, question in questions.items():
-        for reply in ("text", "speech"):
-            system = Turn("system", text=DRIVER_SYSTEM[reply])
-            prompt = lm.prompt([system, question], reply=reply)
-            generation = lm.generate(prompt, Sampling.driver(seed=1, max_new=_MAX_NEW))
-            rows = list(generation)
-            output = lm.read(rows)
-            heard = f"codes {' '.join(map(str, output.codes[:8]))} …"
-            came = heard if reply == "speech" else repr(output.text[:36])
-            table.add_row(
-                asked, reply, str(len(prompt)), str(len(rows)), str(generation.stop), came
-            )
-    out.print(table)
-    out.print(
-        f"\n{lm.pool.free} of {lm.pool.total} pages are free again. The weights are random, so the "
-        "replies are noise; what this shows is the machine. With the real checkpoint: "
-        "mosslive inspect DIR, then mosslive generate DIR --user TEXT."
-    )
+        err.print(f"{home} holds no weights; a random model instead.\n", markup=False)
+        show_the_machine()
+        return
+    from mosslive.cli import demo_talk
+    from mosslive.codec import read_sound, write_sound
+
+    share_cores("cpu")
+    question = read_sound(home / QUESTION)
+    words = (home / WORDS).read_text(encoding="utf-8").strip()
+    out.print(f"question: {words}", markup=False)
+    answer, heard = asyncio.run(demo_talk.ask(folders.find_parts(home), question))
+    write_sound(output, answer.sound, answer.rate_hz)
+    out.print(f"answer:   {heard}", markup=False)
+    ttfa_s, rtf = answer.timing.ttfa_s, answer.timing.rtf
+    if ttfa_s is not None and rtf is not None:
+        out.print(
+            f"{answer.timing.audio_s:.2f} s of speech, written down by the model itself; first "
+            f"sound {1000 * ttfa_s:.0f} ms after the question's end, real-time factor {rtf:.2f}"
+        )
+    played = play and demo_talk.play(answer.sound, answer.rate_hz)
+    hint = "" if played else ": listen to it"
+    out.print(f"wrote {output}{hint}", soft_wrap=True, markup=False)

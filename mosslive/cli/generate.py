@@ -1,15 +1,15 @@
 """`mosslive generate`: one reply from a model folder."""
 
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mosslive.cli.codes_file import read_codes
 from mosslive.cli.console import err, print_json
-from mosslive.config import SECONDS_PER_CODE, Sampling
+from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
+from mosslive.config import SECONDS_PER_CODE
 
 if TYPE_CHECKING:
     from mosslive.engine import Generation, LanguageModel
@@ -19,19 +19,6 @@ if TYPE_CHECKING:
 class ReplyOption(StrEnum):
     text = "text"
     speech = "speech"
-
-
-class PresetOption(StrEnum):
-    driver = "driver"
-    model_card = "model-card"
-    plain = "plain"
-
-
-_PRESETS = {
-    PresetOption.driver: Sampling.driver(),
-    PresetOption.model_card: Sampling.model_card(),
-    PresetOption.plain: Sampling(),
-}
 
 
 def generate(
@@ -49,12 +36,8 @@ def generate(
         str | None,
         typer.Option(help="System turn; default: the publishers' for this reply. '' for none."),
     ] = None,
-    preset: Annotated[
-        PresetOption, typer.Option(help="Sampling settings to start from.")
-    ] = PresetOption.driver,
-    greedy: Annotated[
-        bool, typer.Option("--greedy", help="The most likely id, after the penalty.")
-    ] = False,
+    preset: Preset = PresetOption.model,
+    greedy: Greedy = None,
     temperature: Annotated[float | None, typer.Option()] = None,
     top_k: Annotated[int | None, typer.Option(help="0 is off.")] = None,
     top_p: Annotated[float | None, typer.Option(help="1 is off.")] = None,
@@ -67,17 +50,18 @@ def generate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Generate one reply and print it: text as it comes, or codes."""
-    given = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "repetition_penalty": repetition_penalty,
-        "max_new": max_new,
-        "min_new": min_new,
-        "seed": seed,
-    }
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    sampling = replace(_PRESETS[preset], greedy=greedy, **changes)
+    sampling = chosen_sampling(
+        preset,
+        model,
+        greedy=greedy,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        repetition_penalty=repetition_penalty,
+        max_new=max_new,
+        min_new=min_new,
+        seed=seed,
+    )
     question = _question(user, codes)  # bad input is said before the model is loaded
 
     from mosslive.engine import load_lm

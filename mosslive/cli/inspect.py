@@ -10,14 +10,20 @@ from rich.text import Text
 
 from mosslive.cli.console import advance, byte_progress, err, out, print_json
 from mosslive.cli.inspect_engine import engine_report
+from mosslive.config.folders import CODEC_FOLDER, named_folder
 
 if TYPE_CHECKING:
     from mosslive.checkpoint import Inventory
 
+_COUNTS = ("tensors", "parameters", "bytes")
+
 
 def inspect(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A model, engine, codec or BigVGAN folder.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A model, engine, codec or BigVGAN folder; or the word bundled."
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     values: Annotated[
@@ -28,7 +34,7 @@ def inspect(
 
     Exit status 1 when the folder cannot be used; the reasons are listed.
     """
-    report = _report(folder, values)
+    report = _report(named_folder(folder), values)
     if as_json:
         print_json(report)
     else:
@@ -40,8 +46,10 @@ def inspect(
 def _report(folder: Path, values: bool) -> dict[str, Any]:
     from mosslive.checkpoint import scan_values, take_inventory
     from mosslive.checkpoint.engine_folder import is_engine
-    from mosslive.checkpoint.layout import TOKENIZER_FILE
+    from mosslive.checkpoint.generation import folder_sampling
+    from mosslive.checkpoint.layout import GENERATION_FILE, TOKENIZER_FILE
     from mosslive.codec.inventory import is_bigvgan, is_codec
+    from mosslive.config import ConfigError
     from mosslive.rows import TextTokenizer, TokenizerError
 
     if is_engine(folder):
@@ -49,6 +57,7 @@ def _report(folder: Path, values: bool) -> dict[str, Any]:
     if is_codec(folder) or is_bigvgan(folder):
         return _codec_report(folder)
     inventory = take_inventory(folder)
+    beside = _codec_report(folder / CODEC_FOLDER) if is_codec(folder / CODEC_FOLDER) else None
     if values:
         total = sum(entry.data_bytes for entry in inventory.entries.values())
         with byte_progress("reading values", total) as progress:
@@ -57,21 +66,38 @@ def _report(folder: Path, values: bool) -> dict[str, Any]:
     try:
         TextTokenizer.from_file(inventory.folder / TOKENIZER_FILE).check(inventory.config)
     except TokenizerError as error:
-        fault = {"kind": "TokenizerError", "names": [TOKENIZER_FILE], "message": str(error)}
-        report["faults"].append(fault)
-        report["usable"] = False
-    return report
+        _add_fault(report, TOKENIZER_FILE, error)
+    try:
+        report["sampling"] = vars(folder_sampling(folder))
+    except ConfigError as error:
+        _add_fault(report, GENERATION_FILE, error)
+    return report if beside is None else _joined(folder, report, beside)
+
+
+def _add_fault(report: dict[str, Any], file: str, error: Exception) -> None:
+    fault = {"kind": type(error).__name__, "names": [file], "message": str(error)}
+    report["faults"].append(fault)
+    report["usable"] = False
+
+
+def _joined(folder: Path, lm: dict[str, Any], codec: dict[str, Any]) -> dict[str, Any]:
+    """The report of a whole model: its language model's, its codec's and its voices' blocks."""
+    parts = {name: lm[name] + codec[name] for name in ("blocks", "faults", *_COUNTS)}
+    lm.pop("expected_tensors")  # of a codec nobody knows it: its sizes come from its tensors
+    return lm | parts | {"folder": str(folder), "usable": lm["usable"] and codec["usable"]}
 
 
 def _codec_report(folder: Path) -> dict[str, Any]:
-    from mosslive.codec.inventory import inspect_bigvgan, inspect_codec, is_codec
+    from mosslive.codec.inventory import inspect_bigvgan, inspect_codec, inspect_voices, is_codec
 
     parts = inspect_codec(folder) if is_codec(folder) else inspect_bigvgan(folder)
+    if is_codec(folder):
+        parts += inspect_voices(folder)
     rows = [vars(part) | {"verdict": "at fault" if part.fault else "ok"} for part in parts]
     return {
         "folder": str(folder),
         "blocks": rows,
-        **{name: sum(row[name] for row in rows) for name in ("tensors", "parameters", "bytes")},
+        **{name: sum(row[name] for row in rows) for name in _COUNTS},
         "values_read": True,
         "faults": [{"message": f"{part.block}: {part.fault}"} for part in parts if part.fault],
         "usable": not any(part.fault for part in parts),
@@ -131,6 +157,9 @@ def _show(report: dict[str, Any]) -> None:
     total = ("total", report["tensors"], report["parameters"], report["bytes"])
     table.add_row(*_cells(*total), "", verdict, style="bold")
     out.print(table)
+    if drawn := report.get("sampling"):
+        said = ", ".join(f"{name} {value}" for name, value in drawn.items())
+        out.print(f"replies are drawn with: {said}")
     for fault in report["faults"]:
         err.print(fault["message"], style="red", markup=False)
     if report["usable"] and not report["values_read"]:

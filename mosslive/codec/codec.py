@@ -90,6 +90,11 @@ def vocoder_settings(config: DecoderConfig) -> HiftSettings:
     )
 
 
+def flow_settings(files: CodecFiles) -> FlowSettings:
+    config = files.decoder
+    return FlowSettings(config.steps, config.guidance, code_limit=files.encoder.codes)
+
+
 def _profile(chunk: int) -> FlowProfile:
     if type(chunk) is not int or chunk not in _PROFILES:
         raise refuse("chunk", chunk, ", ".join(map(str, _PROFILES)))
@@ -126,7 +131,7 @@ class Codec:
         self.device = device
         self.dtype, self._pool_seconds = dtype, pool_seconds
         self.sample_rate = files.decoder.sample_rate
-        self._flows: dict[FlowProfile, Flow] = {}
+        self._flows: dict[str, Flow] = {}  # by file: profiles may share one
         self._streams: dict[StreamSettings, FlowStream] = {}
         # Prompt caches, by voice; they go when the voice goes.
         self._opened: WeakKeyDictionary[Voice, dict[tuple[int, StreamSettings], FlowState]]
@@ -309,10 +314,9 @@ class Codec:
         return HiftStream(self._hift)
 
     def _flow(self, profile: FlowProfile) -> Flow:
-        if profile not in self._flows:
-            config = self.files.decoder
-            settings = FlowSettings(guidance=config.guidance, code_limit=self.files.encoder.codes)
-            tensors = self.files.flow_tensors(profile)
-            flow = Flow.from_tensors(tensors, settings, config.head_dim)
-            self._flows[profile] = flow.to(self.device)
-        return self._flows[profile]
+        file = self.files.flow_file(profile)
+        if file not in self._flows:
+            tensors, head_dim = self.files.flow_tensors(profile), self.files.decoder.head_dim
+            flow = Flow.from_tensors(tensors, flow_settings(self.files), head_dim)
+            self._flows[file] = flow.to(self.device)
+        return self._flows[file]

@@ -34,7 +34,7 @@ class Convolution(nn.Conv1d):
         alpha: Tensor | None = None,
     ) -> Tensor:
         """x [B, I, T] → [B, O, T'], see `kernels.conv1d`. padding: in place of the layer's own."""
-        self._settle(x)
+        self.settle(x)
         return conv1d(
             x,
             self.weight,
@@ -53,13 +53,14 @@ class Convolution(nn.Conv1d):
         self, x: Tensor, alpha: Tensor, addends: Sequence[Tensor] = ()
     ) -> tuple[Tensor, Tensor]:
         """The result, and the plain snake of it, [B, O, T] each."""
-        self._settle(x)
+        self.settle(x)
         dilation, padding = self.dilation[0], int(self.padding[0])
         return conv1d_snake(
             x, self.weight, self.bias, alpha, dilation=dilation, padding=padding, addends=addends
         )
 
-    def _settle(self, x: Tensor) -> None:
+    def settle(self, x: Tensor) -> None:
+        """The weight's order in memory, as what computes on x wants it."""
         if has_twin(x) and not are_taps_together(self.weight):
             self.weight = nn.Parameter(taps_together(self.weight), requires_grad=False)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
-from mosslive.codec.flow_hops import next_hop
+from mosslive.codec.flow_hops import leads_in, next_hop
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.hift_stream import HiftState, HiftStream
 from mosslive.codec.mel_source import MelSource, step_together
@@ -39,14 +39,19 @@ class Reply:
     chunk: int
     waiting: list[int] = field(default_factory=list)  # codes not rendered yet
     rendered: int = 0
+    led_in: bool = False  # the end of the prompt is computed
     made: list[Samples] = field(default_factory=list)  # by a call that failed before it returned
     open: bool = True
 
     @property
     def hop(self) -> int | None:
-        """Codes that can be rendered now; None: more must come first."""
-        available = self.rendered + len(self.waiting)
-        return next_hop(available, self.rendered, self.prompt_codes, self.chunk)
+        """Codes that can be rendered now; 0: none, but the end of the prompt, so that the first
+        sound need not wait for it; None: more must come first."""
+        place = self.rendered + len(self.waiting), self.rendered, self.prompt_codes, self.chunk
+        hop = next_hop(*place)
+        if hop is None and self.source.leads_in and not self.led_in and leads_in(*place):
+            return 0
+        return hop
 
 
 class DecoderBatch:
@@ -86,8 +91,9 @@ class DecoderBatch:
         return [reply for reply in self._replies if reply.hop is not None]
 
     def step(self) -> dict[Reply, Samples]:
-        """One chunk of every reply that is ready → the samples it settles. Replies the pool has no
-        page for wait, the youngest first; if none can move, that is `PoolFull`."""
+        """One chunk of every reply that is ready → the samples it settles; none yet of a reply with
+        three codes, see `Reply.hop`. Replies the pool has no page for wait, the youngest first; if
+        none can move, that is `PoolFull`."""
         return self._step(self.ready)
 
     def finish(self, reply: Reply) -> Samples:
@@ -126,6 +132,7 @@ class DecoderBatch:
             for reply, mel in zip(moved, mels, strict=True):
                 hop = mel.shape[1] // FRAMES_PER_TOKEN
                 reply.waiting, reply.rendered = reply.waiting[hop:], reply.rendered + hop
+                reply.led_in = True
             waves = self._vocoder.push([reply.vocoder for reply in moved], mels)
         return dict(zip(moved, _on_host(waves), strict=True))
 

@@ -86,7 +86,7 @@ class EstimatorStep:
         """noise [B, T, bands], condition [B, T, inputs - bands]: mu, speaker and known frames →
         mel [B, T, bands]. All float32."""
         settings, (streams, columns, bands) = self._settings, noise.shape
-        inputs = noise.new_zeros(2, streams, columns, self._dims.inputs)
+        inputs = noise.new_zeros(settings.halves, streams, columns, self._dims.inputs)
         inputs[:, :, :, :bands] = noise
         inputs[0, :, :, bands:] = condition
         rows = inputs.view(-1, self._dims.inputs)  # the guided half, then the one told nothing
@@ -103,7 +103,11 @@ class EstimatorStep:
                 step,
             )
             velocity = self._velocity(rows, run)
-            self._ops.euler_(x, velocity, rows, then - now, settings.guidance)
+            if settings.guidance:
+                self._ops.euler_(x, velocity, rows, then - now, settings.guidance)
+            else:
+                x += (then - now) * velocity
+                rows[:, :bands] = x
         return x.view(noise.shape)
 
     def _velocity(self, rows: Tensor, run: "_Run") -> Tensor:

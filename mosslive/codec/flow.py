@@ -92,7 +92,8 @@ class Flow(nn.Module):
         settings: FlowSettings = PUBLISHED,
         head_dim: int = PUBLISHED_HEAD_DIM,
     ) -> "Flow":
-        """The network the tensors describe. `head_dim` is the estimator's: no shape tells it."""
+        """The network the tensors describe, in float32 however they are stored. `head_dim` is the
+        estimator's: no shape tells it."""
         dims = FlowDims.from_tensors(tensors, head_dim)
         with torch.device("meta"):  # weights come from the tensors: nothing to initialise
             flow = cls(dims, settings)

@@ -17,6 +17,12 @@ def next_hop(available: int, cursor: int, prompt: int, chunk: int) -> int | None
     return hop if available - cursor >= hop + LOOK_AHEAD else None
 
 
+def leads_in(available: int, cursor: int, prompt: int, chunk: int) -> bool:
+    """Whether the end of the prompt can be computed ahead of the first hop: it sees the first three
+    codes of the reply. Of a prompt of whole chunks, that is; else its end is part of the hop."""
+    return cursor == 0 and prompt > 0 and prompt % chunk == 0 and available >= LOOK_AHEAD
+
+
 def settled_prompt(prompt: int, chunk: int) -> int:
     """How many prompt codes belong to chunks that no reply can change: the part of a voice that is
     computed once. The chunks after it see reply codes, by look-ahead or in their own chunk."""

@@ -35,6 +35,11 @@ class FlowSettings:
         if self.code_limit < 1:
             raise ValueError(f"code_limit is {self.code_limit}; allowed: 1 or more")
 
+    @property
+    def halves(self) -> int:
+        """Runs of the estimator per stream: told, and told nothing, which only guidance asks."""
+        return 2 if self.guidance else 1
+
     @cached_property
     def grid(self) -> list[float]:
         return time_grid(self.steps)
@@ -70,16 +75,19 @@ def solve(
     estimator: Estimator, noise: Tensor, condition: Condition, past: Past, settings: FlowSettings
 ) -> Tensor:
     """noise [B, bands, T] → mel [B, bands, T]. The past is asked by 2B rows, the guided half first,
-    then the half that is told nothing; and by the layers of one step after those of another."""
+    then the half that is told nothing (by B rows where there is no guidance); and by the layers of
+    one step after those of another."""
     count, bands, frames = noise.shape
-    rows = noise.new_zeros(2 * count, estimator.dims.inputs, frames)
+    rows = noise.new_zeros(settings.halves * count, estimator.dims.inputs, frames)
     speaker = condition.speaker[:, :, None].expand(-1, -1, frames)
     rows[:count, bands:] = torch.cat((condition.mu, speaker, condition.known), 1)
     x = noise
     for now, then in pairwise(settings.grid):
-        rows.view(2, count, -1, frames)[:, :, :bands] = x
+        rows.view(settings.halves, count, -1, frames)[:, :, :bands] = x
         t = torch.full((1,), now, dtype=x.dtype, device=x.device)
-        told, untold = estimator(rows, t, past).chunk(2)
-        velocity = (1 + settings.guidance) * told - settings.guidance * untold
+        velocity = estimator(rows, t, past)
+        if settings.guidance:
+            told, untold = velocity.chunk(2)
+            velocity = (1 + settings.guidance) * told - settings.guidance * untold
         x = x + (then - now) * velocity
     return x

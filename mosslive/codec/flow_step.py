@@ -165,7 +165,7 @@ class FlowStep:
             PageForm(conformer.up_layers, 1, heads, frames, width, frame_tail, exact),
             PageForm(
                 steps * estimator.layers,
-                2,
+                flow.settings.halves,
                 estimator.dims.heads,
                 frames,
                 estimator.dims.head_dim,

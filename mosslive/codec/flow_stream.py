@@ -153,13 +153,15 @@ class FlowStream:
     @torch.no_grad()
     def step(self, states: Sequence[FlowState], codes: Sequence[Codes]) -> list[Tensor]:
         """Each stream's next h + 3 codes, from its first code not rendered yet → its next 4h mel
-        frames [bands, 4h]. The last three codes are context and come again in the next call."""
+        frames [bands, 4h]. The last three codes are context and come again in the next call. h may
+        be 0 before the first hop, where that computes the end of the prompt: see `leads_in`."""
         moves = []
         for state, given in zip(states, codes, strict=True):
             checked = self._checked(state, given)
             hop = len(checked) - LOOK_AHEAD
             reached = len(state.prompt) + len(state.codes) + hop
-            if hop < 1 or reached % self.settings.chunk:
+            least = 0 if state.position < len(state.prompt) else 1
+            if hop < least or reached % self.settings.chunk:
                 raise MossliveError(
                     f"{len(checked)} codes to a stream with {len(state.prompt)} prompt codes and "
                     f"{len(state.codes)} rendered; allowed: {LOOK_AHEAD} more than end on a "

@@ -35,7 +35,8 @@ def count_of(tensors: Mapping[str, Tensor], prefix: str) -> int:
 
 
 def load_strictly(network: Network, tensors: Mapping[str, Tensor]) -> Network:
-    """Takes the tensors as the network's weights, without a copy, if names and shapes agree."""
+    """Takes the tensors as the network's weights, if names and shapes agree: in float32 without a
+    copy, in less precision widened, which is exact."""
     wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     faults = []
     if absent := sorted(wanted.keys() - tensors.keys()):
@@ -51,5 +52,6 @@ def load_strictly(network: Network, tensors: Mapping[str, Tensor]) -> Network:
         faults.append(f"wrong shape: {name_list(misshaped, shown=4)}")
     if faults:
         raise MossliveError("flow: the tensors do not fit together; " + "; ".join(faults))
-    network.load_state_dict(dict(tensors), strict=True, assign=True)
+    widened = {name: tensor.float() for name, tensor in tensors.items()}
+    network.load_state_dict(widened, strict=True, assign=True)
     return network.requires_grad_(False).eval()

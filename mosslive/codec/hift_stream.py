@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from mosslive.codec.hift import Hift, HiftResult
 from mosslive.codec.wave_kernels import has_twin
@@ -20,7 +19,8 @@ from mosslive.errors import MossliveError
 from mosslive.kernels.graph import Graphed
 
 OVERLAP_FRAMES = 8
-_STEADY_FRAMES = (20, 100)  # of a chunk of 5 codes, and of 25
+_CHUNK_FRAMES = (20, 100)  # new ones in the window of a chunk of 5 codes, and of 25
+_LAST_FRAMES = tuple(range(4, 29, 4))  # ... of what is left behind chunks of 5: 1 to 7 codes
 _MOST_RECORDED = 64  # streams in one graph
 
 
@@ -153,15 +153,16 @@ class HiftStream:
 
     def _window(self, mel: Tensor, noise: Tensor, source: Tensor, held: Tensor) -> HiftResult:
         """mel [G, M, W], noise [G, S · W, H], source and held [G, 0 or 8 · S] → wave, faded in, and
-        source, [G, S · W] each. The windows that every chunk of a stream repeats are graphs on a
-        GPU, for 1, 2, 4 ... streams; the rows that fill up are silence."""
+        source, [G, S · W] each. On a GPU the windows that streams of chunks have are graphs: that
+        of a chunk, first or later, for 1, 2, 4 ... streams, the rows that fill up being silence;
+        and that of a stream's end, which comes alone."""
         given, count = (mel, noise, source, held), len(mel)
-        steady = source.shape[1] and mel.shape[2] - OVERLAP_FRAMES in _STEADY_FRAMES
-        if not has_twin(mel) or not steady or count > _MOST_RECORDED:
+        if not has_twin(mel) or not is_recorded(count, mel.shape[2], bool(source.shape[1])):
             return self._compute(*given)
         rows = 1 << (count - 1).bit_length()
-        padded = [F.pad(each, (0, 0) * (each.dim() - 1) + (0, rows - count)) for each in given]
-        key = (rows, mel.shape[2])
+        padded = [_with_rows(each, rows) for each in given]
+        key = (rows, mel.shape[2], source.shape[1])  # a first window has nothing before it
+        self.hift.conv_pre.settle(mel)  # else the first graph would be one of weights that move
         weight = self.hift.conv_pre.weight
         graph = self.hift.recorded.get(weight, key, lambda: Graphed(self._compute, *padded))
         wave, source = graph(*padded)
@@ -191,3 +192,16 @@ class HiftStream:
             return new
         faded = new[:, :length] * self._rising + old * self._falling  # in float64
         return torch.cat((faded.to(new.dtype), new[:, length:]), 1)
+
+
+def is_recorded(streams: int, frames: int, follows: bool) -> bool:
+    """Whether so many windows of so many frames are a graph on a GPU. `follows`: they begin with
+    the end of the one before."""
+    new = frames - (OVERLAP_FRAMES if follows else 0)
+    alone = streams == 1 and new in _LAST_FRAMES
+    return alone or (streams <= _MOST_RECORDED and new in _CHUNK_FRAMES)
+
+
+def _with_rows(tensor: Tensor, rows: int) -> Tensor:
+    missing = rows - len(tensor)
+    return torch.cat((tensor, tensor.new_zeros(missing, *tensor.shape[1:]))) if missing else tensor

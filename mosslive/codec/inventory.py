@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mosslive.checkpoint.bigvgan import GENERATOR_FILE, read_bigvgan
 from mosslive.checkpoint.codec import FLOW_FILES, FLOW_FOLDER, CodecFiles, FlowProfile
 from mosslive.codec.bigvgan import BigVgan
-from mosslive.codec.codec import vocoder_settings
+from mosslive.codec.codec import Codec, flow_settings, vocoder_settings
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.flow import Flow
-from mosslive.codec.flow_solver import FlowSettings
 from mosslive.codec.hift import Hift
 from mosslive.codec.speaker import SpeakerEncoder
+from mosslive.config.folders import CODEC_FOLDER, VOICES_FOLDER
 from mosslive.errors import MossliveError
 
 
@@ -46,7 +47,6 @@ def is_bigvgan(folder: Path) -> bool:
 def inspect_codec(folder: Path) -> list[Part]:
     """Raises only for settings that cannot be read; a network at fault is a part with a fault."""
     files = CodecFiles(folder)
-    settings = FlowSettings(guidance=files.decoder.guidance, code_limit=files.encoder.codes)
 
     def encoder() -> Mapping[str, Tensor]:
         tensors = files.encoder_tensors()
@@ -55,7 +55,7 @@ def inspect_codec(folder: Path) -> list[Part]:
 
     def flow(profile: FlowProfile) -> Mapping[str, Tensor]:
         tensors = files.flow_tensors(profile)
-        Flow.from_tensors(tensors, settings, files.decoder.head_dim)
+        Flow.from_tensors(tensors, flow_settings(files), files.decoder.head_dim)
         return tensors
 
     def vocoder() -> Mapping[str, Tensor]:
@@ -64,8 +64,11 @@ def inspect_codec(folder: Path) -> list[Part]:
         return tensors
 
     parts = [_part("encoder", encoder)]
-    for profile in FLOW_FILES:
-        parts.append(_part(f"flow, {profile}", partial(flow, profile)))
+    for profile, own in FLOW_FILES.items():
+        if (file := files.flow_file(profile)) == own:
+            parts.append(_part(f"flow, {profile}", partial(flow, profile)))
+        else:
+            parts.append(Part(f"flow, {profile}: {file}"))  # counted where it stands
     parts.append(_part("HiFT vocoder", vocoder))
     try:
         SpeakerEncoder(files.speaker_path)
@@ -73,6 +76,22 @@ def inspect_codec(folder: Path) -> list[Part]:
         return [*parts, Part("CAM++ speaker encoder", bytes=size, dtype="ONNX")]
     except MossliveError as error:
         return [*parts, Part("CAM++ speaker encoder", fault=str(error))]
+
+
+def inspect_voices(folder: Path) -> list[Part]:
+    """The voices that lie in a codec folder, or beside the codec of a whole model."""
+    files = CodecFiles(folder)
+    homes = (folder, folder.parent) if folder.name == CODEC_FOLDER else (folder,)
+    paths = [path for home in homes for path in sorted((home / VOICES_FOLDER).glob("*.voice"))]
+    if not paths:
+        return []
+    codec = Codec(files, torch.device("cpu"))
+    return [_part(f"voice, {path.stem}", partial(_voice, codec, path)) for path in paths]
+
+
+def _voice(codec: Codec, path: Path) -> Mapping[str, Tensor]:
+    voice = codec.voice(path)
+    return {name: getattr(voice.prompt, name) for name in vars(voice.prompt)}
 
 
 def inspect_bigvgan(folder: Path) -> list[Part]:

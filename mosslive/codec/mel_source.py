@@ -20,12 +20,15 @@ Method = Literal["cached", "prefix"]
 class MelSource(Protocol):
     """The mel of one reply."""
 
+    leads_in: bool  # whether `step` takes three codes alone, for the end of the prompt
+
     def check(self, codes: Sequence[int], tokens: int) -> None:
         """Refuses what is no code, and a reply that has `tokens` with them, prompt included, if
         that is more than the flow can say."""
 
     def step(self, codes: list[int]) -> Tensor:
-        """The next hop and three codes of look-ahead → the hop's mel [bands, 4 · hop]."""
+        """The next hop, 0 to lead in, and three codes of look-ahead → the hop's mel
+        [bands, 4 · hop]."""
 
     def finish(self, codes: list[int]) -> Tensor:
         """All codes not rendered yet → their mel."""
@@ -36,6 +39,8 @@ class MelSource(Protocol):
 
 class PrefixMel:
     """The published stream: the whole prefix again for every chunk."""
+
+    leads_in = False
 
     def __init__(self, flow: Flow, voice: FlowVoice, chunk: int) -> None:
         self._flow, self._voice, self._chunk = flow, voice, chunk
@@ -60,6 +65,8 @@ class PrefixMel:
 
 
 class CachedMel:
+    leads_in = True
+
     def __init__(self, stream: FlowStream, opened: FlowState, tail: TailRule) -> None:
         self.stream, self.state, self._tail = stream, opened.fork(), check_tail(tail)
 

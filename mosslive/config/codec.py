@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mosslive.config.files import ConfigError, read_json, refuse
+from mosslive.config.files import ConfigError, is_positive_number, read_json, refuse
+
+# The published code hard-codes the solver's steps; a folder may state another number of them.
+_PUBLISHED_STEPS = 10
 
 # Fields of the encoder's config.json whose other values would be another network. The block size
 # of the quantiser is not among them: a strictly causal encoder never reads it.
@@ -66,6 +69,7 @@ class DecoderConfig:
     """`flow/config.yaml`: the flow's and the vocoder's construction."""
 
     head_dim: int  # of the estimator's attention
+    steps: int  # of the solver
     guidance: float
     code_rows: int
     sample_rate: int
@@ -100,6 +104,11 @@ class DecoderConfig:
         for name, only in (("solver", "euler"), ("t_scheduler", "cosine")):
             if cfm.get(name, only) != only:
                 raise refuse(f"{path}: cfm_params.{name}", cfm[name], only)
+        steps, guidance = cfm.get("n_timesteps", _PUBLISHED_STEPS), cfm.get("inference_cfg_rate")
+        if type(steps) is not int or steps < 1:
+            raise refuse(f"{path}: cfm_params.n_timesteps", steps, "an integer of at least 1")
+        if guidance != 0 and not is_positive_number(guidance):
+            raise refuse(f"{path}: cfm_params.inference_cfg_rate", guidance, "a number, 0 or more")
         if at("flow", "pre_lookahead_len") != 3:
             raise refuse(f"{path}: pre_lookahead_len", at("flow", "pre_lookahead_len"), "3")
         dilations = at("hift", "resblock_dilation_sizes")
@@ -108,6 +117,7 @@ class DecoderConfig:
         try:
             return cls(
                 head_dim=int(at(*estimator, "attention_head_dim")),
+                steps=steps,
                 guidance=float(cfm["inference_cfg_rate"]),
                 code_rows=int(at("flow", "vocab_size")),
                 sample_rate=int(at("hift", "sampling_rate")),

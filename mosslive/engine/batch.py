@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from mosslive.kernels import PagedBatch, make_span, make_spread
+from mosslive.kernels import PagedBatch, make_span, make_spread, upload
 from mosslive.model import Decoder
 
 
@@ -39,5 +39,5 @@ def make_batch(parts: list[Part], page_size: int, decoder: Decoder) -> PagedBatc
         for part, pages, context, count in zip(parts, held, contexts, counts, strict=True):
             spans.append(make_span(first, pages, part.positions, context, device))
             first += count
-    rows = torch.tensor([positions, slots], device=device)
+    rows = upload([positions, slots], device, torch.int64)
     return PagedBatch(rows[0], rows[1], spans, spread)

@@ -5,6 +5,7 @@ stepper, up to rounding. The host touches each request a few times per step and 
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -132,7 +133,10 @@ class GraphStepper:
             request.table.slot(first) if request.waiting else scratch for request, first in begun
         ]
         fill("slot", slots, bucket)
-        fill("history", lines, bucket)
+        for index, channel in enumerate(CHANNELS):
+            place = partial(self._history.place, channel)
+            ids = [request.last[index] for request, _ in begun]
+            fill("note", list(map(place, lines, ids)), bucket, index)
 
     def _fill_tail(
         self,
@@ -166,7 +170,7 @@ class GraphStepper:
         fill("members", rows)
         fill("tail_position", positions)
         fill("tail_slot", slots)
-        fill("tail_history", [lines[row] for row in rows])
+        fill("history", [lines[row] for row in rows])
         fill("step", [request.step for request in some])
         fill("legal", [request.legal(channel) for request in some])
         if some != self._settled[channel]:

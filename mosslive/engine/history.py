@@ -43,11 +43,13 @@ class History:
                 self.seen[channel][line].index_fill_(0, ids, True)
         return self._lent[key]
 
-    def note(self, lines: Tensor, text: Tensor, audio: Tensor) -> None:
-        """Rows (text, audio) join the history of their lines; all int64 [B]."""
-        for channel, ids in zip(CHANNELS, (text, audio), strict=True):
-            seen = self.seen[channel]
-            seen.view(-1).index_fill_(0, lines * seen.shape[1] + ids, True)
+    def place(self, channel: Channel, line: int, number: int) -> int:
+        """Where an id of a line stands among all."""
+        return line * self.seen[channel].shape[1] + number
+
+    def note(self, channel: Channel, places: Tensor) -> None:
+        """The ids at these places join the history of their lines; int64 [B]."""
+        self.seen[channel].view(-1).index_fill_(0, places, True)
 
     def release(self, request: Request) -> None:
         if (line := self._lent.pop(id(request), None)) is not None:

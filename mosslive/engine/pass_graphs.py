@@ -46,9 +46,6 @@ class PassGraphs:
         self._rows[3] = storage.scratch_slot  # recording runs passes: they must write nowhere else
         self._host_starts, self._starts = pair(most + 1, dtype=torch.int32)
         self._host_tables, self._tables = pair(most, pages_per_request, dtype=torch.int32)
-        self._hidden = torch.zeros(
-            most_rows, decoder.config.hidden_size, dtype=decoder.dtype, device=device
-        )
         self._graphs: dict[_Bucket, torch.cuda.CUDAGraph] = {}
 
     def record(self, recorder: Recorder) -> None:
@@ -60,9 +57,8 @@ class PassGraphs:
         fitting = [b for b in self._graphs if b.rows >= rows and b.requests >= requests]
         return min(fitting, default=None)
 
-    def run(self, bucket: _Bucket, rows: list[Row], parts: list[Part]) -> Tensor:
-        """Keys, values and the trunk's output of these rows go to their pages. Returns the output
-        [rows, H], which the next pass overwrites."""
+    def run(self, bucket: _Bucket, rows: list[Row], parts: list[Part]) -> None:
+        """Keys, values and the trunk's output of these rows go to their pages."""
         # The last pass may still be reading what it was given.
         torch.cuda.current_stream(self._rows.device).synchronize()
         grid, count = self._host_rows.numpy(), len(rows)
@@ -82,7 +78,6 @@ class PassGraphs:
         some = slice(len(parts))
         self._tables[some].copy_(self._host_tables[some], non_blocking=True)
         self._graphs[bucket].replay()
-        return self._hidden[:count]
 
     def _work(self, bucket: _Bucket) -> None:
         text, audio, positions, slots = self._rows[:, : bucket.rows]
@@ -91,4 +86,3 @@ class PassGraphs:
         batch = PagedBatch(positions, slots, [], spread)
         hidden = self._decoder.trunk(text, audio, self._storage.trunk, batch)
         write_pages(self._storage.hidden, hidden, slots)
-        self._hidden[: bucket.rows] = hidden

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mosslive.cache import PagePool, PageStorage, PageTable
 from mosslive.engine.batch import Part, make_batch
-from mosslive.kernels import PagedBatch, write_pages
+from mosslive.kernels import PagedBatch, upload, write_pages
 from mosslive.model import Decoder
 from mosslive.rows import Channel, Row
 
@@ -69,7 +69,7 @@ class Runner:
         """One pass; its keys, values and output are in the pages afterwards. A form that hands on
         nothing but that may return None."""
         batch = make_batch(parts, self.pool.page_size, self.decoder)
-        text, audio = torch.tensor(rows, device=self.decoder.device).T.contiguous()
+        text, audio = upload(rows, self.decoder.device, torch.int64).T.contiguous()
         hidden = self.decoder.trunk(text, audio, self.storage.trunk, batch)
         write_pages(self.storage.hidden, hidden, batch.slots)
         return Fresh(group, batch, hidden)
@@ -77,7 +77,7 @@ class Runner:
     def tail(self, tail: Channel, tables: list[PageTable], but_last: bool = False) -> None:
         """Brings a tail up to date with every row of the tables, or with all but the last."""
         while group := self._claim(tail, tables, but_last):
-            self._run_tail(tail, group)
+            self._run_tail(tail, group, [])
 
     def tail_logits(
         self, tail: Channel, tables: list[PageTable], fresh: Fresh | None = None
@@ -86,12 +86,15 @@ class Runner:
         float32 [n, V]."""
         last: dict[int, Tensor] = {}  # id of table → its last row after the tail, [H]
         while group := self._claim(tail, tables):
-            self._keep_last(group, self._run_tail(tail, group, fresh), last)
+            ends = _ends(group)
+            hidden = self._run_tail(tail, group, list(ends.values()), fresh)
+            last.update(zip(ends, hidden, strict=True))
         # A last row that was computed earlier (after a fork or a truncation) runs once more for
         # its output; its keys and values stay as they are.
         again = [Work(t, [len(t) - 1], write=False) for t in tables if id(t) not in last]
         for some in self._passes(again):
-            self._keep_last(some, self._run_tail(tail, some), last)
+            ends = _ends(some)
+            last.update(zip(ends, self._run_tail(tail, some, list(ends.values())), strict=True))
         hidden = torch.stack([last[id(table)] for table in tables])
         return self.decoder.logits(tail, hidden).float()
 
@@ -113,11 +116,17 @@ class Runner:
                 break
         return group
 
-    def _run_tail(self, tail: Channel, group: list[Work], fresh: Fresh | None = None) -> Tensor:
+    def _run_tail(
+        self, tail: Channel, group: list[Work], wanted: list[int], fresh: Fresh | None = None
+    ) -> Tensor:
+        """One pass; its output at the rows `wanted` [n, H]."""
         try:
             if fresh is None or fresh.group != group:
                 fresh = Fresh(group, self._batch(group), self._stored(group))
-            return self.decoder.tail(tail, fresh.hidden, self.storage.tails[tail], fresh.batch)
+            hidden, pages = fresh.hidden, self.storage.tails[tail]
+            every = len(wanted) == len(hidden)  # as in every step of a reply
+            rows = None if every else upload(wanted, hidden.device, torch.int64)
+            return self.decoder.tail(tail, hidden, pages, fresh.batch, rows)
         except BaseException:
             for work in group:
                 if work.write:
@@ -127,15 +136,8 @@ class Runner:
     def _stored(self, group: list[Work]) -> Tensor:
         """The trunk's output for the rows of a group, from the pages, [T, H]."""
         slots = [work.table.slot(p) for work in group for p in work.positions]
-        sources = torch.tensor(slots, device=self.decoder.device)
+        sources = upload(slots, self.decoder.device, torch.int64)
         return self.storage.hidden.flatten(0, 1).index_select(0, sources)
-
-    def _keep_last(self, group: list[Work], hidden: Tensor, last: dict[int, Tensor]) -> None:
-        end = 0
-        for work in group:
-            end += len(work.positions)
-            if work.positions[-1] == len(work.table) - 1:
-                last[id(work.table)] = hidden[end - 1]
 
     def _passes(self, works: list[Work]) -> Iterator[list[Work]]:
         """Cuts work into passes of at most `chunk` rows, keeping the order within each table."""
@@ -166,3 +168,13 @@ class Runner:
             )
             for work in group
         ]
+
+
+def _ends(group: list[Work]) -> dict[int, int]:
+    """Id of each table whose last row is in the pass → where it is."""
+    ends, end = {}, 0
+    for work in group:
+        end += len(work.positions)
+        if work.positions[-1] == len(work.table) - 1:
+            ends[id(work.table)] = end - 1
+    return ends

@@ -20,12 +20,12 @@ _FIELDS: dict[str, tuple[torch.dtype, int]] = {  # dtype, and how many numbers p
     "audio": (torch.int64, 1),
     "position": (torch.int64, 1),
     "slot": (torch.int64, 1),  # where the trunk's keys and values go
-    "history": (torch.int64, 1),  # line of the tables of seen ids
+    "note": (torch.int64, 2),  # by channel: which place of the history its id fills
     # Of the tails: by channel, in the order of the rows that go through that tail.
     "members": (torch.int64, 2),  # which rows these are
     "tail_position": (torch.int64, 2),
     "tail_slot": (torch.int64, 2),
-    "tail_history": (torch.int64, 2),
+    "history": (torch.int64, 2),  # line of the tables of seen ids
     "seed": (torch.int64, 2),
     "step": (torch.int64, 2),
     "legal": (torch.int32, 2),
@@ -47,11 +47,11 @@ class Fields(NamedTuple):
     audio: Tensor
     position: Tensor
     slot: Tensor
-    history: Tensor
+    note: Tensor
     members: Tensor
     tail_position: Tensor
     tail_slot: Tensor
-    tail_history: Tensor
+    history: Tensor
     seed: Tensor
     step: Tensor
     legal: Tensor

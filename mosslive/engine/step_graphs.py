@@ -62,7 +62,8 @@ class StepGraphs:
     def _trunk(self, bucket: int) -> None:
         fields = self.buffers.device
         text, audio, slots = (f[:bucket] for f in (fields.text, fields.audio, fields.slot))
-        self.history.note(fields.history[:bucket], text, audio)
+        for channel, places in zip(CHANNELS, fields.note, strict=True):
+            self.history.note(channel, places[:bucket])
         batch = self._batch(fields.position[:bucket], slots, self.buffers.tables[:bucket])
         hidden = self.decoder.trunk(text, audio, self.storage.trunk, batch)
         write_pages(self.storage.hidden, hidden, slots)
@@ -78,9 +79,11 @@ class StepGraphs:
         members = own["members"]
         tables = self.buffers.tables.index_select(0, members)
         batch = self._batch(own["tail_position"], own["tail_slot"], tables)
+        # An ordinary launch, and after the tables: layers read those before they wait (`overlap`).
         hidden = self._hidden.index_select(0, members)
         pages = self.storage.tails[channel]
-        logits = self.decoder.logits(channel, self.decoder.tail(channel, hidden, pages, batch))
+        last = self.decoder.tail(channel, hidden, pages, batch, spare=True)
+        logits = self.decoder.logits(channel, last)
         draws = Draws(
             legal=own["legal"],
             greedy=own["greedy"],
@@ -88,7 +91,8 @@ class StepGraphs:
             top_k=own["top_k"],
             top_p=own["top_p"],
             penalty=own["penalty"],
-            seen=self.history.seen[channel].index_select(0, own["tail_history"]),
+            seen=self.history.seen[channel],
+            lines=own["history"],
             seed=own["seed"],
             step=own["step"],
             channel=index,
@@ -96,5 +100,7 @@ class StepGraphs:
         self.buffers.ids[index, :bucket] = self.decoder.kernels.choose(logits, draws)
 
     def _batch(self, positions: Tensor, slots: Tensor, tables: Tensor) -> PagedBatch:
-        spread = Spread(tables, self._starts[: len(positions) + 1], 1)
+        # Apart: whatever a row sees but itself was computed before this step, in the tails too; of
+        # tables that end in the same row one computes it, and the others see their own copy.
+        spread = Spread(tables, self._starts[: len(positions) + 1], 1, apart=True)
         return PagedBatch(positions, slots, [], spread)

@@ -1,9 +1,11 @@
 """Each hot operation once, in plain PyTorch: the definition every faster form must equal."""
 
 from mosslive.kernels.add_rms_norm import add_rms_norm
+from mosslive.kernels.attend import attend
 from mosslive.kernels.choose import Draws, choose
 from mosslive.kernels.embed import embed
 from mosslive.kernels.linear import Matrix, gated, linear
+from mosslive.kernels.norm_products import norm_feed_forward, norm_linear
 from mosslive.kernels.paged_attention import (
     LayerPages,
     PagedBatch,
@@ -22,6 +24,7 @@ from mosslive.kernels.rms_norm import rms_norm
 from mosslive.kernels.rotary import RotaryTable, rotate
 from mosslive.kernels.sample import NonFiniteLogits, check_logits, draw, greedy, penalise
 from mosslive.kernels.silu_mul import silu_mul
+from mosslive.kernels.upload import upload
 
 __all__ = [
     "Draws",
@@ -33,6 +36,7 @@ __all__ = [
     "Span",
     "Spread",
     "add_rms_norm",
+    "attend",
     "check_logits",
     "choose",
     "draw",
@@ -42,6 +46,8 @@ __all__ = [
     "linear",
     "make_span",
     "make_spread",
+    "norm_feed_forward",
+    "norm_linear",
     "paged_attention",
     "penalise",
     "place_qkv",
@@ -51,5 +57,6 @@ __all__ = [
     "rotate",
     "silu_mul",
     "uniform",
+    "upload",
     "write_pages",
 ]

@@ -1,7 +1,9 @@
-"""How float32 products are computed: the one place that touches PyTorch's global switches.
+"""How products are computed: the one place that touches PyTorch's global switches.
 
 By default PyTorch lets cuDNN round inputs of float32 convolutions to TF32 (10 bits), which moves
-results by 1e-4 and more. Here float32 means float32 unless a caller asks for less.
+results by 1e-4 and more. Here float32 means float32 unless a caller asks for less. It also lets
+cuBLAS add up parts of a half-precision product in half precision, where it cuts the sum into parts:
+by the shape, so that one shape in many is off. Here sums are float32, always.
 """
 
 from collections.abc import Iterator
@@ -11,6 +13,14 @@ from typing import Literal
 import torch
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+
+
+def sum_in_float32() -> None:
+    """Products of halves are summed in float32 from now on, in the whole process: nobody here wants
+    less, and a switch that went back could do so in the middle of another thread's recording."""
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_bf16_reduced_precision_reduction = False
+    matmul.allow_fp16_reduced_precision_reduction = False
 
 
 @contextmanager

@@ -26,10 +26,11 @@ class Draws:
     top_k: Tensor  # int32, 0: off
     top_p: Tensor  # float32, 1: off
     penalty: Tensor  # float32, 1: off
-    seen: Tensor | None  # bool [B, V], ids of the history; only looked at where penalty is not 1
+    seen: Tensor | None  # bool [L, V], ids of histories; only looked at where penalty is not 1
     seed: Tensor  # int64, the bits of an unsigned 64-bit number
     step: Tensor  # int64
     channel: int  # 0 text, 1 audio
+    lines: Tensor | None = None  # int64, which line of `seen` is each row's; None: L is B, in order
 
 
 def choose(logits: Tensor, draws: Draws) -> Tensor:
@@ -51,7 +52,8 @@ def _choose_row(logits: Tensor, draws: Draws, row: int) -> int:
     penalty = float(draws.penalty[row])
     if penalty != 1:
         assert draws.seen is not None, "a penalty needs to know the history"
-        own = penalise(own, draws.seen[row, :legal], penalty)
+        line = row if draws.lines is None else int(draws.lines[row])
+        own = penalise(own, draws.seen[line, :legal], penalty)
     if draws.greedy[row]:
         return greedy(own)
     number = uniform(int(draws.seed[row]) % _SEEDS, int(draws.step[row]), draws.channel)

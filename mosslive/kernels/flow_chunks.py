@@ -8,6 +8,7 @@ before, or in page 0.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,12 +23,14 @@ class Chunks:
     held: Tensor  # [B] int32, 1..T: its columns that exist; fewer than T only at a stream's end
     reach: int  # no index is as large; how many table columns are looked at
 
-    @property
+    # Every layer asks for both of these.
+
+    @cached_property
     def own(self) -> Tensor:
         """[B] int64: the pages that are written."""
         return self.table.gather(1, self.index[:, None].long())[:, 0].long()
 
-    @property
+    @cached_property
     def before(self) -> Tensor:
         """[B] int64: the pages that hold the state before the chunk."""
         earlier = (self.index - 1).clamp(min=0)[:, None].long()

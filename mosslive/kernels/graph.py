@@ -29,15 +29,17 @@ class Graphed(Generic[Result]):
         self._graph: torch.cuda.CUDAGraph | None = None
         if not torch.cuda.is_available() or not self._on_device():
             return
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
+        current = torch.cuda.current_stream()
+        # What is recorded keeps the priority of the stream it was recorded on, wherever it runs.
+        side = torch.cuda.Stream(priority=current.priority)  # type: ignore[no-untyped-call]
+        side.wait_stream(current)
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
                 function(*self._inputs)
-        torch.cuda.current_stream().wait_stream(side)
+        current.wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
         # Other threads go on using the device meanwhile, and must not spoil the recording.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
             self._result = function(*self._inputs)
 
     def __call__(self, *inputs: Tensor) -> Result:

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mosslive.kernels.arithmetic import sum_in_float32
 from mosslive.kernels.quantise import quantise_rows
 from mosslive.kernels.silu_mul import silu_mul
+
+sum_in_float32()  # whoever multiplies by a `Matrix` has this module: in force before any recording
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mosslive.kernels.upload import upload
+
 
 class LayerPages(NamedTuple):
     """Keys and values of one layer, [pages, page_size, kv_heads, D] each."""
@@ -40,6 +42,10 @@ class Spread(NamedTuple):
     tables: Tensor  # [B, P] int32, pages of each request in order, the rest is anything valid
     starts: Tensor  # [B + 1] int32, rows starts[b] .. starts[b+1]-1 of the batch are request b's
     longest: int  # most rows of one request; 1: a decode step
+    # Every request has one row, and none sees the row of another: they need not wait for each other
+    # to be written. Requests that share pages may differ in what they have computed, so only
+    # whoever made the batch can tell.
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,8 @@ def make_spread(spans_pages: list[list[int]], counts: list[int], device: torch.d
     tables = [pages + pages[-1:] * (widest - len(pages)) for pages in spans_pages]
     starts = list(accumulate(counts, initial=0))
     return Spread(
-        torch.tensor(tables, dtype=torch.int32, device=device),
-        torch.tensor(starts, dtype=torch.int32, device=device),
+        upload(tables, device, torch.int32),
+        upload(starts, device, torch.int32),
         max(counts),
     )
 

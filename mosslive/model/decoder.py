@@ -44,11 +44,20 @@ class Decoder:
         return self._run(self.weights.trunk, hidden, pages, batch)
 
     def tail(
-        self, tail: Channel, hidden: Tensor, pages: list[LayerPages], batch: PagedBatch
+        self,
+        tail: Channel,
+        hidden: Tensor,
+        pages: list[LayerPages],
+        batch: PagedBatch,
+        wanted: Tensor | None = None,
+        spare: bool = False,
     ) -> Tensor:
-        """Trunk output [T, H] → the tail's residual stream [T, H], before its final norm."""
-        # A copy: layers add to the stream in place, and the other tail needs the trunk's output.
-        return self._run(self.weights.tails[tail].layers, hidden.clone(), pages, batch)
+        """Trunk output [T, H] → the tail's residual stream [T, H], before its final norm; or [n, H]
+        of the rows `wanted`, int64 [n]. All rows' keys and values go to the pages. `spare`: nobody
+        needs `hidden` afterwards, it may be overwritten."""
+        # Layers add to the stream in place, and the other tail needs the trunk's output.
+        stream = hidden if spare else hidden.clone()
+        return self._run(self.weights.tails[tail].layers, stream, pages, batch, wanted)
 
     def logits(self, tail: Channel, hidden: Tensor) -> Tensor:
         """[n, H] after a tail → [n, V] in the decoder's dtype."""
@@ -57,34 +66,26 @@ class Decoder:
         return self.kernels.linear(normed, weights.head)
 
     def _run(
-        self, layers: list[LayerWeights], hidden: Tensor, pages: list[LayerPages], batch: PagedBatch
+        self,
+        layers: list[LayerWeights],
+        hidden: Tensor,
+        pages: list[LayerPages],
+        batch: PagedBatch,
+        wanted: Tensor | None = None,
     ) -> Tensor:
         """What a half layer adds to the stream waits for the norm that follows: one operation."""
         kernels, eps = self.kernels, self.config.rms_norm_eps
+        cos, signed_sin = self._rotary.cos, self._rotary.signed_sin
         delta = None
         for weights, layer_pages in zip(layers, pages, strict=True):
-            if delta is None:
-                normed = kernels.rms_norm(hidden, weights.input_norm, eps)
-            else:
-                normed = kernels.add_rms_norm(hidden, delta, weights.input_norm, eps)
-            delta = self._attend(weights, normed, layer_pages, batch)
-            normed = kernels.add_rms_norm(hidden, delta, weights.post_norm, eps)
-            delta = kernels.linear(kernels.gated(normed, weights.gate_up), weights.down)
+            qkv = kernels.norm_linear(hidden, delta, weights.input_norm, eps, weights.qkv)
+            attended = kernels.attend(
+                qkv, weights.qk_norm, eps, cos, signed_sin, layer_pages, batch
+            ).flatten(1)
+            if wanted is not None and weights is layers[-1]:  # no later layer looks at the others
+                hidden, attended = hidden[wanted], attended[wanted]
+            delta = kernels.linear(attended, weights.o)
+            delta = kernels.norm_feed_forward(
+                hidden, delta, weights.post_norm, eps, weights.gate_up, weights.down
+            )
         return hidden if delta is None else hidden + delta
-
-    def _attend(
-        self, weights: LayerWeights, normed: Tensor, pages: LayerPages, batch: PagedBatch
-    ) -> Tensor:
-        kernels = self.kernels
-        q = kernels.place_qkv(
-            kernels.linear(normed, weights.qkv),
-            weights.qk_norm,
-            self.config.rms_norm_eps,
-            self._rotary.cos,
-            self._rotary.signed_sin,
-            batch.positions,
-            batch.slots,
-            pages,
-        )
-        attended = kernels.paged_attention(q, pages.k, pages.v, batch)
-        return kernels.linear(attended.flatten(1), weights.o)

@@ -21,26 +21,31 @@ class KernelSet(Protocol):
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor: ...
 
-    def add_rms_norm(self, hidden: Tensor, delta: Tensor, weight: Tensor, eps: float) -> Tensor: ...
-
     def linear(self, x: Tensor, matrix: Matrix) -> Tensor: ...
 
-    def gated(self, x: Tensor, matrix: Matrix) -> Tensor: ...
+    def norm_linear(
+        self, hidden: Tensor, delta: Tensor | None, norm: Tensor, eps: float, matrix: Matrix
+    ) -> Tensor: ...
 
-    def place_qkv(
+    def norm_feed_forward(
+        self,
+        hidden: Tensor,
+        delta: Tensor,
+        norm: Tensor,
+        eps: float,
+        gate_up: Matrix,
+        down: Matrix,
+    ) -> Tensor: ...
+
+    def attend(
         self,
         qkv: Tensor,
         qk_norm: Tensor,
         eps: float,
         cos: Tensor,
         signed_sin: Tensor,
-        positions: Tensor,
-        slots: Tensor,
         pages: LayerPages,
-    ) -> Tensor: ...
-
-    def paged_attention(
-        self, q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: PagedBatch
+        batch: PagedBatch,
     ) -> Tensor: ...
 
     def choose(self, logits: Tensor, draws: Draws) -> Tensor: ...

@@ -13,6 +13,7 @@ from mosslive.rows.mode import Mode, compose, ends_reply, first_mode, next_mode
 from mosslive.rows.output import Output, TextStream, read_rows, read_rows_as_processor
 from mosslive.rows.prompt import (
     DRIVER_SYSTEM,
+    WRITE_DOWN_SYSTEM,
     Fallback,
     PromptFormat,
     Reply,
@@ -26,6 +27,7 @@ __all__ = [
     "CHANNELS",
     "DRIVER_SYSTEM",
     "END_OF_TEXT",
+    "WRITE_DOWN_SYSTEM",
     "Channel",
     "Fallback",
     "Mode",

@@ -26,6 +26,8 @@ PROCESSOR_SYSTEM: dict[Reply, str] = {
     "speech": "You are a helpful assistant. Respond with spoken outputs.",
     "text": "You are a helpful assistant. Respond with text outputs.",
 }
+# No published system turn asks for this; how well a model does it is a matter of its training.
+WRITE_DOWN_SYSTEM = "Write down what the user says."
 
 
 @dataclass(frozen=True)

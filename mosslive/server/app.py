@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 from mosslive.server import chat, operation, secrets_api, speech, voices_api
 from mosslive.server.house import House
-from mosslive.server.requests import Wrapped
+from mosslive.server.requests import Wrapped, http_error
 from mosslive.server.web_page import WebPage
 from mosslive.server.webrtc import endpoints
 from mosslive.server.websocket import realtime
@@ -43,7 +44,7 @@ def make_app(house: House) -> Starlette:
         Route("/version", operation.version),
     ]
     routes.append(Mount("/", WebPage()))
-    app = Starlette(routes=routes, lifespan=life)
+    app = Starlette(routes=routes, lifespan=life, exception_handlers={HTTPException: http_error})
     app.state.house = house
     app.state.calls = endpoints.Calls(house)
     app.add_middleware(Wrapped, house=house)

@@ -3,15 +3,19 @@
 Loaded once, shared by all sessions. Knows nothing of protocols.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from mosslive.checkpoint.generation import folder_sampling
 from mosslive.codec import Voice, load_codec
-from mosslive.config import SECONDS_PER_CODE, Sampling
+from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
+from mosslive.config.folders import find_parts
 from mosslive.engine import Engine
 from mosslive.rows import DRIVER_SYSTEM, Reply
 from mosslive.server.settings import ServerSettings
+from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voices import VoiceShelf
 from mosslive.talk import CodecThread, Talk, TalkSettings, TurnSettings
 from mosslive.talk.dialogue import Said
@@ -27,6 +31,8 @@ class Backend:
     voices: VoiceShelf
     settings: ServerSettings
     make_vad: Callable[[], VoiceActivity] = SileroVad
+    drawn: Sampling = field(default_factory=Sampling.driver)  # how replies are, by default
+    _ending: set["asyncio.Task[None]"] = field(default_factory=set)
 
     @property
     def rate_hz(self) -> int:
@@ -43,10 +49,12 @@ class Backend:
     def sampling(self, max_rows: int | None = None, temperature: float | None = None) -> Sampling:
         """`max_rows`: what the client allows; the server's own limit holds too."""
         settings = self.settings
-        most = max(1, round(settings.max_reply_s / SECONDS_PER_CODE))
-        least = round(settings.min_reply_s / SECONDS_PER_CODE)
+        most = self.drawn.max_new
+        if settings.max_reply_s is not None:
+            most = max(1, round(settings.max_reply_s / SECONDS_PER_CODE))
+        least = max(self.drawn.min_new, round(settings.min_reply_s / SECONDS_PER_CODE))
         seed = secrets.randbits(63) if settings.seed is None else settings.seed
-        sampling = Sampling.driver(ignored_audio="pad", seed=seed, min_new=least)
+        sampling = replace(self.drawn, ignored_audio="pad", seed=seed, min_new=least)
         most = most if max_rows is None else min(most, max_rows)
         if temperature is not None:
             sampling = replace(sampling, temperature=temperature)
@@ -73,7 +81,17 @@ class Backend:
         vad = self.make_vad() if settings.turns else None
         return Talk(self.engine, self.codec, voice, settings, turns=turns, vad=vad)
 
+    async def end(self, talk: Talk) -> None:
+        """Closes it to the end, also when whoever asks is cancelled meanwhile: frameworks cancel
+        again and again, and half of it would leave pages taken."""
+        closing = asyncio.get_running_loop().create_task(talk.close())
+        self._ending.add(closing)
+        closing.add_done_callback(self._ending.discard)
+        await asyncio.shield(closing)
+
     async def close(self) -> None:
+        if self._ending:
+            await asyncio.wait(self._ending)
         if self.codec:
             await self.codec.close()
         await self.engine.close()
@@ -81,13 +99,22 @@ class Backend:
 
 def load_backend(settings: ServerSettings) -> Backend:
     """The slow part; may run on any thread."""
+    parts = find_parts(settings.model, settings.codec, settings.voice)
+    if parts.voice and not parts.codec:
+        raise refuse("voice", str(parts.voice), "none, without a codec")
+    drawn = Sampling.driver() if settings.preset == "driver" else folder_sampling(parts.model)
     # The codec first: an engine takes what memory is left on a GPU for its pages.
-    codec = load_codec(settings.codec, settings.device) if settings.codec else None
-    default = codec.voice(settings.voice) if codec and settings.voice else None
+    codec = load_codec(parts.codec, settings.device) if parts.codec else None
+    default = codec.voice(parts.voice) if codec and parts.voice else None
     others = []
-    if codec and settings.voices:
-        for path in sorted(settings.voices.glob("*.voice")):
-            others.append((path.stem, codec.voice(path)))
-    engine = Engine.load(settings.model, settings.device, settings.dtype)
-    shelf = VoiceShelf(default, others, settings.max_voices)
-    return Backend(engine, CodecThread(codec) if codec else None, shelf, settings)
+    if codec and (voices := settings.voices or parts.voices):
+        for path in sorted(voices.glob("*.voice")):
+            if path != parts.voice:
+                others.append((path.stem, codec.voice(path)))
+    engine = Engine.load(parts.model, settings.device, settings.dtype)
+    folder = VoiceFolder(settings.voices_dir) if settings.voices_dir else None
+    shelf = VoiceShelf(default, others, settings.max_voices, folder)
+    if codec:
+        shelf.fill(codec.voice)
+    thread = CodecThread(codec) if codec else None
+    return Backend(engine, thread, shelf, settings, drawn=drawn)

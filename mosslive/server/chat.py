@@ -4,13 +4,14 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from mosslive.codec import Sound, Voice
 from mosslive.rows import Reply, Role
@@ -20,7 +21,7 @@ from mosslive.server.realtime import fields
 from mosslive.server.realtime.config import MOST_TOKENS
 from mosslive.server.realtime.formats import AudioFormat, Samples
 from mosslive.server.realtime.usage import usage_of
-from mosslive.server.requests import bearer_of, body_of, house_of
+from mosslive.server.requests import Streamed, bearer_of, body_of, house_of
 from mosslive.server.sounds import check_kind, read_base64, read_file, write_file
 from mosslive.server.speech import speaking_voice
 from mosslive.server.wire import Refusal, new_id
@@ -35,6 +36,7 @@ _ROLES: dict[str, Role] = {
     "assistant": "assistant",
 }
 _MOST_MESSAGES = 500
+_MOST_LONG = 10  # times the longest text of one
 
 
 @dataclass
@@ -63,14 +65,15 @@ async def completions(request: Request) -> Response:
     house, owner = house_of(request), bearer_of(request).owner
     raw = await body_of(request)
     stream = fields.flag(raw, "stream", "", False)
+    options = fields.record(raw, "stream_options", default={})
     asked = await _read(house, owner, raw, stream)
     events = _events(house, owner, asked)
     first = await anext(events)  # a refusal still has a status of its own
     if stream:
-        options = fields.record(raw, "stream_options", default={})
         chunks = _streamed(asked, first, events, bool(options.get("include_usage")))
-        return StreamingResponse(chunks, media_type="text/event-stream")
-    return JSONResponse(await _whole(house, asked, first, events))
+        return Streamed(chunks, events, "text/event-stream")
+    async with aclosing(events):
+        return JSONResponse(await _whole(house, asked, first, events))
 
 
 async def _read(house: House, owner: str, raw: dict[str, Any], stream: bool) -> _Asked:
@@ -103,7 +106,8 @@ async def _read(house: House, owner: str, raw: dict[str, Any], stream: bool) -> 
 async def _turns(house: House, messages: list[Any]) -> list[Said]:
     if not 0 < len(messages) <= _MOST_MESSAGES:
         raise Refusal(f"messages: 1 to {_MOST_MESSAGES} of them", param="messages")
-    turns = []
+    turns, chars = [], 0
+    most = _MOST_LONG * house.settings.max_text_chars
     for number, message in enumerate(messages):
         where = f"messages[{number}]"
         if not isinstance(message, dict):
@@ -115,6 +119,9 @@ async def _turns(house: House, messages: list[Any]) -> list[Said]:
             raise fields.bad(f"{where}.content", content, "a string, or a list of parts")
         for part in parts:
             words = await _words(house, part, f"{where}.content")
+            chars += len(words) if isinstance(words, str) else 0
+            if chars > most:
+                raise Refusal(f"messages: {most} characters at most", param="messages")
             turns.append(await turn_of(house.backend, role, words))
     return turns
 
@@ -133,12 +140,14 @@ async def _words(house: House, part: Any, where: str) -> str | Sound:
     raise fields.bad(where, part, "parts of type text or input_audio")
 
 
-async def _events(house: House, owner: str, asked: _Asked) -> AsyncIterator[Event]:
+async def _events(house: House, owner: str, asked: _Asked) -> AsyncGenerator[Event]:
+    reply = reply_once(house.backend, asked.turns, asked.settings, asked.voice)
     with house.requests.take(owner):
-        async for event in reply_once(house.backend, asked.turns, asked.settings, asked.voice):
-            if isinstance(event, TimingReady):
-                house.metrics.turn(event.timing)
-            yield event
+        async with aclosing(reply):
+            async for event in reply:
+                if isinstance(event, TimingReady):
+                    house.metrics.turn(event.timing)
+                yield event
 
 
 async def _whole(
@@ -170,7 +179,7 @@ async def _whole(
 
 async def _streamed(
     asked: _Asked, first: Event, events: AsyncIterator[Event], with_usage: bool
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str]:
     def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
         choice = {"delta": delta, "finish_reason": finish}
         return f"data: {json.dumps(asked.document('chat.completion.chunk', choice))}\n\n"

@@ -39,11 +39,15 @@ class Gate:
         return origin.rstrip("/").lower() in self._origins
 
     def _is_ours(self, host: str) -> bool:
-        name = (urlsplit(f"//{host}").hostname or "") if host.count("@") == 0 else ""
-        return is_loopback(name) or name in self._hosts
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return "@" not in host and (is_loopback(name) or name in self._hosts)
 
     def _same_or_allowed(self, origin: str, host: str) -> bool:
-        return urlsplit(origin.lower()).netloc == host or self.allows_origin(origin)
+        same = bool(host) and origin.lower() in (f"http://{host}", f"https://{host}")
+        return same or self.allows_origin(origin)
 
 
 def wants_beta(headers: Mapping[str, str], subprotocols: Sequence[str]) -> bool:

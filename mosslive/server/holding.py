@@ -86,9 +86,9 @@ async def _until(event: asyncio.Event, leave: Leave) -> None:
 async def _drained(
     house: House, session: RealtimeSession, delivered: Callable[[], Awaitable[None]]
 ) -> None:
-    """When the server ends, a session lasts until its response is over and sent."""
+    """When the server ends, a session lasts until its responses are over and sent."""
     await house.draining.wait()
-    while session.active or session.talk.replying:
+    while session.active or session.aside or session.talk.replying:
         await asyncio.sleep(_LOOK_S)  # the end of playing is no event
     await delivered()
     raise Leave(GOING_AWAY, "the server is shutting down")

@@ -49,6 +49,10 @@ class House:
         return "ready" if self._backend else "loading"
 
     @property
+    def loaded(self) -> bool:
+        return self._backend is not None
+
+    @property
     def backend(self) -> Backend:
         if self._backend is None:
             code = "loading"

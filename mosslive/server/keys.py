@@ -26,6 +26,16 @@ class Bearer:
     session: dict[str, Any] | None = None  # that an ephemeral key was made for
     ephemeral: bool = False
 
+    def must_last(self) -> None:
+        """What changes more than a session is not for keys that are handed to browsers."""
+        if self.ephemeral:
+            raise Refusal(
+                "an ephemeral key cannot do this: it makes no keys and changes no voices",
+                "ephemeral_key",
+                kind="authentication_error",
+                status=403,
+            )
+
 
 @dataclass(frozen=True)
 class _Ephemeral:

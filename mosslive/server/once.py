@@ -3,7 +3,9 @@
 What out-of-band responses, transcripts and plain HTTP have in common. Knows no protocol.
 """
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from mosslive.codec import Sound, Voice
 from mosslive.errors import MossliveError
@@ -19,7 +21,8 @@ _TRANSCRIBE = "Write down what the user says, word for word, and nothing else."
 async def turn_of(backend: Backend, role: Role, words: str | Sound) -> Said:
     form = backend.engine.format
     if isinstance(words, str):
-        return Said(role, "text", tuple(form.turn(Turn(role, text=words))))
+        # Long texts take a while, in which others go on.
+        return Said(role, "text", tuple(await asyncio.to_thread(form.turn, Turn(role, text=words))))
     if backend.codec is None:
         raise MossliveError("this server has no codec: sound is not understood")
     codes = await backend.codec.encode(*words)
@@ -32,7 +35,7 @@ async def reply_once(
     settings: TalkSettings,
     voice: Voice | None,
     said: list[Said] | None = None,
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """Its events up to the timing record; `said` is given the reply's turn then. Closing the
     iterator ends the reply and frees all."""
     talk = backend.talk(settings, voice, turns)
@@ -47,7 +50,7 @@ async def reply_once(
                     said += [one for one in talk.turns[-1:] if one.role == "assistant"]
                 return
     finally:
-        await talk.close()
+        await backend.end(talk)
 
 
 async def write_down(backend: Backend, said: Said) -> str:
@@ -62,7 +65,8 @@ async def write_down(backend: Backend, said: Said) -> str:
         Said("user", "speech", tuple(form.turn(Turn("user", codes=codes)))),
     ]
     settings = backend.talk_settings("text", "", backend.sampling())
-    async for event in reply_once(backend, turns, settings, None):
-        if isinstance(event, ReplyDone):
-            return event.text
+    async with aclosing(reply_once(backend, turns, settings, None)) as reply:
+        async for event in reply:
+            if isinstance(event, ReplyDone):
+                return event.text
     return ""

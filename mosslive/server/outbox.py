@@ -38,17 +38,17 @@ class Outbox:
         self._news.set()
 
     async def get(self) -> str:
+        """The next; whoever asks for it has sent the one before."""
         while not self._waiting:
             if self._overflow:
                 raise SlowReader
+            self._emptied.set()
             self._news.clear()
             await self._news.wait()
         text = self._waiting.popleft()
         self._bytes -= len(text)
-        if not self._waiting:
-            self._emptied.set()
         return text
 
     async def emptied(self) -> None:
-        """Until everything was taken."""
+        """Until everything was taken and sent."""
         await self._emptied.wait()

@@ -3,21 +3,28 @@
 Also answers browsers of allowed origins. Knows nothing of what endpoints do.
 """
 
-import json
+import asyncio
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mosslive.errors import MossliveError
 from mosslive.server.house import House
 from mosslive.server.keys import Bearer
-from mosslive.server.wire import Refusal, as_refusal, error_body
+from mosslive.server.sockets import cut
+from mosslive.server.wire import Refusal, as_refusal, error_body, read_json
 
 # Open to everybody: they tell nothing of anybody. What is not below /v1 is the page.
 _OPEN = ("/health", "/health/live", "/version")
+_WANTED = "access-control-request-headers"
+_GONE = 499  # the client left: nobody is told, it is counted
+_BODY_S = 120.0  # for all of a body
 _log = logging.getLogger("mosslive.http")
 
 
@@ -32,11 +39,8 @@ def house_of(request: Request) -> House:
 
 
 async def body_of(request: Request) -> dict[str, Any]:
-    """The JSON object of a request."""
-    try:
-        raw = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        raise Refusal("the body is not JSON", "invalid_json") from None
+    """The JSON object of a request; no body is an empty one."""
+    raw = read_json(await request.body() or b"{}", "body")
     if not isinstance(raw, dict):
         raise Refusal("the body is not a JSON object", "invalid_json")
     return raw
@@ -44,6 +48,31 @@ async def body_of(request: Request) -> dict[str, Any]:
 
 def refusal_response(refusal: Refusal) -> Response:
     return JSONResponse({"error": error_body(refusal)}, refusal.status)
+
+
+class Streamed(StreamingResponse):
+    """Ends what it was made from, however it ends: a reply holds a seat and pages, and cannot wait
+    for the garbage collector."""
+
+    def __init__(
+        self, chunks: AsyncGenerator[str | bytes], source: AsyncGenerator[Any], kind: str
+    ) -> None:
+        super().__init__(chunks, media_type=kind)
+        self._chunks, self._source = chunks, source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._source), aclosing(self._chunks):
+            await super().__call__(scope, receive, send)
+
+
+async def http_error(request: Request, error: Exception) -> Response:
+    """What the framework refuses, as we do: no such path, a wrong method, half a form."""
+    assert isinstance(error, HTTPException), "registered for no other"
+    codes = {404: "not_found", 405: "method_not_allowed"}
+    code = codes.get(error.status_code, "invalid_request")
+    answer = refusal_response(Refusal(error.detail, code, status=error.status_code))
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 class Wrapped:
@@ -63,8 +92,14 @@ class Wrapped:
             if message["type"] == "http.response.start":
                 told.append(message["status"])
                 if allowed:
-                    message = {**message, "headers": [*message["headers"], *_cors(allowed)]}
-            await send(message)
+                    more = _cors(allowed, request.headers.get(_WANTED, ""))
+                    message = {**message, "headers": [*message["headers"], *more]}
+            try:
+                async with asyncio.timeout(self._house.settings.send_timeout_s):
+                    await send(message)
+            except TimeoutError:
+                cut(scope)
+                raise ClientDisconnect from None
 
         try:
             if request.method == "OPTIONS" and allowed:
@@ -72,6 +107,8 @@ class Wrapped:
             else:
                 self._admit(request)
                 await self._app(scope, self._limited(request, receive), counted)
+        except ClientDisconnect:
+            told.insert(0, _GONE)
         except Exception as error:
             if told:  # too late for a status: the connection is cut, so that the client notices
                 _log.error("a response broke off", exc_info=error)
@@ -80,7 +117,7 @@ class Wrapped:
             self._house.metrics.refused(refusal.code or "other")
             await refusal_response(refusal)(scope, receive, counted)
         finally:
-            status = told[0] if told else 499
+            status = told[0] if told else _GONE
             path = _label(scope)
             self._house.metrics.requests.labels(path, str(status)).inc()
             _log.info("request", extra={"path": path, "status": status})
@@ -99,11 +136,17 @@ class Wrapped:
         announced = request.headers.get("content-length", "0")
         if announced.isdecimal() and int(announced) > most:
             raise _too_large(most)
-        came = 0
+        came, whole = 0, False
+        end = asyncio.get_running_loop().time() + _BODY_S
 
         async def limited() -> Message:
-            nonlocal came
-            message = await receive()
+            nonlocal came, whole
+            try:
+                async with asyncio.timeout_at(None if whole else end):
+                    message = await receive()
+            except TimeoutError:
+                raise Refusal("the body took too long", "body_too_slow", status=408) from None
+            whole = not message.get("more_body", False)
             came += len(message.get("body", b""))
             if came > most:
                 raise _too_large(most)
@@ -122,10 +165,11 @@ def _too_large(most: int) -> Refusal:
     return Refusal(f"the body is longer than {most} bytes", "body_too_large", status=413)
 
 
-def _cors(origin: str) -> list[tuple[bytes, bytes]]:
+def _cors(origin: str, wanted: str) -> list[tuple[bytes, bytes]]:
+    """`wanted`: headers the page is going to send; libraries add some of their own."""
     return [
         (b"access-control-allow-origin", origin.encode()),
-        (b"access-control-allow-headers", b"authorization, content-type"),
+        (b"access-control-allow-headers", (wanted or "authorization, content-type").encode()),
         (b"access-control-allow-methods", b"GET, POST, DELETE"),
         (b"access-control-expose-headers", b"location"),
         (b"vary", b"origin"),

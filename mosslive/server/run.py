@@ -2,9 +2,13 @@
 
 import asyncio
 import logging
+import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -13,7 +17,7 @@ from mosslive.server.app import make_app
 from mosslive.server.backend import Backend, load_backend
 from mosslive.server.house import House
 from mosslive.server.settings import ServerSettings, check_exposure
-from mosslive.server.websocket import AbortableSocket
+from mosslive.server.sockets import Connection, Socket
 
 _SPARE = 256  # connections beyond those that do the work: health, metrics, refusals
 _PING_S = 20.0  # a peer that does not answer for so long is gone
@@ -68,17 +72,15 @@ def make_server(
     """Refuses what must not be served; loads nothing yet."""
     check_exposure(settings)
 
-    async def load_on_thread() -> Backend:
-        return await asyncio.to_thread(load_backend, settings)
-
-    house = House(settings, load or load_on_thread)
+    house = House(settings, load or (lambda: _load_on_thread(settings)))
     config = uvicorn.Config(
         make_app(house),
         host=settings.host,
         port=settings.port,
         ssl_certfile=settings.ssl_certfile,
         ssl_keyfile=settings.ssl_keyfile,
-        ws=AbortableSocket,
+        http=Connection,
+        ws=Socket,
         ws_max_size=settings.max_event_bytes,
         ws_ping_interval=_PING_S,
         ws_ping_timeout=_PING_S,
@@ -94,7 +96,31 @@ def make_server(
 def serve(settings: ServerSettings) -> None:
     """Until a signal ends it."""
     logs.set_up(settings.log_level)
-    server, _ = make_server(settings)
+    server, house = make_server(settings)
     server.run()
     if server.failure:
         raise server.failure
+    if not house.loaded:  # nothing else ends a thread that reads a large model
+        logging.shutdown()
+        os._exit(0)
+
+
+async def _load_on_thread(settings: ServerSettings) -> Backend:
+    """On a thread that nobody waits for at the end: a model may take minutes, a signal must not."""
+    loop = asyncio.get_running_loop()
+    made: asyncio.Future[Backend] = loop.create_future()
+
+    def tell(what: Callable[[Any], None], value: object) -> None:
+        if not made.done():
+            what(value)
+
+    def load() -> None:
+        try:
+            told = made.set_result, load_backend(settings)
+        except BaseException as error:
+            told = made.set_exception, error  # type: ignore[assignment]
+        with suppress(RuntimeError):  # the loop is closed: the server has ended meanwhile
+            loop.call_soon_threadsafe(tell, *told)
+
+    threading.Thread(target=load, name="load", daemon=True).start()
+    return await made

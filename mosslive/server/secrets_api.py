@@ -1,5 +1,6 @@
 """`POST /v1/realtime/client_secrets`: ephemeral keys for browsers; and its beta relative."""
 
+import json
 from typing import Any
 
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from mosslive.server.realtime.dialect import session_from_beta, session_to_beta
 from mosslive.server.requests import bearer_of, body_of, house_of
 from mosslive.server.wire import Refusal, new_id
 
+_MOST_SESSION = 1 << 16  # bytes, kept with a key until it expires
 _LEAST_S, _MOST_S, _DEFAULT_S = 10, 7200, 600
 
 
@@ -38,13 +40,9 @@ async def beta_sessions(request: Request) -> Response:
 def _lend(
     house: House, bearer: Bearer, raw: dict[str, Any], session: dict[str, Any]
 ) -> tuple[str, int]:
-    if bearer.ephemeral:
-        raise Refusal(
-            "an ephemeral key cannot make another",
-            "ephemeral_key",
-            kind="authentication_error",
-            status=403,
-        )
+    bearer.must_last()
+    if len(json.dumps(session)) > _MOST_SESSION:
+        raise Refusal(f"session: {_MOST_SESSION} bytes at most", "session_too_large", "session")
     after = fields.record(raw, "expires_after", default={})
     where = "expires_after."
     seconds = fields.whole(after, "seconds", _LEAST_S, _MOST_S, where, _DEFAULT_S)

@@ -8,11 +8,13 @@ stands. `--max-sessions 8`, `MOSSLIVE_MAX_SESSIONS=8` and `max_sessions = 8` are
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
+from ipaddress import ip_address
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin
 
 from mosslive.config import refuse
+from mosslive.config.folders import BUNDLED
 from mosslive.errors import MossliveError
 
 PREFIX = "MOSSLIVE_"
@@ -27,15 +29,25 @@ def _setting(default: Any, says: str, least: float | None = None) -> Any:
 @dataclass(frozen=True)
 class ServerSettings:
     # What is served.
-    model: Path = _setting(Path("model"), "A model or engine folder.")
-    codec: Path | None = _setting(None, "A codec folder; without one there is no sound.")
-    voice: Path | None = _setting(None, "The default voice: a .voice file, or a recording.")
-    voices: Path | None = _setting(None, "A folder of more .voice files.")
+    model: Path = _setting(Path(BUNDLED), "A model or engine folder.")
+    codec: Path | None = _setting(None, "A codec folder; default: the model's own, if it has one.")
+    voice: Path | None = _setting(
+        None, "The default voice: a .voice file, or a recording; default: the codec's."
+    )
+    voices: Path | None = _setting(None, "A folder of more .voice files; default: the codec's.")
+    voices_dir: Path | None = _setting(
+        None, "A folder where uploaded voices are kept; default: they end with the process."
+    )
     name: str = _setting("moss-speech", "The model's name on the wire; any other is accepted too.")
     device: str = _setting("cpu", "cpu or cuda.")
     dtype: str | None = _setting(None, "float32 or bfloat16; default: as the device likes it.")
     instructions: str | None = _setting(None, "System turn; default: the publishers'.")
-    max_reply_s: float = _setting(40.0, "Longest reply, in seconds of speech.", 0.08)
+    preset: str = _setting(
+        "model", "How replies are drawn: model (its generation_config.json) or driver."
+    )
+    max_reply_s: float | None = _setting(
+        None, "Longest reply, in seconds of speech; default: the preset's.", 0.08
+    )
     min_reply_s: float = _setting(0.0, "Shortest reply, in seconds of speech.", 0)
     seed: int | None = _setting(None, "Same seed, same replies; default: another each session.", 0)
     transcripts: bool = _setting(False, "The model writes down what was said, in its text mode.")
@@ -90,12 +102,18 @@ class ServerSettings:
             raise refuse("ssl_certfile, ssl_keyfile", "one of them", "both, or neither")
         if any(len(key) < 8 or key.startswith("ek_") for key in self.api_keys):
             raise MossliveError("api_keys: a key has 8 characters or more, and no ek_ in front")
-        if self.voice and not self.codec:
-            raise refuse("voice", str(self.voice), "none, without a codec")
+        if self.preset not in ("model", "driver"):
+            raise refuse("preset", self.preset, "model, driver")
 
 
 def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
+    """An address, not whatever begins like one: `127.example.org` is anybody's."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def check_exposure(settings: ServerSettings) -> None:

@@ -3,14 +3,16 @@
 There is no text-to-speech network here: the text is a turn, and reading it is the reply.
 """
 
+import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from mosslive.codec import Voice
 from mosslive.server.backend import Backend
@@ -19,7 +21,7 @@ from mosslive.server.once import reply_once, turn_of
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.formats import AudioFormat, Samples
 from mosslive.server.realtime.usage import usage_of
-from mosslive.server.requests import bearer_of, body_of, house_of
+from mosslive.server.requests import Streamed, bearer_of, body_of, house_of
 from mosslive.server.sounds import check_kind, media_type, write_file
 from mosslive.server.wire import Refusal
 from mosslive.talk.dialogue import Said
@@ -50,13 +52,14 @@ async def speech(request: Request) -> Response:
     chunks = _chunks(house, bearer.owner, turns, voice)
     first = await anext(chunks, None)  # a refusal still has a status of its own
     if as_events == "sse":
-        return StreamingResponse(_events(first, chunks), media_type="text/event-stream")
+        return Streamed(_events(first, chunks), chunks, "text/event-stream")
     if kind in ("pcm", "pcm16"):
-        return StreamingResponse(_bytes(first, chunks), media_type=media_type(kind))
-    pieces = [] if first is None else [first]
-    pieces += [chunk async for chunk in chunks]
+        return Streamed(_bytes(first, chunks), chunks, media_type(kind))
+    async with aclosing(chunks):
+        pieces = [chunk async for chunk in _joined(first, chunks)]
     wave = np.concatenate([p for p in pieces if not isinstance(p, dict)] or [np.zeros(0, "f4")])
-    return Response(write_file(wave, house.backend.rate_hz, kind), media_type=media_type(kind))
+    data = await asyncio.to_thread(write_file, wave, house.backend.rate_hz, kind)
+    return Response(data, media_type=media_type(kind))
 
 
 def speaking_voice(backend: Backend, asked: object, owner: str) -> Voice:
@@ -68,25 +71,27 @@ def speaking_voice(backend: Backend, asked: object, owner: str) -> Voice:
 
 async def _chunks(
     house: House, owner: str, turns: list[Said], voice: Voice
-) -> AsyncIterator[Samples | dict[str, Any]]:
+) -> AsyncGenerator[Samples | dict[str, Any]]:
     """The sound, and at last its usage."""
     backend = house.backend
+    settings = backend.talk_settings("speech", "", backend.sampling())
+    reply = reply_once(backend, turns, settings, voice)
     with house.requests.take(owner):
-        settings = backend.talk_settings("speech", "", backend.sampling())
-        async for event in reply_once(backend, turns, settings, voice):
-            match event:
-                case AudioChunk(pcm=pcm):
-                    yield pcm
-                case ReplyDone():
-                    usage = usage_of(turns, event)
-                case TimingReady(timing):
-                    house.metrics.turn(timing)
+        async with aclosing(reply):
+            async for event in reply:
+                match event:
+                    case AudioChunk(pcm=pcm):
+                        yield pcm
+                    case ReplyDone():
+                        usage = usage_of(turns, event)
+                    case TimingReady(timing):
+                        house.metrics.turn(timing)
         yield usage
 
 
 async def _bytes(
     first: Samples | dict[str, Any] | None, chunks: AsyncIterator[Samples | dict[str, Any]]
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     async for chunk in _joined(first, chunks):
         if not isinstance(chunk, dict):
             yield AudioFormat().encode(chunk)
@@ -94,7 +99,7 @@ async def _bytes(
 
 async def _events(
     first: Samples | dict[str, Any] | None, chunks: AsyncIterator[Samples | dict[str, Any]]
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str]:
     async for chunk in _joined(first, chunks):
         event: dict[str, Any]
         if isinstance(chunk, dict):

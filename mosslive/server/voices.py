@@ -1,17 +1,21 @@
 """The voices that can speak: those of the server, and those that users brought.
 
-A voice somebody uploaded is seen and used only with the key it was uploaded with. Knows names and
-owners; what a voice is, the codec knows.
+A voice somebody uploaded is seen and used only with the key it was uploaded with, and outlives the
+process where there is a folder for it. Knows names and owners; what a voice is, the codec knows.
 """
 
-import re
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from mosslive.codec.voice import Voice
+from mosslive.errors import MossliveError
+from mosslive.server.voice_folder import NAME, VoiceFolder
 from mosslive.server.wire import Refusal
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
+_log = logging.getLogger("mosslive.voices")
 
 
 @dataclass(frozen=True)
@@ -22,9 +26,15 @@ class Shelved:
 
 
 class VoiceShelf:
-    def __init__(self, default: Voice | None, others: Iterable[tuple[str, Voice]], most: int):
-        """`most`: voices that users may bring, together."""
-        self._most = most
+    def __init__(
+        self,
+        default: Voice | None,
+        others: Iterable[tuple[str, Voice]],
+        most: int,
+        folder: VoiceFolder | None = None,
+    ) -> None:
+        """`most`: voices that users may bring, together. `folder`: where they are kept."""
+        self._most, self._folder = most, folder
         self._shared: dict[str, Shelved] = {}
         self._owned: dict[tuple[str, str], Shelved] = {}
         if default:
@@ -51,7 +61,7 @@ class VoiceShelf:
 
     def check_name(self, name: object, owner: str) -> str:
         """Before the work of preparing it."""
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise Refusal("name: 1 to 64 letters, digits, spaces and _.-", param="name")
         if name in self._shared or (owner, name) in self._owned:
             raise Refusal(f"there is a voice named {name!r}", "voice_exists", "name", status=409)
@@ -59,11 +69,34 @@ class VoiceShelf:
             raise Refusal(f"{self._most} voices are the most", "too_many_voices", status=429)
         return name
 
-    def put(self, name: str, voice: Voice, owner: str) -> Shelved:
+    def fill(self, load: Callable[[Path], Voice]) -> None:
+        """With what users brought before; blocking."""
+        for owner, name, voice in self._folder.read(load) if self._folder else ():
+            try:
+                self._put(name, voice, owner)
+            except Refusal as refusal:
+                _log.warning("a voice is left out: %s", refusal)
+
+    async def put(self, name: str, voice: Voice, owner: str) -> Shelved:
+        shelved = self._put(name, voice, owner)
+        if self._folder:
+            try:
+                await asyncio.to_thread(self._folder.write, owner, name, voice)
+            except MossliveError as error:
+                del self._owned[owner, name]
+                _log.error("a voice cannot be kept: %s", error)
+                raise Refusal(
+                    "the voice cannot be kept", "voice_not_kept", kind="server_error", status=507
+                ) from None
+        return shelved
+
+    async def remove(self, name: str, owner: str) -> None:
+        if self._owned.pop((owner, name), None) is None:
+            raise Refusal(f"you have no voice named {name[:80]!r}", "voice_not_found", status=404)
+        if self._folder:
+            await asyncio.to_thread(self._folder.remove, owner, name)
+
+    def _put(self, name: str, voice: Voice, owner: str) -> Shelved:
         self.check_name(name, owner)
         shelved = self._owned[owner, name] = Shelved(name, voice, owner)
         return shelved
-
-    def remove(self, name: str, owner: str) -> None:
-        if self._owned.pop((owner, name), None) is None:
-            raise Refusal(f"you have no voice named {name[:80]!r}", "voice_not_found", status=404)

@@ -23,8 +23,9 @@ async def listing(request: Request) -> Response:
 
 
 async def upload(request: Request) -> Response:
-    house, owner = house_of(request), bearer_of(request).owner
-    backend = house.backend
+    house, bearer = house_of(request), bearer_of(request)
+    bearer.must_last()
+    backend, owner = house.backend, bearer.owner
     if backend.codec is None:
         raise Refusal("this server has no codec: voices cannot be made", "no_codec")
     with house.requests.take(owner):
@@ -39,13 +40,14 @@ async def upload(request: Request) -> Response:
             raise Refusal(f"a voice needs {_LEAST_S} s or more", "audio_too_short", "file")
         codec = backend.codec
         made = await codec.do(lambda: codec.codec.voice(sound))  # type: ignore[attr-defined]
-        shelved = backend.voices.put(name, made.value, owner)
+        shelved = await backend.voices.put(name, made.value, owner)
     return JSONResponse(_shown(shelved), 201)
 
 
 async def removal(request: Request) -> Response:
-    owner = bearer_of(request).owner
-    house_of(request).backend.voices.remove(request.path_params["name"], owner)
+    bearer = bearer_of(request)
+    bearer.must_last()
+    await house_of(request).backend.voices.remove(request.path_params["name"], bearer.owner)
     return JSONResponse({"deleted": True})
 
 

@@ -7,12 +7,9 @@ frames and limits, not what events mean.
 import asyncio
 import json
 import time
-from collections.abc import Callable
-from typing import Any
 
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from mosslive.errors import MossliveError
 from mosslive.server.gate import wants_beta
@@ -22,18 +19,8 @@ from mosslive.server.keys import Bearer
 from mosslive.server.outbox import Outbox, SlowReader
 from mosslive.server.realtime.handlers import HANDLERS
 from mosslive.server.realtime.session import Client, RealtimeSession
-from mosslive.server.wire import Refusal, as_refusal, error_body, error_event
-
-_ABORT = "mosslive.abort"
-
-
-class AbortableSocket(WebSocketsSansIOProtocol):
-    """A socket whose peer does not read can only be cut: closing would wait for it to read."""
-
-    def handle_connect(self, event: Any) -> None:
-        super().handle_connect(event)
-        if scope := getattr(self, "scope", None):
-            scope["extensions"][_ABORT] = self.transport.abort
+from mosslive.server.sockets import cut
+from mosslive.server.wire import Refusal, as_refusal, error_body, error_event, read_json
 
 
 async def realtime(websocket: WebSocket) -> None:
@@ -51,6 +38,7 @@ async def realtime(websocket: WebSocket) -> None:
 
 async def _admitted(websocket: WebSocket, house: House, bearer: Bearer, offered: list[str]) -> None:
     backend, settings = house.backend, house.settings
+    _check_address(websocket)
     outbox = Outbox(settings.send_queue_bytes)
     client = Client(
         bearer.owner,
@@ -91,6 +79,15 @@ async def _admitted(websocket: WebSocket, house: House, bearer: Bearer, offered:
         await session.close()
 
 
+def _check_address(websocket: WebSocket) -> None:
+    """What is asked for in the address and not held here must not become something else."""
+    asked = websocket.query_params
+    if "call_id" in asked:
+        raise Refusal("a call has its own events; nobody else can join", "unsupported", "call_id")
+    if asked.get("intent") == "transcription":
+        raise Refusal("transcription sessions are not held", "unsupported", "intent")
+
+
 async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -> None:
     while True:
         try:
@@ -106,7 +103,7 @@ async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -
             session.refuse(refusal)
             continue
         try:
-            event = read_json(text)
+            event = read_json(text, "frame")
         except Refusal as refusal:
             session.refuse(refusal)
             continue
@@ -120,7 +117,7 @@ async def _write(websocket: WebSocket, outbox: Outbox, timeout_s: float) -> None
             async with asyncio.timeout(timeout_s):
                 await websocket.send_text(text)
     except (SlowReader, TimeoutError):
-        _abort(websocket)
+        cut(websocket.scope)
         raise Leave(POLICY, "the reader is too slow") from None
 
 
@@ -134,17 +131,4 @@ async def _goodbye(websocket: WebSocket, leave: Leave) -> None:
                 await websocket.send_text(json.dumps(error_event(refusal)))
             await websocket.close(leave.code, leave.reason)
     except (TimeoutError, RuntimeError, WebSocketDisconnect):
-        _abort(websocket)
-
-
-def _abort(websocket: WebSocket) -> None:
-    cut: Callable[[], None] | None = websocket.scope.get("extensions", {}).get(_ABORT)
-    if cut:
-        cut()
-
-
-def read_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise Refusal("the frame is not JSON", "invalid_json") from None
+        cut(websocket.scope)

@@ -3,8 +3,10 @@
 A refusal is the client's to mend and leaves everything as it was. Knows no transport.
 """
 
+import json
 import secrets
-from typing import Any, Literal
+from math import isfinite
+from typing import Any, Literal, NoReturn
 
 from mosslive.engine import EngineFull
 from mosslive.errors import MossliveError
@@ -32,6 +34,28 @@ class Refusal(MossliveError):
     ) -> None:
         self.code, self.param, self.kind, self.status = code, param, kind, status
         super().__init__(message)
+
+
+def read_json(text: str | bytes, what: str) -> Any:
+    """`what`: the thing that is to be JSON. Half a surrogate pair and numbers that are none pass
+    Python's reader, and then cannot be written down again."""
+    try:
+        text = text.decode() if isinstance(text, bytes) else text
+        value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise Refusal(f"the {what} is not JSON", "invalid_json") from None
+    return value
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if isfinite(number) else _no_number(digits)
 
 
 def as_refusal(error: MossliveError) -> Refusal:

@@ -7,6 +7,7 @@ nothing until `release`. Knows nothing of the user's turns.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -135,8 +136,10 @@ class Answer:
             else:
                 closing = close_heard(rows, heard, dialogue.format.footer(), dialogue.ids)
             if closing.kept and self._reencode:
-                await self._write_sound(self._reencode, heard)
-                return
+                # What cannot be encoded again stands as it was said.
+                with suppress(Exception):
+                    await self._write_sound(self._reencode, heard)
+                    return
         self._write(closing)
 
     async def _read(self) -> None:

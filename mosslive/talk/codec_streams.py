@@ -14,13 +14,9 @@ from mosslive.codec.encoder_stream import HeardTurn
 from mosslive.codec.flow_hops import next_hop
 from mosslive.codec.voice import Voice, aligned
 from mosslive.errors import MossliveError
-from mosslive.talk.codec_thread import (
-    CodecThread,
-    Done,
-    HearingSource,
-    Samples,
-    SpeakingBatch,
-)
+from mosslive.talk.codec_thread import CodecThread
+from mosslive.talk.jobs import NOW, Done
+from mosslive.talk.speech_codec import HearingSource, Samples, SpeakingBatch
 
 
 class Hearing:
@@ -32,7 +28,7 @@ class Hearing:
     async def push(self, wave: Tensor, due: float) -> Done[list[int]]:
         return await self._thread.do(lambda: self._opened().push(wave), due)
 
-    async def finish(self, wave: Tensor) -> Done[HeardTurn]:
+    async def finish(self, wave: Tensor, due: float) -> Done[HeardTurn]:
         """The last sound, and then what the whole turn was. `first_revised` may name a code of the
         last sound, which nobody has seen before."""
 
@@ -42,7 +38,7 @@ class Hearing:
                 source.push(wave)
             return source.finish()
 
-        return await self._thread.do(work)
+        return await self._thread.do(work, due)
 
     def close(self) -> None:
         """Its memory is free for another turn. Again is fine."""
@@ -80,21 +76,24 @@ class Speaking:
         given = self._given + waiting
         return next_hop(given, self._rendered, self._prompt, self._chunk) is not None
 
-    async def open(self) -> None:
+    async def open(self, due: float) -> None:
         """Ahead of the first codes, so that they need not wait for it."""
-        await self._thread.do(self._opened)
+        await self._thread.do(self._opened, due)
 
-    async def push(self, codes: Sequence[int], due: float) -> Done[Samples]:
-        """All the sound that is settled now."""
+    async def push(self, codes: Sequence[int], due: float, on_trial: bool = False) -> Done[Samples]:
+        """All the sound that is settled now. `on_trial`: nobody may ever hear it; it is no part of
+        a step that is due before."""
         given = list(codes)
         self._given += len(given)
         while hop := next_hop(self._given, self._rendered, self._prompt, self._chunk):
             self._rendered += hop
-        return await self._thread.render(self._opened, given, due)
+        return await self._thread.render(self._opened, given, due, due if on_trial else NOW)
 
-    async def finish(self, codes: Sequence[int], due: float) -> Done[Samples]:
+    async def finish(
+        self, codes: Sequence[int], due: float, on_trial: bool = False
+    ) -> Done[Samples]:
         """The last codes, and everything still owed."""
-        first = await self.push(codes, due)
+        first = await self.push(codes, due, on_trial)
 
         def work() -> Samples:
             batch, member = self._opened()

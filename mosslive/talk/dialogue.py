@@ -15,6 +15,7 @@ from mosslive.engine.conversation import Conversation
 from mosslive.engine.conversation import Reply as RowStream
 from mosslive.engine.refusals import EngineFull
 from mosslive.engine.served import Engine
+from mosslive.errors import MossliveError
 from mosslive.rows import PromptFormat, Reply, Role, Row, RowIds
 
 CLOSING_ROWS = 8  # what ends a turn and begins the next, generously
@@ -28,6 +29,24 @@ class Said:
     kind: Reply
     rows: tuple[Row, ...]
     turn: int = 0  # its number, as events have it; 0: from before this conversation
+
+
+def require_whole(turns: Sequence[Said], form: PromptFormat) -> None:
+    """For turns from outside: each from its header to its footer, as the model was shown them."""
+    footer = form.footer()
+    for number, said in enumerate(turns):
+        if not isinstance(said, Said):
+            raise MossliveError(
+                f"turn {number} is of type {type(said).__name__}; allowed: turns as Talk.turns and "
+                f"load_turns have them"
+            )
+        header, rows = form.header(said.role), list(said.rows)
+        whole = rows[: len(header)] == header and rows[-len(footer) :] == footer
+        if not whole or len(rows) < len(header) + len(footer):
+            raise MossliveError(
+                f"turn {number} is not whole; allowed: rows from the {said.role}'s header to the "
+                f"footer of a turn"
+            )
 
 
 class Dialogue:

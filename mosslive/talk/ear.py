@@ -39,9 +39,16 @@ Heard = Signal | Sound
 
 class Ear(Protocol):
     rate_hz: int
+    slow: bool  # listening takes so long that the event loop should not do it
+
+    @property
+    def behind(self) -> bool:
+        """Whether `push` has left something to be looked at by the next call."""
+        ...
 
     def push(self, wave: Tensor, interrupting: bool) -> list[Heard]:
-        """wave [n] float32. Positions in signals are samples at `rate_hz`."""
+        """wave [n] float32. Positions in signals are samples at `rate_hz`. Nothing is heard beyond
+        the end of a turn: whether a reply is given then (`interrupting`), the caller will know."""
         ...
 
     def commit(self) -> list[Heard]:
@@ -55,6 +62,8 @@ class Ear(Protocol):
 
 class ToldEar:
     """Push to talk: all sound belongs to a turn, which ends when somebody says so."""
+
+    slow = behind = False
 
     def __init__(self, rate_hz: int) -> None:
         self.rate_hz = rate_hz
@@ -81,6 +90,8 @@ class ToldEar:
 class ListeningEar:
     """Sound comes out by whole frames of 32 ms: a turn begins and ends on their borders."""
 
+    slow = True
+
     def __init__(self, vad: VoiceActivity, settings: TurnSettings, rate_hz: int) -> None:
         self.rate_hz = rate_hz
         self._vad, self._settings = vad, settings
@@ -97,11 +108,15 @@ class ListeningEar:
             self._held.append(wave)
         self._frames = torch.cat((self._frames, self._resampler.push(wave)))
         heard: list[Heard] = []
-        while len(self._frames) >= FRAME_SAMPLES:
+        while self.behind and not (heard and isinstance(heard[-1], Ended)):
             frame, self._frames = self._frames[:FRAME_SAMPLES], self._frames[FRAME_SAMPLES:]
             heard += self._look(frame, interrupting)
         self._frames = self._frames.clone()  # lets go of the packet it was cut from
         return heard
+
+    @property
+    def behind(self) -> bool:
+        return len(self._frames) >= FRAME_SAMPLES
 
     def commit(self) -> list[Heard]:
         if not self._in_turn:
@@ -130,8 +145,11 @@ class ListeningEar:
             preroll = round(self._settings.preroll_s * VAD_HZ)
             self._take(self._at_rate(max(0, self._state.keep_from - preroll)))
         for signal in signals:
-            if isinstance(signal, Ended | Paused):
-                heard.append(type(signal)(self._at_rate(signal.speech_end)))
+            if isinstance(signal, Ended):
+                heard.append(Ended(self._at_rate(signal.speech_end)))
+            elif isinstance(signal, Paused):
+                speech_end, left = self._at_rate(signal.speech_end), self._at_rate(signal.left)
+                heard.append(Paused(speech_end, left))
             elif isinstance(signal, Resumed):
                 heard.append(signal)
         return heard

@@ -2,32 +2,29 @@
 
 Every change of the dialogue is work on the floor, one after the other; what puts right something
 that was cut off takes its place there, so that all who asked later find it mended. Calls return at
-once. Knows nothing of
-ears, packets or transports.
+once. Knows nothing of ears, packets or transports.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 
 from torch import Tensor
 
 from mosslive.codec.voice import Voice
-from mosslive.errors import MossliveError
 from mosslive.rows import Reply, Role, Row, TextTokenizer
 from mosslive.talk.answer import Answer
+from mosslive.talk.answers import AnswerMaker
 from mosslive.talk.clock import Clock
-from mosslive.talk.codec_streams import Speaking
 from mosslive.talk.codec_thread import CodecThread
-from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue, Said
-from mosslive.talk.events import AudioChunk, Event, Stage, TalkFault
+from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue, Said, require_whole
+from mosslive.talk.faults import Faults
 from mosslive.talk.floor import Floor
 from mosslive.talk.listening import Listening
-from mosslive.talk.playback import Playback
 from mosslive.talk.settings import TalkSettings
-from mosslive.talk.speech_out import SpeechOut
 from mosslive.talk.timing import Stopwatch
-from mosslive.talk.trial import Trial
+from mosslive.talk.trial import Trial, Trials
+from mosslive.talk.unread import Unread
 
 _TURN_ROWS = 375  # 30 s of speech: room that is made after a reply, while nobody waits
 
@@ -41,21 +38,27 @@ class Exchange:
         tokenizer: TextTokenizer,
         settings: TalkSettings,
         clock: Clock,
-        emit: Callable[[Event], None],
+        unread: Unread,
     ) -> None:
         """Without a codec, or a voice, nobody may ask for what needs it."""
         self.dialogue = dialogue
         self.listening: Listening | None = None  # while the user speaks
         self.answer: Answer | None = None  # until its last sample is heard
         self.floor = Floor()
-        self._codec, self._voice, self._tokenizer = codec, voice, tokenizer
-        self._settings, self._clock, self._emit = settings, clock, emit
-        self._turn = 0
-        self._lost: set[int] = set()  # turns that could not be heard or written down
+        self.faults = Faults(unread.put)
+        self._codec, self._clock = codec, clock
+        self._answers = AnswerMaker(codec, voice, tokenizer, settings, clock, unread)
+        self.last_turn = 0  # the latest number given
+        self._turn = 0  # the number of what is being said
+        # Turns that could not be heard or written down, the latest: nobody answers older ones.
+        self._lost: deque[int] = deque(maxlen=16)
         self._hearing: asyncio.Task[None] | None = None  # runs `listening`
         self._answering: asyncio.Task[None] | None = None  # runs `answer`
-        self._trial: Trial | None = None
-        self._trying: asyncio.Task[None] | None = None  # runs `_trial`
+        self._trials = Trials(self.floor, self._give)
+
+    def next_turn(self) -> int:
+        self.last_turn += 1
+        return self.last_turn
 
     # The user's turns. `turn` numbers what comes.
 
@@ -70,9 +73,9 @@ class Exchange:
             self._codec,
             rate_hz,
             self._clock,
-            reply_rows=self._settings.sampling.max_new,
+            reply_rows=self._answers.settings.sampling.max_new,
             turn=turn,
-            keep_sound=self._settings.speculate,
+            keep_sound=self._answers.settings.speculate,
         )
 
         async def run() -> None:
@@ -80,9 +83,9 @@ class Exchange:
                 await listening.run()
             except Exception as error:
                 listening.failed = True
-                self._lost.add(turn)
-                self._fault(turn, "listening", error)
-                with self._fatal(turn):
+                self._lost.append(turn)
+                self.faults.tell(turn, "listening", error)
+                with self.faults.fatal(turn):
                     self.dialogue.drop_open()
 
         self._hearing = self.floor.take(run)
@@ -101,9 +104,9 @@ class Exchange:
             self.resume()
             listening.end(Stopwatch(self._turn, "text"))
             return
-        now, trial, trying = self._clock.now(), self._trial, self._trying
-        if trial and trying and trial.ready and trial.answer.kind == reply:
-            self._trial = None
+        now = self._clock.now()
+        if taken := self._trials.take(reply):
+            trial, trying = taken
             trial.answer.stopwatch.set(speech_end=speech_end, turn_detected=now, speculative=True)
             self._adopt(trial, trying)
             return
@@ -111,7 +114,7 @@ class Exchange:
         stopwatch = Stopwatch(self._turn, reply)
         stopwatch.set(speech_end=speech_end, turn_detected=now)
         listening.end(stopwatch)
-        self._answer_with(self._make_answer(reply, stopwatch))
+        self._answer_with(self._answers.make(self._turn, stopwatch))
 
     def drop_turn(self) -> None:
         """What is being heard was never said."""
@@ -121,7 +124,7 @@ class Exchange:
         hearing.cancel()
 
         async def drop() -> None:
-            with self._fatal(self._turn):
+            with self.faults.fatal(self._turn):
                 self.dialogue.drop_open()
 
         self.floor.take_behind(hearing, drop)
@@ -148,8 +151,8 @@ class Exchange:
                 said = rows if isinstance(rows, Sequence) else await rows()
                 self.dialogue.say(role, kind, said, self._reserve, turn)
             except Exception as error:
-                self._lost.add(turn)
-                self._fault(turn, "memory", error)
+                self._lost.append(turn)
+                self.faults.tell(turn, "memory", error)
 
         self.floor.take(work)
 
@@ -162,9 +165,11 @@ class Exchange:
 
         async def work() -> None:
             try:
-                self.dialogue.retell(change(list(self.dialogue.turns)))
+                turns = list(change(list(self.dialogue.turns)))
+                require_whole(turns, self.dialogue.format)
+                self.dialogue.retell(turns)
             except Exception as error:
-                self._fault(turn, "memory", error)
+                self.faults.tell(turn, "memory", error)
 
         if self.listening and self.floor.is_last(self._hearing):
             self.floor.beside(work, self._hearing)
@@ -173,7 +178,7 @@ class Exchange:
 
     def change(self, settings: TalkSettings, voice: Voice | None) -> None:
         """For the next turn and the next reply."""
-        self._settings, self._voice = settings, voice
+        self._answers.settings, self._answers.voice = settings, voice
 
     # Replies.
 
@@ -181,7 +186,7 @@ class Exchange:
         self._turn = self._turn if turn is None else turn
         stopwatch = Stopwatch(self._turn, reply)
         stopwatch.set(turn_detected=self._clock.now())
-        self._answer_with(self._make_answer(reply, stopwatch))
+        self._answer_with(self._answers.make(self._turn, stopwatch))
 
     def interrupt(self) -> bool:
         answer, answering = self.answer, self._answering
@@ -192,39 +197,26 @@ class Exchange:
         answering.cancel()
 
         async def mend() -> None:
-            with self._fatal(answer.turn):
+            with self.faults.fatal(answer.turn):
                 await answer.mend()
 
         self.floor.take_behind(answering, mend)
         return True
 
-    def pause(self, reply: Reply) -> None:
-        """The user may have finished: a reply is begun on trial."""
+    def pause(self, reply: Reply, over_at: float) -> None:
+        """The user may have finished: a reply is begun on trial. `over_at`: when the turn will be
+        over, if he has."""
         listening = self.listening
         if listening is None or not listening.can_branch:
             return
         stopwatch = Stopwatch(self._turn, reply)
         stopwatch.set(begun=self._clock.now())
-        answer = self._make_answer(reply, stopwatch)
-        trial = self._trial = Trial(listening, answer)
-
-        async def run() -> None:
-            try:
-                await trial.run()
-            except Exception:
-                if trial.adopted:
-                    raise
-                # Nobody was promised anything: the turn's end takes the ordinary way, and should
-                # that fail too, the user is told then.
-
-        self._trying = self.floor.beside(lambda: self._give(answer, run))
+        answer = self._answers.make(self._turn, stopwatch, over_at)
+        self._trials.begin(Trial(listening, answer, over_at))
 
     def resume(self) -> None:
         """The user goes on: there is no reply on trial any more."""
-        trial, self._trial = self._trial, None
-        if trial and self._trying:
-            trial.answer.stop()
-            self._trying.cancel()
+        self._trials.drop()
 
     async def settled(self) -> None:
         """Until all work so far is done."""
@@ -241,32 +233,6 @@ class Exchange:
         await self.floor.close()
         self.dialogue.close()
 
-    def _make_answer(self, kind: Reply, stopwatch: Stopwatch) -> Answer:
-        settings, turn = self._settings, self._turn
-        again = kind == "speech" and settings.history == "reencode"
-        sound = None
-        if kind == "speech":
-            assert self._codec is not None, "speech without a codec"
-            assert self._voice is not None, "speech without a voice"
-            sound = SpeechOut(
-                Speaking(self._codec, self._voice, settings.chunk, settings.voice_seed),
-                Playback(self._codec.sample_rate, settings.lead_s),
-                self._clock,
-                stopwatch,
-                lambda first, pcm: self._emit(AudioChunk(turn, first, pcm)),
-                keep_sound=again,
-            )
-        return Answer(
-            turn,
-            settings.sampling,
-            self._tokenizer,
-            self._clock,
-            stopwatch,
-            self._emit,
-            sound,
-            self._codec if again else None,
-        )
-
     def _answer_with(self, answer: Answer) -> None:
         async def run() -> None:
             if answer.turn not in self._lost:  # else there is nothing to answer, as was told
@@ -282,8 +248,8 @@ class Exchange:
             if self.answer is answer:
                 self.dialogue.make_room(0, self._reserve + _TURN_ROWS)
         except Exception as error:
-            self._fault(answer.turn, "reply", error)
-            with self._fatal(answer.turn):
+            self.faults.tell(answer.turn, "reply", error)
+            with self.faults.fatal(answer.turn):
                 await answer.mend()
         finally:
             if self.answer is answer:
@@ -304,17 +270,4 @@ class Exchange:
 
     @property
     def _reserve(self) -> int:
-        return self._settings.sampling.max_new + CLOSING_ROWS
-
-    def _fault(self, turn: int, stage: Stage, error: Exception, fatal: bool = False) -> None:
-        known = isinstance(error, MossliveError)
-        message = str(error) if known else f"{type(error).__name__}: {error}"
-        self._emit(TalkFault(turn, stage, message, fatal))
-
-    @contextmanager
-    def _fatal(self, turn: int) -> Iterator[None]:
-        """Where the dialogue itself cannot be changed, the conversation cannot go on."""
-        try:
-            yield
-        except Exception as error:
-            self._fault(turn, "memory", error, fatal=True)
+        return self._answers.settings.sampling.max_new + CLOSING_ROWS

@@ -87,7 +87,7 @@ class Listening:
                 done = await self._hearing.push(self._take(), self._clock.now() + _SLACK_S)
                 cost_s += done.cost_s
                 self._write(done.value)
-        finished = await self._hearing.finish(self._take())
+        finished = await self._hearing.finish(self._take(), self._clock.now())
         turn = finished.value
         revised = 0
         if turn.first_revised is not None and turn.first_revised < len(self._codes):
@@ -108,13 +108,14 @@ class Listening:
     def can_branch(self) -> bool:
         return self._kept is not None and not self.failed
 
-    async def branch(self, stopwatch: Stopwatch) -> Dialogue:
+    async def branch(self, stopwatch: Stopwatch, due: float) -> Dialogue:
         """The conversation as if the turn had ended here, in pages of its own. Its codes are those
-        of such a turn, also where sound still to come will change them."""
+        of such a turn, also where sound still to come will change them. `due`: nobody can want it
+        before this moment."""
         assert self._kept is not None, "made without keep_sound"
         wave = torch.cat(self._kept)
         await self._begun.wait()
-        codes = await self._codec.encode(wave, self._rate_hz)
+        codes = await self._codec.encode(wave, self._rate_hz, due)
         twin = self._dialogue.branch()
         try:
             pairs = enumerate(zip(self._codes, codes, strict=False))

@@ -46,6 +46,16 @@ def save_turns(path: str | Path, turns: Sequence[Said], ids: RowIds) -> None:
 
 
 def load_turns(path: str | Path, ids: RowIds) -> list[Said]:
+    document = read_saved(path)
+    if document["model"] != _fingerprint(ids):
+        raise BadConversation(f"{path}: a conversation with another model; its ids differ")
+    if not isinstance(document["turns"], list):
+        raise BadConversation(f"{path}: turns is not a list")
+    return [_turn(raw, f"{path}: turn {n}", ids) for n, raw in enumerate(document["turns"])]
+
+
+def read_saved(path: str | Path) -> dict[str, Any]:
+    """The document as it is: what can be checked before a model is there."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         document = json.loads(text, object_pairs_hook=each_once)
@@ -53,14 +63,10 @@ def load_turns(path: str | Path, ids: RowIds) -> list[Said]:
         raise BadConversation(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError) as error:
         raise BadConversation(f"{path}: not a conversation file: {error}") from None
-    _require_keys(document, {"format", "version", "model", "turns"}, str(path))
+    document = _require_keys(document, {"format", "version", "model", "turns"}, str(path))
     if document["format"] != _FORMAT or document["version"] != _VERSION:
         raise BadConversation(f"{path}: not a conversation of version {_VERSION}")
-    if document["model"] != _fingerprint(ids):
-        raise BadConversation(f"{path}: a conversation with another model; its ids differ")
-    if not isinstance(document["turns"], list):
-        raise BadConversation(f"{path}: turns is not a list")
-    return [_turn(raw, f"{path}: turn {n}", ids) for n, raw in enumerate(document["turns"])]
+    return document
 
 
 def _turn(raw: object, where: str, ids: RowIds) -> Said:

@@ -1,5 +1,6 @@
 """Settings of a live conversation: what is said first, how turns are taken, what is remembered."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -35,6 +36,7 @@ class TalkSettings:
     voice_seed: int = 0  # of the vocoder's noise
     # How far ahead of the ear sound is handed out. None: it is not played in real time.
     lead_s: float | None = 0.5
+    unread_s: float = 30.0  # sound that may wait for its reader; the reply waits meanwhile
     # When turn and reply would not fit into so many rows, the oldest turns leave, until the rest
     # fills at most `keep` of it.
     context_rows: int = 10_240
@@ -42,12 +44,25 @@ class TalkSettings:
 
     def __post_init__(self) -> None:
         check_reply(self.reply)
+        if self.system is not None and not isinstance(self.system, str):
+            raise refuse("system", self.system, "words, or None")
+        if not isinstance(self.sampling, Sampling):
+            raise refuse("sampling", self.sampling, "Sampling")
+        if self.turns is not None and not isinstance(self.turns, TurnSettings):
+            raise refuse("turns", self.turns, "TurnSettings, or None")
+        for name in ("barge_in", "auto_reply", "speculate"):
+            if not isinstance(getattr(self, name), bool):
+                raise refuse(name, getattr(self, name), "True or False")
         if self.history not in get_args(History):
             raise refuse("history", self.history, " or ".join(get_args(History)))
-        if self.chunk not in (5, 25):
+        if type(self.chunk) is not int or self.chunk not in (5, 25):
             raise refuse("chunk", self.chunk, "5 or 25")
-        if self.lead_s is not None and not self.lead_s > 0:
+        if type(self.voice_seed) is not int or not 0 <= self.voice_seed < 1 << 63:
+            raise refuse("voice_seed", self.voice_seed, "a whole number, 0 or more")
+        if self.lead_s not in (None, math.inf) and not is_positive_number(self.lead_s):
             raise refuse("lead_s", self.lead_s, "above 0 seconds, inf, or None")
+        if not is_positive_number(self.unread_s):
+            raise refuse("unread_s", self.unread_s, "above 0 seconds")
         if type(self.context_rows) is not int or self.context_rows < 64:
             raise refuse("context_rows", self.context_rows, "64 rows or more")
         if not is_positive_number(self.keep) or self.keep > 1:

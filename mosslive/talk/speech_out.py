@@ -1,23 +1,40 @@
 """Codes of a reply → sound, handed out no faster than it may be.
 
-Rendering runs ahead as fast as the codec allows; handing out waits for the playback clock. Dropping
-everything is one call. Knows codes and samples, not rows and not the dialogue.
+Rendering runs ahead as fast as the codec allows, and rests while plenty is made; handing out waits
+for the playback clock and for the reader. Dropping everything is one call. Knows codes and samples,
+not rows and not the dialogue. Invariant: what is kept of a reply's sound does not grow with it.
 """
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_streams import Speaking
-from mosslive.talk.codec_thread import Samples
 from mosslive.talk.playback import Playback
+from mosslive.talk.speech_codec import Samples
 from mosslive.talk.timing import Stopwatch
 
 _PIECE_S = 0.02  # sound is handed out in pieces not shorter than this, but for the last
+_AHEAD_S = 30.0  # while so much is made and not handed out, rendering rests
+_CODES_AT_ONCE = 125  # 10 s; more than any chunk needs to begin
+
+
+class Outlet(Protocol):
+    """Where sound goes."""
+
+    @property
+    def full(self) -> bool: ...
+
+    def hand_out(self, first_sample: int, pcm: Samples) -> None: ...
+
+    async def room(self) -> None:
+        """Until more may be handed out."""
+        ...
 
 
 class SpeechOut:
@@ -27,15 +44,16 @@ class SpeechOut:
         playback: Playback,
         clock: Clock,
         stopwatch: Stopwatch,
-        hand_out: Callable[[int, Samples], None],
+        outlet: Outlet,
         *,
+        heard_from: float = -math.inf,
         keep_sound: bool = False,
     ) -> None:
-        """`hand_out(first sample, samples)` takes sound for the transport."""
+        """`heard_from`: on trial, nobody hears it before this moment."""
         self.playback = playback
         self.kept: list[Samples] | None = [] if keep_sound else None
         self._speaking, self._clock, self._stopwatch = speaking, clock, stopwatch
-        self._hand_out = hand_out
+        self._outlet, self._heard_from = outlet, heard_from
         self._codes: list[int] = []  # not rendered yet
         self._no_more_codes = False
         self._news = asyncio.Event()  # for rendering
@@ -43,6 +61,7 @@ class SpeechOut:
         self._queued = 0  # samples in it
         self._all_rendered = False
         self._sound_news = asyncio.Event()  # for handing out
+        self._given = asyncio.Event()  # for rendering that rests
         self._released = asyncio.Event()
 
     def push(self, code: int) -> None:
@@ -81,23 +100,25 @@ class SpeechOut:
         return int(self.playback.handed / self.samples_per_code + 0.5)
 
     async def render(self) -> None:
-        await self._speaking.open()
+        await self._speaking.open(self._runs_dry_at())
         while not self._all_rendered:
             await self._news.wait()
             self._news.clear()
-            ending, codes = self._no_more_codes, self._codes
+            await self._rest()
+            codes = self._codes[:_CODES_AT_ONCE]
+            ending = self._no_more_codes and len(codes) == len(self._codes)
             if not ending and not self._speaking.ready(len(codes)):
                 continue
-            self._codes = []
+            del self._codes[: len(codes)]
             render = self._speaking.finish if ending else self._speaking.push
-            done = await render(codes, self._runs_dry_at())
+            done = await render(codes, self._runs_dry_at(), not self._released.is_set())
             self._stopwatch.mark("first_pcm", self._clock.now())
             if not self._stopwatch.has("first_render_s"):
                 self._stopwatch.set(first_render_s=done.cost_s)
             self._stopwatch.add(render_s=done.cost_s, audio_s=len(done.value) / self._rate_hz)
             self._take(done.value)
             self._all_rendered = ending
-            if self._codes and not ending:
+            if self._codes or self._no_more_codes:
                 self._news.set()
         self._stopwatch.mark("last_pcm", self._clock.now())
         self._sound_news.set()
@@ -110,6 +131,9 @@ class SpeechOut:
             if not self._queue:
                 await self._sound_news.wait()
                 self._sound_news.clear()
+                continue
+            if self._outlet.full:
+                await self._outlet.room()
                 continue
             now, piece = self._clock.now(), self._queue[0]
             room = self.playback.room(now)
@@ -129,9 +153,18 @@ class SpeechOut:
         return self.playback.rate_hz
 
     def _runs_dry_at(self) -> float:
-        """When the listener will have heard all there is; before the first sound, now."""
+        """When the listener will have heard all there is; before the first sound, now; on trial,
+        as if it were heard from the earliest moment on."""
         waiting_s = self._queued / self._rate_hz
-        return max(self._clock.now(), self.playback.ends_at) + waiting_s
+        return max(self._clock.now(), self.playback.ends_at, self._heard_from) + waiting_s
+
+    async def _rest(self) -> None:
+        """While plenty is made, the codec is there for others."""
+        began = self._clock.now()
+        while self._queued >= _AHEAD_S * self._rate_hz:
+            self._given.clear()
+            await self._given.wait()
+        self._stopwatch.add(rest_s=self._clock.now() - began)
 
     def _take(self, sound: Samples) -> None:
         if not len(sound):
@@ -150,4 +183,5 @@ class SpeechOut:
         self._stopwatch.mark("first_out", now)
         first = self.playback.handed
         self.playback.hand_out(len(now_out), now)
-        self._hand_out(first, now_out)
+        self._outlet.hand_out(first, now_out)
+        self._given.set()

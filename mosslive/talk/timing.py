@@ -30,6 +30,8 @@ class TurnTiming:
     finish_s: float = 0.0  # of making its codes exact at the end
     first_render_s: float = 0.0
     render_s: float = 0.0  # of all sound of the reply, the first included
+    # Not a cost: rendering was so far ahead of the listener that it rested.
+    rest_s: float = 0.0
     # Counts.
     codes_heard: int = 0
     codes_revised: int = 0  # of these, run through the language model a second time
@@ -53,11 +55,12 @@ class TurnTiming:
 
     @property
     def rtf(self) -> float | None:
-        """Real-time factor: wall time of the whole reply over the duration of its sound."""
+        """Real-time factor: wall time of the whole reply, rest excluded, over the duration of its
+        sound."""
         if self.last_pcm is None or not self.audio_s:
             return None
         began = self.turn_detected if self.begun is None else self.begun
-        return (self.last_pcm - began) / self.audio_s
+        return (self.last_pcm - began - self.rest_s) / self.audio_s
 
     @property
     def stages(self) -> dict[str, float]:
@@ -93,6 +96,7 @@ class Stopwatch:
     """Gathers one turn's record while it happens."""
 
     def __init__(self, turn: int, reply: Reply) -> None:
+        self.reply = reply
         self._found: dict[str, Any] = {"turn": turn, "reply": reply, "speech_end": None}
 
     def mark(self, moment: str, now: float) -> None:

@@ -45,7 +45,8 @@ class AdaptiveSilence:
     The longest of the last `window` pauses, a quarter longer and `margin_s`; at least `least_s`, at
     most `most_s`, and not below `first_s` before there were so many. The end of a turn counts as a
     pause of nothing, so for a fluent speaker the wait shrinks; one who is cut off and goes on
-    within `most_s` is waited for next time.
+    within `most_s` is waited for next time. Who has spoken for less than `brief_s` may only have
+    begun ("Well, ..."): he is waited for half as long again as `first_s`, whatever was learned.
     """
 
     first_s: float = 0.6
@@ -53,9 +54,10 @@ class AdaptiveSilence:
     most_s: float = 1.5
     margin_s: float = 0.1
     window: int = 8
+    brief_s: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("first_s", "least_s", "most_s", "margin_s"):
+        for name in ("first_s", "least_s", "most_s", "margin_s", "brief_s"):
             _check_seconds(self, name)
         if not self.least_s <= self.first_s <= self.most_s:
             raise refuse("first_s", self.first_s, f"{self.least_s} to {self.most_s} s")
@@ -72,14 +74,17 @@ class TurnSettings:
     preroll_s: float = 0.3  # sound before the first loud frame that belongs to the turn
     pause_s: float = 0.2  # silence after which a reply may be begun on trial
     longest_s: float = 120.0  # a turn is ended here, whatever is heard
-    end: FixedSilence | AdaptiveSilence = field(default_factory=FixedSilence)
+    end: FixedSilence | AdaptiveSilence = field(default_factory=AdaptiveSilence)
 
     def __post_init__(self) -> None:
         names = ("confirm_s", "interrupt_s", "preroll_s", "pause_s", "longest_s")
         for name in names:
             _check_seconds(self, name)
-        if not 0 < self.off <= self.on <= 1:
+        numbers = is_positive_number(self.off) and is_positive_number(self.on)
+        if not numbers or not self.off <= self.on <= 1:
             raise refuse("on, off", (self.on, self.off), "0 < off ≤ on ≤ 1")
+        if not isinstance(self.end, FixedSilence | AdaptiveSilence):
+            raise refuse("end", self.end, "FixedSilence or AdaptiveSilence")
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class Started:
 @dataclass(frozen=True)
 class Paused:
     speech_end: int
+    left: int  # samples of silence until the turn is over
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,8 @@ class TurnState:
     phase: Phase = "quiet"
     heard: int = 0  # so much has been looked at
     since: int = 0  # when the phase began
-    first: int = 0  # when the turn did, pre-roll included
+    first: int = 0  # when the turn did, pre-roll included ...
+    began: int = 0  # ... and without
     free: int = 0  # sound from here on belongs to no turn yet
     speech_end: int = -1 << 60  # of the latest speech
     told: bool = False  # Paused was signalled for this pause
@@ -155,21 +162,24 @@ def step(
         pauses = _remember(state.pauses, (begin - state.since) / VAD_HZ, settings)
         return replace(going_on, pauses=pauses), [Resumed()]
     paused: list[Signal] = []
+    needed = end_s(state, settings) * VAD_HZ
     if not state.told and silence >= settings.pause_s * VAD_HZ:
         state = replace(state, told=True)
-        paused = [Paused(state.speech_end)]
-    if silence >= end_s(state.pauses, settings) * VAD_HZ:
+        paused = [Paused(state.speech_end, max(0, round(needed) - silence))]
+    if silence >= needed:
         state, ended = _end(state, state.speech_end, settings)
         return state, paused + ended
     return state, paused
 
 
-def end_s(pauses: tuple[float, ...], settings: TurnSettings) -> float:
-    """How long silence must last to end a turn."""
-    rule = settings.end
+def end_s(state: TurnState, settings: TurnSettings) -> float:
+    """How long the silence after the latest speech must last to end the turn."""
+    rule, pauses = settings.end, state.pauses
     if isinstance(rule, FixedSilence):
         return rule.end_s
     least_s = rule.least_s if len(pauses) == rule.window else rule.first_s
+    if state.speech_end - state.began < rule.brief_s * VAD_HZ:
+        least_s = 1.5 * rule.first_s
     return min(rule.most_s, max(least_s, 1.25 * max(pauses, default=0.0) + rule.margin_s))
 
 
@@ -180,7 +190,7 @@ def _start(state: TurnState, settings: TurnSettings) -> tuple[TurnState, list[Si
     pauses = state.pauses
     if isinstance(settings.end, AdaptiveSilence) and gap_s <= settings.end.most_s:
         pauses = _remember(pauses, gap_s, settings)  # the speaker had not finished
-    started = replace(state, phase="speaking", first=first, pauses=pauses)
+    started = replace(state, phase="speaking", first=first, began=state.since, pauses=pauses)
     return started, [Started(first)]
 
 

@@ -16,6 +16,8 @@ from mosslive.codec.mel import floor_and_scale, segment_log10_mel
 _BANDS = 128
 _TOP_MEL = 15 + 27 * math.log(8.0) / math.log(6.4)  # of 8 kHz on Slaney's scale
 _HZ = 16_000
+_FAINT_DB = 50.0  # noise so far below the speech is as good as none
+_ECHO = 0.04  # of a direct sound of 1: the longest room is then about as loud as the speaker
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,17 @@ class Augment:
     noise_db: float = 8.0  # loudest noise: this far below the speech
     room_s: float = 0.35  # longest reverberation
     share: float = 0.85  # of the rows; the others stay as they are
+
+    def scaled(self, strength: float) -> "Augment":
+        """Weaker by this factor; noise is further below the speech."""
+        return Augment(
+            tract=self.tract * strength,
+            tilt_db=self.tilt_db * strength,
+            colour_db=self.colour_db * strength,
+            noise_db=_FAINT_DB - (_FAINT_DB - self.noise_db) * strength,
+            room_s=self.room_s * strength,
+            share=self.share,
+        )
 
 
 def features(wave: Tensor) -> Tensor:
@@ -63,7 +76,7 @@ def augmented_features(wave: Tensor, how: Augment, generator: torch.Generator) -
 def _noise_for(
     wave: Tensor, how: Augment, draw: Callable[..., Tensor], generator: torch.Generator
 ) -> Tensor:
-    """Noise of a random colour, 50 dB to `noise_db` below the speech."""
+    """Noise of a random colour, `_FAINT_DB` to `noise_db` below the speech."""
     count, samples = wave.shape
     white = torch.randn(wave.shape, generator=generator, device=wave.device)
     spectrum = torch.fft.rfft(white)
@@ -72,7 +85,7 @@ def _noise_for(
     noise: Tensor = torch.fft.irfft(bent, samples)
     noise = noise / noise.square().mean(1, keepdim=True).sqrt()
     speech = wave.square().mean(1, keepdim=True).sqrt()
-    below_db = how.noise_db + (50 - how.noise_db) * draw(count, 1)
+    below_db = how.noise_db + (_FAINT_DB - how.noise_db) * draw(count, 1)
     level: Tensor = speech * 10 ** (-below_db / 20)
     return noise * level
 
@@ -83,7 +96,7 @@ def _in_a_room(wave: Tensor, seconds: Tensor, generator: torch.Generator) -> Ten
     length = _HZ // 4
     tail = torch.randn(count, length, generator=generator, device=wave.device)
     time = torch.arange(length, device=wave.device) / _HZ
-    tail = tail * torch.exp(-6.9 * time / (seconds + 0.02)) * 0.1
+    tail = tail * torch.exp(-6.9 * time / (seconds + 0.02)) * _ECHO
     tail[:, 0] = 1
     size = samples + length
     spectrum = torch.fft.rfft(wave, size) * torch.fft.rfft(tail, size)

@@ -25,6 +25,7 @@ from recipes.bundled.sizes import SPEAKER_WIDTH, Sizes
 MEL_SCALE = 2.5  # spread of ln mel values: losses are in this unit
 _MEL_MEAN = -6.0
 _FRAMES_PER_CODE = 4
+_POSITIONS_SCALE = 0.1
 _UNTOLD = 0.2  # rows whose flow is told nothing, for the guidance
 
 
@@ -60,11 +61,16 @@ class CodecModel(nn.Module):
         self.encoder = Encoder(sizes.encoder).requires_grad_(True)
         self.encoder.embed_positions.weight.requires_grad_(False)
         self.encoder.codebook.weight.requires_grad_(False)
-        self.encoder.embed_positions.weight.copy_(sinusoids(sizes.encoder.positions, width))
+        # PyTorch's start would leave the sound a tenth of the positions it is added to: for
+        # hundreds of steps the layers would see where they are and not what is said.
+        for conv in (self.encoder.conv1, self.encoder.conv2):
+            nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+        positions = _POSITIONS_SCALE * sinusoids(sizes.encoder.positions, width)
+        self.encoder.embed_positions.weight.copy_(positions)
         self.quantiser = Quantiser(sizes.codes, width)
         # The flow's own table is made at the end; one row of it would do until then.
         dims = FlowDims(1, SPEAKER_WIDTH, sizes.flow.conformer, sizes.flow.estimator)
-        self.flow = Flow(dims, FlowSettings(guidance=sizes.guidance, code_limit=1))
+        self.flow = Flow(dims, FlowSettings(sizes.steps, sizes.guidance, code_limit=1))
         self.bridge = nn.Linear(width, sizes.flow.conformer.width)
         self.ctc_states = nn.Linear(width, phones + 1)
         self.ctc_codes = nn.Conv1d(width, _FRAMES_PER_CODE * (phones + 1), 5, padding=2)

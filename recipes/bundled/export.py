@@ -2,8 +2,9 @@
 
     python -m recipes.bundled.export CARRIED OUT
 
-Writes `OUT/codec`, `OUT/lm` and `OUT/assistant.voice`. Knows files and names, not training.
-Invariant: a folder appears only when it is whole, and nothing in it needs a special case to load.
+Writes a whole model: `OUT/lm`, `OUT/codec`, `OUT/voices/default.voice`. Knows files and names, not
+training. Invariant: a folder appears only when it is whole, and nothing in it needs a special case
+to load.
 """
 
 import argparse
@@ -39,6 +40,7 @@ from mosslive.checkpoint.layout import (
 from mosslive.checkpoint.writer import new_folder, write_shard
 from mosslive.codec.hift import HiftSettings
 from mosslive.config import ModelConfig
+from mosslive.config.folders import CODEC_FOLDER, DEFAULT_VOICE, LM_FOLDER, VOICES_FOLDER
 from recipes.bundled.budget import load_carried
 from recipes.bundled.codec_model import speaker_vector
 from recipes.bundled.sizes import SIZES, Sizes
@@ -51,7 +53,7 @@ _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 @dataclass(frozen=True)
 class Storing:
-    """The flow as the loader takes it: see README.md for what the smaller choices need."""
+    """How the flow is stored: once or for every profile, in full or in half precision."""
 
     flow_dtype: FlowDtype = "float32"
     profiles: tuple[FlowProfile, ...] = ("offline", "chunk-5", "chunk-25")
@@ -68,7 +70,7 @@ def write_codec(
     """Tensors by their published names without prefixes; the encoder's must be settled, that is
     rounded to float16 already."""
     how = how or Storing()
-    with new_folder(out / "codec") as work:
+    with new_folder(out / CODEC_FOLDER) as work:
         folder = work / FLOW_FOLDER
         folder.mkdir()
         named = {ENCODER_PREFIX + name: tensor.half() for name, tensor in encoder.items()}
@@ -85,7 +87,7 @@ def write_codec(
         # JSON is YAML too, and the machine that trains has no YAML library.
         text = json.dumps(_decoder_config(sizes), indent=2) + "\n"
         (folder / FLOW_CONFIG).write_text(text, encoding="utf-8")
-    return out / "codec"
+    return out / CODEC_FOLDER
 
 
 def write_lm(out: Path, sizes: Sizes, tensors: Mapping[str, Tensor]) -> Path:
@@ -93,7 +95,7 @@ def write_lm(out: Path, sizes: Sizes, tensors: Mapping[str, Tensor]) -> Path:
     config = sizes.lm_config(**ids(tokenizer))
     expected = expected_tensors(config)
     dtype = STORED_DTYPE[config.dtype]
-    with new_folder(out / "lm") as work:
+    with new_folder(out / LM_FOLDER) as work:
         write_shard(
             work / SINGLE_FILE,
             {name: (dtype, shape) for name, shape in expected.items()},
@@ -102,7 +104,7 @@ def write_lm(out: Path, sizes: Sizes, tensors: Mapping[str, Tensor]) -> Path:
         _write_json(work / CONFIG_FILE, config.to_dict())
         _write_json(work / GENERATION_FILE, _generation(config))
         (work / TOKENIZER_FILE).write_text(tokenizer.json, encoding="utf-8")
-    return out / "lm"
+    return out / LM_FOLDER
 
 
 def _one_speaker(size: tuple[int, int]) -> dict[str, Tensor]:
@@ -157,7 +159,12 @@ def _encoder_config(sizes: Sizes) -> dict[str, Any]:
 def _decoder_config(sizes: Sizes) -> dict[str, Any]:
     hift: HiftSettings = sizes.hift
     estimator = sizes.flow.estimator
-    cfm = {"solver": "euler", "t_scheduler": "cosine", "inference_cfg_rate": sizes.guidance}
+    cfm = {
+        "solver": "euler",
+        "t_scheduler": "cosine",
+        "n_timesteps": sizes.steps,
+        "inference_cfg_rate": sizes.guidance,
+    }
     return {
         "sample_rate": 24000,
         "flow": {
@@ -208,8 +215,9 @@ def write_voice(out: Path, wave: Tensor) -> Path:
     from mosslive.codec.codec import load_codec
     from mosslive.codec.sound import Sound
 
-    voice = load_codec(out / "codec").voice(Sound(wave, 24000))
-    path = out / "assistant.voice"
+    voice = load_codec(out / CODEC_FOLDER).voice(Sound(wave, 24000))
+    path = out / VOICES_FOLDER / DEFAULT_VOICE
+    path.parent.mkdir(exist_ok=True)
     voice.save(path)
     return path
 

@@ -3,7 +3,10 @@
     xz -dc voices.tar.xz | tar x        # makes voices/, see pack_voices.sh
     python -m recipes.bundled.make_corpus corpus --voices voices --hours 10 --seed 1 --jobs 16
 
-The result depends on hours, seed and the pack, not on the number of jobs. Needs numpy; no GPU.
+    python -m recipes.bundled.make_corpus exam --voices voices --hours 10 --seed 1 --only-exam
+
+The result depends on hours, seed and the pack, not on the number of jobs. With `--only-exam` it is
+the examination of that very corpus, without what is trained on. Needs numpy; no GPU.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from recipes.bundled.corpus import SAMPLE_RATE_HZ, Writer
-from recipes.bundled.plan import EXAM_EACH, Plan, Planned, make_plan
-from recipes.bundled.voices import Line, Spoken, speak
+from recipes.bundled.plan import EXAM_EACH, Plan, Planned, examination, make_plan
+from recipes.bundled.voices import HELDOUT_USERS, Line, Spoken, speak
 
 CHUNK = 64  # lines per task: festival starts once for each
 SHORTEST_S, LONGEST_S = 0.2, 12.0
@@ -37,11 +40,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--exam", type=int, default=EXAM_EACH, help="dialogues per held-out kind")
+    parser.add_argument(
+        "--only-exam", action="store_true", help="the held-out part of this corpus and no more"
+    )
     given = parser.parse_args(arguments)
     if not (given.voices / "bin" / "festival").exists():
         parser.error(f"--voices {given.voices}: no voices there; pack_voices.sh makes the pack")
     began = time.monotonic()
     plan = make_plan(given.hours, given.seed, given.exam)
+    if given.only_exam:
+        plan = examination(plan)
     planned_s = time.monotonic() - began
     print(
         f"{len(plan.utterances)} utterances, {len(plan.dialogues)} dialogues planned"
@@ -53,6 +61,8 @@ def main(arguments: list[str] | None = None) -> None:
             "seed": given.seed,
             "hours_asked": given.hours,
             "exam_each": given.exam,
+            "only_exam": given.only_exam,
+            "unseen_voices": HELDOUT_USERS,
             "planned_s": round(planned_s, 1),
             "wall_s": round(time.monotonic() - began, 1),
             "jobs": given.jobs,

@@ -122,6 +122,37 @@ def make_plan(hours: float, seed: int, exam_each: int = EXAM_EACH) -> Plan:
     return plan
 
 
+def examination(plan: Plan) -> Plan:
+    """The examination of a plan alone, every line as the whole plan has it: dialogues that are held
+    out, training dialogues an unseen voice says, and the open sentences held out. Of what users say
+    nothing that is trained on is kept; of the assistant, the answers."""
+    chosen = Plan(plan.seed)
+    number: dict[int, int] = {}
+
+    def keep(old: int) -> int:
+        if old not in number:
+            number[old] = len(chosen.utterances)
+            chosen.utterances.append(plan.utterances[old])
+        return number[old]
+
+    for row in plan.dialogues:
+        turns = []
+        for turn in row.turns:
+            own = turn.role == "assistant"
+            forms = [i for i in turn.utterances if own or plan.utterances[i].split == "heldout"]
+            turns.append((turn, forms))
+        if all(forms for _, forms in turns):
+            kept = [Turn(t.role, t.text, [keep(i) for i in forms]) for t, forms in turns]
+            number_of = len(chosen.dialogues)
+            chosen.dialogues.append(
+                Dialogue(number_of, row.category, row.split, kept, row.heldout_by)
+            )
+    for index, planned in enumerate(plan.utterances):
+        if planned.split == "heldout":
+            keep(index)
+    return chosen
+
+
 def _open(plan: Plan, rng: random.Random, seconds: float, voice: str | None) -> None:
     until, known = plan.seconds + seconds, set()
     while plan.seconds < until:

@@ -69,6 +69,7 @@ class Sizes:
     # How far the flow is pushed away from what it would say unasked; published: 0.7. One voice has
     # little to be pushed away from. A number of flow/config.yaml: it can be changed afterwards.
     guidance: float = 0.2
+    steps: int = 10  # of the solver, as published; a number of the same file
     speaker: tuple[int, int] = field(default=(1, 4))  # CAM++: growth, first channels
 
     @property

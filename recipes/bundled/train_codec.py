@@ -31,8 +31,13 @@ class CodecTraining:
     heard_rows: int = 56  # of any voice
     width_codes: int = 80
     rate: float = 1e-3
-    free_share: float = 0.12  # of the budget, before there is a codebook
-    flow_from: float = 0.2  # share of the budget after which the flow joins
+    # Before there is a codebook: phones must be heard by then, or the codes hold none.
+    free_steps: int = 700
+    most_free: float = 0.35  # of the budget
+    flow_from: float = 0.4  # share of the budget after which the flow joins
+    full_strength: float = (
+        0.5  # share of the budget after which voices are changed at full strength
+    )
     seed: int = 7
     augment: Augment = field(default_factory=Augment)
 
@@ -42,6 +47,7 @@ class CodecBatches:
 
     def __init__(self, bank: Bank, phone_names: list[str], how: CodecTraining) -> None:
         self.bank, self.how = bank, how
+        self.strength = 1.0  # of the changes to what is heard
         number = {name: n + 1 for n, name in enumerate(phone_names)}
         self._phones = [np.asarray([number[p] for p in u.phones]) for u in bank.utterances]
         self._phones = [each.astype(np.int64) for each in self._phones]
@@ -66,7 +72,7 @@ class CodecBatches:
         start = step * _FRAME_SAMPLES + fine
         samples = torch.arange(how.width_codes * HEARD_SAMPLES, device=bank.device)
         wave = bank.heard[codes].flatten(1).gather(1, start[:, None] + samples).float() / 32768
-        features = augmented_features(wave, how.augment, self.draws)
+        features = augmented_features(wave, how.augment.scaled(self.strength), self.draws)
         mel = bank.mel[codes[: how.spoken_rows]].flatten(1, 2)  # [S, 4(W + 1), 80]
         frames = torch.arange(4 * how.width_codes, device=bank.device)
         place = step[: how.spoken_rows, None] + frames
@@ -109,12 +115,13 @@ def train_codec(
     with definitions_only():
         while (done := budget.progress(step)) < 1:
             set_rate(chosen, budget.rate(step))
+            batches.strength = min(1.0, 0.4 + 0.6 * done / how.full_strength)
             features, mel, phones, counts = batches.next(how.heard_rows)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 heard = model.hear(features)
                 if not quantised:
                     kept = [*kept[-15:], heard.states.detach()]
-                    if done >= how.free_share:
+                    if step >= how.free_steps or done >= how.most_free:
                         model.quantiser.start(torch.cat(kept).flatten(0, 1), batches.draws)
                         quantised, kept = True, []
                 losses = _losses(

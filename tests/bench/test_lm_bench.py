@@ -92,12 +92,13 @@ def test_prefill_is_verified_at_several_lengths() -> None:
 
 def test_a_wrong_kernel_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 1: a decoder that computes something else than transformers is an error."""
-    honest = mosslive.kernels.gated
+    honest = mosslive.kernels.norm_feed_forward
 
-    def swapped(x: Tensor, matrix: Matrix) -> Tensor:
-        return honest(x, Matrix(matrix.weight.roll(len(matrix.weight) // 2, 0)))
+    def swapped(*given: Any) -> Tensor:
+        *before, gate_up, down = given
+        return honest(*before, Matrix(gate_up.weight.roll(len(gate_up.weight) // 2, 0)), down)
 
-    monkeypatch.setattr(mosslive.kernels, "gated", swapped)
+    monkeypatch.setattr(mosslive.kernels, "norm_feed_forward", swapped)
     result = decode.measure_decode(_decode())
     assert not result.rows
     assert "fp32, text head: differs from transformers" in result.refused[0]

@@ -35,8 +35,9 @@ def test_manifest_tells_source_and_settings(nano_folder: Path, bf16_engine: Path
         assert record.sha256 == hashlib.sha256(content).hexdigest()
     assert manifest.settings == {"dtype": "bfloat16", "fp8": None}
     assert set(manifest.precision.values()) == {"bfloat16"}
-    tokenizer = (nano_folder / "tokenizer.json").read_bytes()
-    assert (bf16_engine / "tokenizer.json").read_bytes() == tokenizer
+    for name in ("tokenizer.json", "generation_config.json"):
+        assert (bf16_engine / name).read_bytes() == (nano_folder / name).read_bytes()
+        assert name in manifest.files
     assert all(path.stat().st_mode & 0o044 == 0o044 for path in bf16_engine.iterdir())
 
 

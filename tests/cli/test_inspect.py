@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from mosslive.checkpoint import CheckpointError
 from mosslive.cli.app import app
+from mosslive.config import Sampling
 from tests.checkpoint.test_faults import HEADER_FAULTS, Q_NORM, Damage, poison, put
 from tests.checkpoint.test_inventory import all_tensors
 
@@ -82,6 +83,7 @@ def test_json(nano_folder: Path) -> None:
         "parameters": sum(tensor.numel() for tensor in tensors.values()),
         "bytes": sum(tensor.nbytes for tensor in tensors.values()),
         "values_read": True,
+        "sampling": vars(Sampling.driver()),
         "faults": [],
         "usable": True,
     }
@@ -150,6 +152,14 @@ def test_no_values(nano_copy: Path) -> None:
     result = inspect(nano_copy, "--no-values")
     assert result.exit_code == 0
     assert "The values were not read (--no-values)" in result.stderr
+
+
+def test_bad_generation_config(nano_copy: Path) -> None:
+    """A file that would change what is drawn in a way nobody computes makes the folder unusable."""
+    (nano_copy / "generation_config.json").write_text('{"num_beams": 3}')
+    document = report(nano_copy)
+    assert not document["usable"]
+    assert "num_beams is 3" in document["faults"][0]["message"]
 
 
 def test_parent_folder(nano_copy: Path) -> None:

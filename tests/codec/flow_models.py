@@ -41,7 +41,7 @@ def golden() -> Golden:
 
 
 @cache
-def small_flow(steps: int = 2, layers: int = 1, up_layers: int = 2) -> Flow:
+def small_flow(steps: int = 2, layers: int = 1, up_layers: int = 2, guidance: float = 0.7) -> Flow:
     """Small enough for hundreds of passes; sizes are odd so that a mix-up of two would show."""
     conformer = ConformerDims(width=12, heads=2, ffn=10, layers=layers, up_layers=up_layers)
     estimator = EstimatorDims(
@@ -55,7 +55,7 @@ def small_flow(steps: int = 2, layers: int = 1, up_layers: int = 2) -> Flow:
         n_blocks=1,
         mid_blocks=2,
     )
-    flow = Flow(FlowDims(64, 5, conformer, estimator), FlowSettings(steps, 0.7, CODES))
+    flow = Flow(FlowDims(64, 5, conformer, estimator), FlowSettings(steps, guidance, CODES))
     generator = torch.Generator().manual_seed(7)
     for name, parameter in flow.named_parameters():
         scale = 0.3 if parameter.dim() > 1 else 0.5

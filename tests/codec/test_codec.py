@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import mosslive
 from mosslive.checkpoint import faults
 from mosslive.codec import Codec, Sound, Voice, load_codec
+from mosslive.codec.inventory import inspect_codec
 from mosslive.codec.voice import BadVoice
 from mosslive.config import ConfigError
 from mosslive.errors import MossliveError
@@ -386,6 +387,9 @@ def test_damaged_weights(
         ("flow/config.yaml", "euler", "midpoint", "solver"),
         ("flow/config.yaml", "attention_head_dim", "head_dimension", "attention_head_dim"),
         ("flow/config.yaml", "sample_rate:", "sample_rate: [", "YAML"),
+        ("flow/config.yaml", "solver: euler", "n_timesteps: 0", "n_timesteps is 0"),
+        ("flow/config.yaml", "rate: 0.7", "rate: -1", "inference_cfg_rate is -1"),
+        ("flow/config.yaml", "inference_cfg_rate", "cfg_rate", "inference_cfg_rate is None"),
     ],
 )
 def test_bad_settings(
@@ -409,3 +413,37 @@ def test_the_published_yaml_dialect_is_read(codec_folder: Path, tmp_path: Path) 
     text = text.replace("sampling_rate: 24000", "sampling_rate: !ref <sample_rate>")
     path.write_text(text)
     assert load_codec(folder).files.decoder == load_codec(codec_folder).files.decoder
+
+
+def test_solver_settings_are_the_folders(codec_folder: Path, tmp_path: Path) -> None:
+    """The steps are ten where the folder does not say, as published; a folder may ask for fewer."""
+    folder = shutil.copytree(codec_folder, tmp_path / "codec")
+    path = folder / "flow" / "config.yaml"
+    path.write_text(path.read_text().replace("solver: euler", "n_timesteps: 3"))
+    for one, steps in ((codec_folder, 10), (folder, 3)):
+        settings = load_codec(one)._flow("chunk-5").settings
+        assert (settings.steps, settings.guidance) == (steps, 0.7)
+
+
+def test_one_flow_for_all_profiles(codec_folder: Path, tmp_path: Path) -> None:
+    """A folder without the chunk files speaks live with `flow.pt`, loaded once; `inspect` says so.
+    Stored in halves, it is the same flow with rounded weights."""
+    folder = shutil.copytree(codec_folder, tmp_path / "codec")
+    flow = folder / "flow" / "flow.pt"
+    for chunk in (5, 25):
+        (folder / "flow" / f"flow-chunk-{chunk}.pt").unlink()
+    torch.save({n: t.half() for n, t in torch.load(flow, weights_only=True).items()}, flow)
+    codec = load_codec(folder)
+    assert codec._flow("chunk-5") is codec._flow("chunk-25") is codec._flow("offline")
+    voice = codec.voice(Sound(torch.from_numpy(speech(1.0, 24_000)), 24_000))
+    stream = codec.decoder_stream(voice, 5)
+    codes = list(range(12))
+    assert len(stream.push(codes)) + len(stream.finish()) == 12 * 1920
+    parts = {part.block: part for part in inspect_codec(folder)}
+    assert not [part.fault for part in parts.values() if part.fault]
+    assert parts["flow, offline"].dtype == "float16"
+    assert {"flow, chunk-5: flow.pt", "flow, chunk-25: flow.pt"} <= parts.keys()
+    assert parts["flow, chunk-5: flow.pt"].bytes == 0  # counted once
+    flow.unlink()
+    with pytest.raises(faults.NoWeights, match=r"flow\.pt"):
+        load_codec(folder).decoder_stream(voice, 5)

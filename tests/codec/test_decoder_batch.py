@@ -75,6 +75,28 @@ def test_replies_sound_as_they_would_alone(
     assert not batch.ready
 
 
+def test_three_codes_ask_for_the_end_of_the_prompt(codec: Codec, voices: list[Voice]) -> None:
+    """A step then gives no sound yet and is not asked for twice; the sound is the same as without,
+    and a reply that ends there is whole."""
+    batch = codec.decoder_batch()
+    codes = some_codes(14, 1)
+    one, short = batch.add(voices[0], 1), batch.add(voices[0], 1)
+    for reply in (one, short):
+        batch.push(reply, codes[:2])
+    assert batch.ready == []
+    for reply in (one, short):
+        batch.push(reply, codes[2:3])
+    assert batch.ready == [one, short]
+    assert {reply: len(sound) for reply, sound in batch.step().items()} == {one: 0, short: 0}
+    assert batch.ready == []
+    np.testing.assert_allclose(
+        batch.finish(short), alone(codec, voices[0], codes[:3], 1), atol=1e-4
+    )
+    batch.push(one, codes[3:])
+    sound = np.concatenate((batch.step()[one], batch.finish(one)))
+    np.testing.assert_allclose(sound, alone(codec, voices[0], codes, 1), atol=1e-4)
+
+
 def test_ended_replies_leave_no_page(codec_folder: Path, voices: list[Voice]) -> None:
     """Finished, cancelled or forgotten: the pool holds the voices' prompts alone, and nothing once
     the voices are gone."""

@@ -216,6 +216,20 @@ def test_settings_are_checked(field: str, value: float) -> None:
         FlowSettings(**{field: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_less_precision_are_widened(dtype: torch.dtype) -> None:
+    """A flow stored in halves computes in float32, with exactly the values it was stored with."""
+    model = golden()
+    stored = {name: tensor.to(dtype) for name, tensor in model.weights.items()}
+    settings = FlowSettings(code_limit=GOLDEN_CODES)
+    flow = Flow.from_tensors(stored, settings, GOLDEN_HEAD_DIM)
+    assert {tensor.dtype for tensor in flow.state_dict().values()} == {torch.float32}
+    wide = {name: tensor.float() for name, tensor in stored.items()}
+    same = Flow.from_tensors(wide, settings, GOLDEN_HEAD_DIM)
+    codes = model.io["codes"][:12]
+    assert torch.equal(flow.mel_offline(codes, model.voice), same.mel_offline(codes, model.voice))
+
+
 def test_full_size_inventory() -> None:
     """Spec 2.5: 1121 tensors and 120 724 464 values, named and shaped as published."""
     conformer = ConformerDims(width=512, heads=8, ffn=2048, layers=6, up_layers=4)

@@ -1,5 +1,7 @@
 """The step of many streams: its Triton form, its padding, and its precision."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,9 +10,12 @@ from mosslive.codec import flow_step
 from mosslive.codec.flow_pages import PageForm
 from mosslive.codec.flow_step import BUCKETS
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
+from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.flow_chunks import ZERO_PAGE
-from mosslive.kernels.flow_ops import flow_ops, triton_ops
+from mosslive.kernels.flow_ops import PLAIN, triton_ops
 from tests.codec.flow_models import error, small_codes, small_flow, small_voice
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def moved(stream: FlowStream, replies: int) -> Tensor:
@@ -24,18 +29,21 @@ def moved(stream: FlowStream, replies: int) -> Tensor:
     return torch.cat(mels, 1)
 
 
-def test_triton_step_equals_the_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Codes to mel through all kernels at once: one chunk of one code, since each program of a
-    kernel takes the interpreter milliseconds."""
-    flow, settings = small_flow(steps=1), StreamSettings(1, pool_seconds=8)
-    mels = []
-    for ops in (flow_ops, lambda _: triton_ops()):
-        monkeypatch.setattr(flow_step, "flow_ops", ops)
-        stream = FlowStream(flow, settings)
-        state = stream.open(small_voice(0, 1)).fork()
-        mels += stream.step([state], [[1, 2, 3, 4]])
+@pytest.mark.parametrize("guidance", [0.7, 0.0])
+def test_triton_step_equals_the_definitions(
+    monkeypatch: pytest.MonkeyPatch, guidance: float
+) -> None:
+    """Codes to mel through all kernels at once, in two runs and in one: one chunk of one code,
+    since each program of a kernel takes the interpreter milliseconds."""
+    settings, mels = StreamSettings(1, pool_seconds=8), []
+    for device, ops in (("cpu", PLAIN), (DEVICE, triton_ops())):
+        monkeypatch.setattr(flow_step, "flow_ops", lambda _, ops=ops: ops)
+        stream = FlowStream(copy.deepcopy(small_flow(1, guidance=guidance)).to(device), settings)
+        with arithmetic("fp32"):
+            state = stream.open(small_voice(0, 1)).fork()
+            mels += stream.step([state], [[1, 2, 3, 4]])
     assert mels[0].shape == (3, 4)
-    assert error(mels[1], mels[0]) < 1e-4
+    assert error(mels[1].cpu(), mels[0]) < 1e-4
 
 
 @pytest.mark.gpu

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mosslive.codec.flow import Flow, FlowVoice
-from mosslive.codec.flow_hops import next_hop, settled_prompt
+from mosslive.codec.flow_hops import leads_in, next_hop, settled_prompt
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_past import Whole
 from mosslive.codec.flow_solver import Condition, solve
@@ -106,6 +106,44 @@ def test_settled_prompt(prompt: int, chunk: int, settled: int) -> None:
     assert settled_prompt(prompt, chunk) == settled
 
 
+@pytest.mark.parametrize(
+    ("available", "cursor", "prompt", "leads"),
+    [(3, 0, 50, True), (7, 0, 5, True), (2, 0, 50, False), (3, 5, 50, False), (3, 0, 51, False),
+     (3, 0, 0, False), (3, 0, 4, False)],
+)  # fmt: skip
+def test_who_leads_in(available: int, cursor: int, prompt: int, leads: bool) -> None:
+    """Three codes, before the first hop, after a prompt of whole chunks."""
+    assert leads_in(available, cursor, prompt, 5) == leads
+
+
+def test_the_end_of_the_prompt_comes_ahead_of_the_first_hop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With three codes the prompt's last chunk is computed and gives no frames; the first hop is
+    then one chunk, with the frames it has anyway, and asking again is refused."""
+    flow = small_flow()
+    stream = FlowStream(flow, StreamSettings(5))
+    plain, ahead = (begin(stream, 10, 20, 0) for _ in range(2))
+    steps: list[int] = []
+    compute = stream._step.__class__.__call__
+
+    def counted(self: object, streams: list[object]) -> Tensor:
+        steps.append(len(streams))
+        return compute(self, streams)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(stream._step), "__call__", counted)
+    (nothing,) = stream.step([ahead.state], [ahead.next_codes(0)])
+    assert nothing.shape == (3, 0)
+    assert (steps, ahead.state.position, ahead.cursor) == ([1], 10, 0)
+    with pytest.raises(MossliveError, match="with 10 prompt codes and 0 rendered; allowed: 3 more"):
+        stream.step([ahead.state], [ahead.next_codes(0)])
+    (mel,) = stream.step([ahead.state], [ahead.next_codes(5)])
+    assert steps == [1, 1]
+    (wanted,) = stream.step([plain.state], [plain.next_codes(5)])
+    assert steps == [1, 1, 1, 1]
+    assert torch.equal(mel, wanted)
+
+
 def test_golden_chunks() -> None:
     """Spec 2.8: cached chunks equal the reference's prefix calls, the prompt cached beforehand."""
     model = golden()
@@ -142,8 +180,12 @@ def test_any_mix_of_streams_equals_recomputation(data: st.DataObject, chunk: int
     for _ in range(5):
         moving, given_codes = [], []
         for talk in talks:
-            hop = talk.hop(chunk)
-            if hop is not None and data.draw(st.booleans()):
+            hop, prompt = talk.hop(chunk), len(talk.voice.prompt_codes)
+            waits = talk.state.position < prompt and leads_in(3, talk.cursor, prompt, chunk)
+            if waits and data.draw(st.booleans()):
+                moving.append(talk)
+                given_codes.append(talk.next_codes(0))
+            elif hop is not None and data.draw(st.booleans()):
                 spare = (len(talk.codes) - talk.cursor - hop - 3) // chunk
                 hop += chunk * data.draw(st.integers(0, min(spare, 2)))
                 moving.append(talk)
@@ -177,6 +219,23 @@ def test_both_ends(prompt: int, count: int, chunk: int) -> None:
     assert error(torch.cat([*talk.pieces, cached], 1), final) < 1e-4
     assert talk.state.closed
     assert twin.closed
+
+
+def test_without_guidance_there_is_one_run() -> None:
+    """Half the pages, and still the recomputation's frames, whichever end is asked for."""
+    flow, chunk = small_flow(guidance=0.0), 4
+    stream = FlowStream(flow, StreamSettings(chunk))
+    assert stream._step.forms[2].halves == 1
+    talk = run(stream, begin(stream, 6, 17, seed=3))
+    cursor, twin = talk.cursor, talk.state.fork()
+    rest = talk.codes[cursor:]
+    last = stream.finish(talk.state, rest, "cached")
+    final = flow.mel_prefix(talk.codes, talk.voice, chunk, finalize=True)
+    assert error(torch.cat([*talk.pieces, last], 1), final) < 1e-4
+    offline = flow.mel_offline(talk.codes, talk.voice)
+    assert error(stream.finish(twin, rest, "reference"), offline[:, 4 * cursor :]) < 1e-4
+    guided = small_flow().mel_offline(talk.codes, talk.voice)
+    assert error(offline, guided) > 1e-2  # or nothing was tested
 
 
 def test_the_two_ends_differ() -> None:

@@ -1,6 +1,6 @@
 """The window rule of the vocoder, against a straight-line version of spec 2.7, steps 3 to 6."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.hift_stream import HiftState, HiftStream
+from mosslive.codec import hift_stream
+from mosslive.codec.hift import Hift, HiftResult, HiftSettings
+from mosslive.codec.hift_stream import HiftState, HiftStream, is_recorded
 from mosslive.errors import MossliveError
 
 FILE = load_file(Path(__file__).parent.parent / "golden" / "hift.safetensors")
@@ -259,3 +260,83 @@ def test_one_stream_once() -> None:
     state = STREAM.open()
     with pytest.raises(MossliveError, match="only once"):
         STREAM.push([state, state], [random(6, 9)] * 2)
+
+
+class Recording:
+    """As strict as a graph: one shape for each input, and results that the next call overwrites."""
+
+    made: list[tuple[torch.Size, ...]] = []  # noqa: RUF012 - emptied by the fixture
+
+    def __init__(self, function: Callable[..., HiftResult], *inputs: Tensor) -> None:
+        self._function, self._shapes = function, tuple(each.shape for each in inputs)
+        self._result = HiftResult(*(torch.empty_like(each) for each in function(*inputs)))
+        self.made.append(self._shapes)
+
+    def __call__(self, *inputs: Tensor) -> HiftResult:
+        assert tuple(each.shape for each in inputs) == self._shapes, "a graph of other shapes"
+        for kept, new in zip(self._result, self._function(*inputs), strict=True):
+            kept.copy_(new)
+        return self._result
+
+
+@pytest.fixture
+def recording(monkeypatch: pytest.MonkeyPatch) -> HiftStream:
+    """A stream as on a GPU, as far as graphs go."""
+    monkeypatch.setattr(hift_stream, "has_twin", lambda _: True)
+    monkeypatch.setattr(hift_stream, "Graphed", Recording)
+    monkeypatch.setattr(Recording, "made", [])
+    return HiftStream(tiny())
+
+
+class Plain(HiftStream):
+    """Whatever is recorded, this is what it should give."""
+
+    def _window(self, *given: Tensor) -> HiftResult:
+        return self._compute(*given)
+
+
+@pytest.mark.parametrize("last", [1, 3, 7])
+def test_recorded_windows_are_the_computed_ones(recording: HiftStream, last: int) -> None:
+    """Replies of 1 to 7 codes, and of chunks and 1 to 7 codes more, one and three at once: same
+    samples, whatever other graph ran between; each kind of window has one graph of its own."""
+    plain = Plain(HIFT)
+    for streams in (1, 3):
+        for cuts in ([4 * last], [20, 4 * last], [20, 20, 4 * last]):
+            mels = [cut(random(6, sum(cuts), seed=k), cuts) for k in range(streams)]
+            found = []
+            for stream in (plain, recording):
+                states = [stream.open(seeded(k)) for k in range(streams)]
+                pieces = [
+                    stream.push(states, [mel[c] for mel in mels]) for c in range(len(cuts) - 1)
+                ]
+                ends = [stream.finish([states[k]], [mels[k][-1]]) for k in range(streams)]
+                found.append([piece for several in pieces + ends for piece in several])
+            for wanted, piece in zip(*found, strict=True):
+                torch.testing.assert_close(piece, wanted, rtol=0, atol=1e-9)
+    kinds = [(mel[0], mel[2], source[1]) for mel, _, source, _ in Recording.made]
+    chunks = {(1, 20, 0), (1, 28, 3840), (4, 20, 0), (4, 28, 3840)}
+    assert sorted(kinds) == sorted(chunks | {(1, 4 * last, 0), (1, 8 + 4 * last, 3840)})
+
+
+@pytest.mark.parametrize(
+    ("streams", "frames", "follows", "recorded"),
+    [
+        (1, 20, False, True),  # a first chunk
+        (64, 20, False, True),
+        (65, 20, False, False),
+        (8, 28, True, True),  # a later one
+        (8, 20, True, False),  # no chunk: 12 new frames, and several of them
+        (1, 20, True, True),  # three codes left
+        (1, 36, True, True),  # seven
+        (1, 40, True, False),
+        (1, 28, False, True),  # a reply of seven codes
+        (8, 28, False, False),
+        (1, 22, False, False),  # no whole codes
+        (8, 108, True, True),  # chunks of 25
+        (8, 100, False, True),
+        (1, 8, True, False),  # nothing new
+    ],
+)
+def test_what_is_recorded(streams: int, frames: int, follows: bool, recorded: bool) -> None:
+    """First and later windows of chunks for any company, last ones for a stream alone."""
+    assert is_recorded(streams, frames, follows) == recorded

@@ -175,9 +175,11 @@ def watch(monkeypatch: pytest.MonkeyPatch, decoder: Decoder) -> list[tuple[str, 
         passes.append(("trunk", batch.slots.tolist()))
         return trunk(text, audio, pages, batch)
 
-    def seen_tail(name: Channel, hidden: Tensor, pages: Any, batch: PagedBatch) -> Tensor:
+    def seen_tail(
+        name: Channel, hidden: Tensor, pages: Any, batch: PagedBatch, wanted: Tensor | None = None
+    ) -> Tensor:
         passes.append((name, batch.slots.tolist()))
-        return tail(name, hidden, pages, batch)
+        return tail(name, hidden, pages, batch, wanted)
 
     monkeypatch.setattr(decoder, "trunk", seen_trunk)
     monkeypatch.setattr(decoder, "tail", seen_tail)
@@ -204,7 +206,7 @@ def break_at(
         if next(calls) != call:
             return result
         if method != "logits":
-            pages, batch = given[-2:]
+            pages, batch = given[2:4]
             for tensor in (tensor for layer in pages for tensor in layer):
                 tensor.flatten(0, 1)[batch.slots] = float("nan")
         raise error(f"{method} broke at call {call}")

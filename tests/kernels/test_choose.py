@@ -184,6 +184,15 @@ def test_twin_reads_half_precision_and_every_kind_of_row_together() -> None:
         channel=0,
     )
     check(logits, given)
+    # The same histories, but in a table of more lines, in another order.
+    lines = torch.tensor([4, 0, 9, 2, 5, 1, 1, 7], device=DEVICE)
+    table = torch.ones(10, 500, dtype=torch.bool, device=DEVICE)
+    table[lines] = seen
+    seen[5] = seen[6]  # line 1 is both rows'
+    table[1] = seen[6]
+    by_line = replace(given, seen=table, lines=lines)
+    check(logits, by_line)
+    assert twin(logits, by_line).tolist() == twin(logits, given).tolist()
 
 
 @settings(derandomize=True, deadline=None, max_examples=15)

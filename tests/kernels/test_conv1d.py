@@ -1,6 +1,7 @@
 """The convolution's twin against its definition, in Triton's interpreter or on a GPU, and the
 rewriting of a transposed convolution as a plain one."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mosslive.kernels import conv1d as plain
+from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.conv1d import channels_together, join, taps_together, upsampling_as_conv1d
 from mosslive.kernels.gpu import conv1d as twin
 from mosslive.kernels.gpu.conv1d import Tiles
@@ -19,6 +21,13 @@ if DEVICE == "cuda":  # the interpreter multiplies the bits of bfloat16 as if th
     LIMITS[torch.bfloat16] = 2e-2
 SMALL = Tiles(rows=16, outputs=16, depth=16, warps=1, stages=2)
 PARTS = SMALL._replace(parts=3)
+
+
+@pytest.fixture(autouse=True)
+def float32_as_such() -> Iterator[None]:
+    """The definitions on a GPU are cuDNN's, which by default rounds to TF32."""
+    with arithmetic("fp32"):
+        yield
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

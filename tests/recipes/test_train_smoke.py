@@ -14,9 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 import mosslive
+from mosslive.checkpoint.generation import folder_sampling
 from mosslive.codec.codec import Codec, load_codec
+from mosslive.codec.inventory import inspect_codec, inspect_voices
 from mosslive.codec.sound import Sound
 from mosslive.config import Sampling
+from mosslive.config.folders import find_parts
 from mosslive.rows import DRIVER_SYSTEM, RowIds, first_mode, next_mode
 from mosslive.rows import Turn as PromptTurn
 from recipes.bundled.augment import Augment, augmented_features, features
@@ -146,7 +149,7 @@ def test_exported_encoder_hears_the_same_codes(trained: Trained, codec: Codec, b
 
 def test_exported_codec_speaks_as_the_trainer(trained: Trained, codec: Codec) -> None:
     """Sound of the package = the trainer's bridge, flow and vocoder, offline."""
-    voice = codec.voice(trained.out / "assistant.voice")
+    voice = codec.voice(trained.out / "voices" / "default.voice")
     codes = [3, 9, 27, 1, 50, 33, 8, 2]
     sizes = trained.plan.sizes
     model = CodecModel(sizes, 5)
@@ -174,11 +177,28 @@ def test_exported_codec_speaks_as_the_trainer(trained: Trained, codec: Codec) ->
 
 def test_exported_codec_streams(trained: Trained, codec: Codec) -> None:
     """The chunk profiles load, and a live reply has 1920 samples per code."""
-    voice = codec.voice(trained.out / "assistant.voice")
+    voice = codec.voice(trained.out / "voices" / "default.voice")
     for chunk in (5, 25):
         mouth = codec.decoder_stream(voice, chunk)
         parts = [mouth.push([5, 6, 7, 8, 9, 10, 11, 12, 13]), mouth.finish()]
         assert sum(map(len, parts)) == 9 * CODE_SAMPLES
+
+
+def test_exported_as_shipped(trained: Trained, tmp_path: Path) -> None:
+    """With one flow in halves it is a whole model that needs no option: the larger form's codes,
+    nearly its sound, its own voice, and replies that are not sampled."""
+    export(trained.plan.carried, tmp_path, Storing("float16", ("offline",)))
+    parts, larger = find_parts(tmp_path), find_parts(trained.out)
+    assert parts.codec is not None
+    assert parts.voice is not None
+    assert larger.voice is not None
+    small, large = load_codec(parts.codec), load_codec(trained.out)
+    codes = [3, 9, 27, 1, 50, 33, 8, 2]
+    said = small.decode(codes, small.voice(parts.voice))
+    np.testing.assert_allclose(said, large.decode(codes, large.voice(larger.voice)), atol=2e-2)
+    assert folder_sampling(parts.model) == Sampling.driver(greedy=True, repetition_penalty=1.0)
+    assert not [part.fault for part in inspect_codec(tmp_path / "codec") if part.fault]
+    assert [part.fault for part in inspect_voices(tmp_path / "codec")] == [""]
 
 
 def test_speaker_vector_is_one_for_all(codec: Codec) -> None:

@@ -13,7 +13,7 @@ from mosslive.server.realtime.handlers import HANDLERS
 from mosslive.server.realtime.session import Client, RealtimeSession
 from mosslive.server.voices import VoiceShelf
 from mosslive.talk import CodecThread
-from tests.server.rig import WAIT_S, Event, Parts, settings, until
+from tests.server.rig import MANUAL, WAIT_S, Event, Parts, pcm, settings, spoken, until
 from tests.talk.rig import LoudVad
 
 
@@ -32,10 +32,10 @@ def backend(parts: Parts, **changes: Any) -> Iterator[Backend]:
 
 
 class Bench:
-    def __init__(self, served: Backend, client: Client) -> None:
+    def __init__(self, served: Backend, client: Client, lead_s: float | None) -> None:
         self.events: list[Event] = []
         self.session = RealtimeSession(
-            served, client, self.events.append, HANDLERS, Metrics(), expires_at=1
+            served, client, self.events.append, HANDLERS, Metrics(), lead_s=lead_s, expires_at=1
         )
         self._read = 0
 
@@ -70,9 +70,11 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(served: Backend, client: Client | None = None) -> AsyncIterator[Bench]:
-    """And afterwards nothing is left of it."""
-    made = Bench(served, client or Client("somebody"))
+async def bench(
+    served: Backend, client: Client | None = None, lead_s: float | None = None
+) -> AsyncIterator[Bench]:
+    """And afterwards nothing is left of it. `lead_s`: where this side plays."""
+    made = Bench(served, client or Client("somebody"), lead_s)
     following = asyncio.get_running_loop().create_task(Follower(made.session).run())
     made.session.open()
     try:
@@ -86,3 +88,22 @@ async def bench(served: Backend, client: Client | None = None) -> AsyncIterator[
     await until(lambda: engine.stats().free_pages == engine.stats().pages)
     codec = served.codec
     await until(lambda: codec is None or codec.open_replies == 0)
+
+
+def message(text: str, role: str = "user") -> dict[str, Any]:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+async def ask(on: Bench, seconds: float = 0.4, **response: Any) -> dict[str, Any]:
+    """One spoken turn without turn detection, and the response."""
+    await on.send("session.update", session=MANUAL)
+    await on.send("input_audio_buffer.append", audio=pcm(spoken(seconds)))
+    await on.send("input_audio_buffer.commit")
+    await on.send("response.create", response=response)
+    done: dict[str, Any] = (await on.until("response.done"))["response"]
+    return done
+
+
+def said(on: Bench) -> list[tuple[str, str]]:
+    return [(one.role, one.kind) for one in on.session.talk.turns]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.server.rig import RATE, pcm_bytes, spoken
+from tests.server.rig import RATE, WAIT_S, pcm_bytes, spoken
 
-VARIABLE = "MOSSLIVE_CHROMIUM"  # where it is, if not on the path
+VARIABLE = "TEST_CHROMIUM"  # where it is, if not on the path
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -62,6 +62,7 @@ async def browsing(sound: Path, **context: Any) -> AsyncIterator[Any]:
         browser = await play.chromium.launch(executable_path=chromium(), args=flags)
         try:
             page = await (await browser.new_context(**context)).new_page()
+            page.set_default_timeout(1000 * WAIT_S)
             await page.add_init_script(_RAW_MICROPHONE)
             yield page
         finally:

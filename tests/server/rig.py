@@ -6,6 +6,7 @@ reply in the codec.
 
 import asyncio
 import base64
+import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soundfile
 from numpy.typing import NDArray
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -23,6 +25,7 @@ from mosslive.server.backend import Backend
 from mosslive.server.house import House
 from mosslive.server.run import make_server
 from mosslive.server.settings import ServerSettings
+from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voices import VoiceShelf
 from mosslive.talk import CodecThread
 from tests.codec.conftest import speech
@@ -142,6 +145,12 @@ def spoken(seconds: float, seed: int = 0) -> NDArray[np.float32]:
     return wave
 
 
+def wav(seconds: float = 0.4, kind: str = "WAV") -> bytes:
+    out = io.BytesIO()
+    soundfile.write(out, spoken(seconds), RATE, format=kind)
+    return out.getvalue()
+
+
 def turn(seconds: float = 0.5, seed: int = 0) -> NDArray[np.float32]:
     """Speech, and the silence that ends a turn."""
     return np.concatenate((spoken(seconds, seed), np.zeros(RATE * 7 // 10, np.float32)))
@@ -166,7 +175,9 @@ async def serving(parts: Parts, *, silent: bool = False, **changes: Any) -> Asyn
 
     async def load() -> Backend:
         engine = Engine.load(parts.lm)
-        shelf = VoiceShelf(None if silent else parts.voice, [], given.max_voices)
+        folder = VoiceFolder(given.voices_dir) if given.voices_dir else None
+        shelf = VoiceShelf(None if silent else parts.voice, [], given.max_voices, folder)
+        shelf.fill(parts.codec.voice)
         codec = None if silent else CodecThread(parts.codec)
         made.append(Backend(engine, codec, shelf, given, LoudVad))
         return made[0]
@@ -194,9 +205,9 @@ async def until(done: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-def run(test: Awaitable[None]) -> None:
+def run(test: Awaitable[None], most_s: float = 3 * WAIT_S) -> None:
     async def main() -> None:
-        async with asyncio.timeout(3 * WAIT_S):
+        async with asyncio.timeout(most_s):
             await test
 
     asyncio.run(main())

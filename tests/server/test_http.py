@@ -26,15 +26,9 @@ from tests.server.rig import (
     run,
     serving,
     settings,
-    spoken,
     until,
+    wav,
 )
-
-
-def wav(seconds: float = 0.4, kind: str = "WAV") -> bytes:
-    out = io.BytesIO()
-    soundfile.write(out, spoken(seconds), RATE, format=kind)
-    return out.getvalue()
 
 
 def audio_part(data: bytes) -> dict[str, Any]:
@@ -247,34 +241,6 @@ def test_metrics(parts: Parts) -> None:
     run(test())
 
 
-def test_voices(parts: Parts) -> None:
-    """Asked: a recording becomes a voice that speaks; a name is taken once; deleting ends it."""
-
-    async def test() -> None:
-        async with serving(parts) as served, client(served) as http:
-            upload = {"files": {"file": ("anna.wav", wav(1.0))}, "data": {"name": "anna"}}
-            made = await http.post("/v1/voices", **upload)  # type: ignore[arg-type]
-            assert made.status_code == 201, made.text
-            again = await http.post("/v1/voices", **upload)  # type: ignore[arg-type]
-            assert again.json()["error"]["code"] == "voice_exists"
-            names = [one["id"] for one in (await http.get("/v1/voices")).json()["data"]]
-            assert names == ["default", "anna"]
-            asked = {"input": "Hi", "response_format": "pcm"}
-            sounds = [
-                (await http.post("/v1/audio/speech", json=asked | {"voice": name})).content
-                for name in ("default", "anna", "nobody we know")
-            ]
-            assert sounds[0] == sounds[2] != sounds[1]
-            assert (await http.delete("/v1/voices/anna")).status_code == 200
-            assert (await http.delete("/v1/voices/anna")).status_code == 404
-            for name, file in (("", wav()), ("../x", wav()), ("short", wav(0.1)), ("no", b"x")):
-                files = {"file": ("x.wav", file)}
-                bad = await http.post("/v1/voices", files=files, data={"name": name})
-                assert bad.status_code == 400
-
-    run(test())
-
-
 def test_without_a_codec(parts: Parts) -> None:
     """Law 4: a server in writing answers in writing and refuses sound with a reason."""
 
@@ -293,5 +259,23 @@ def test_without_a_codec(parts: Parts) -> None:
                 await peer.send("response.create")
                 done = await peer.until("response.done")
                 assert done["response"]["output"][0]["content"][0]["type"] == "output_text"
+
+    run(test())
+
+
+def test_what_is_not_there(parts: Parts) -> None:
+    """Spec 9: an error outside the socket is JSON of one shape, whoever finds it."""
+
+    async def test() -> None:
+        async with serving(parts) as served, httpx.AsyncClient(base_url=served.http) as http:
+            form = {"content-type": "multipart/form-data; boundary=x"}
+            for answer, status, code in (
+                (await http.get("/v1/nothing"), 404, "not_found"),
+                (await http.put("/v1/models"), 405, "method_not_allowed"),
+                (await http.post("/v1/voices", content=b"x", headers=form), 400, "invalid_request"),
+                (await http.post("/v1/audio/speech", content=b'"\\ud800"'), 400, "invalid_json"),
+            ):
+                assert answer.status_code == status
+                assert answer.json()["error"]["code"] == code
 
     run(test())

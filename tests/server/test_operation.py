@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 import json
 import os
-import re
 import signal
 import sys
 from pathlib import Path
@@ -81,25 +80,6 @@ def test_every_setting_is_a_flag() -> None:
         assert f"--{one.name.replace('_', '-')}" in shown
 
 
-def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
-    """Asked: every name in the Grafana dashboard and in the docs is one the server has."""
-    root = Path(__file__).parents[2]
-    dashboard = (root / "deploy" / "grafana.json").read_text()
-    json.loads(dashboard)
-    told = set(re.findall(r"mosslive_[a-z_]+", dashboard))
-    told |= set(re.findall(r"`(mosslive_[a-z_]+)", (root / "docs" / "server.md").read_text()))
-
-    async def test() -> None:
-        async with serving(parts) as served:
-            page = served.house.metrics.page().decode()
-            families = set(re.findall(r"^# TYPE (\w+)", page, re.M)) | {"mosslive_gpu_memory_bytes"}
-            ends = ("", "_total", "_bucket")
-            known = families | {f"{name}{end}" for name in families for end in ends}
-            assert told <= known, told - known
-
-    run(test())
-
-
 def test_a_queue_that_is_full() -> None:
     """Asked: a reader that owes too much is told apart; nothing is sent with a gap in it."""
 
@@ -107,11 +87,28 @@ def test_a_queue_that_is_full() -> None:
         outbox = Outbox(100)
         outbox.put({"type": "one"})
         assert json.loads(await outbox.get()) == {"type": "one"}
-        await outbox.emptied()
         outbox.put({"type": "x" * 80})
         outbox.put({"type": "y" * 80})
         with pytest.raises(SlowReader):
             await outbox.get()
+
+    run(test())
+
+
+def test_the_last_event_is_sent_before_the_queue_is_empty() -> None:
+    """Asked: what was taken and is still being sent is not delivered; a server that ends waits for
+    it."""
+
+    async def test() -> None:
+        outbox = Outbox(100)
+        outbox.put({"type": "one"})
+        await outbox.get()
+        emptied = asyncio.ensure_future(outbox.emptied())
+        await asyncio.sleep(0)
+        assert not emptied.done()
+        asking = asyncio.ensure_future(outbox.get())  # the one before was sent
+        await emptied
+        asking.cancel()
 
     run(test())
 
@@ -139,6 +136,54 @@ def test_drain(parts: Parts) -> None:
                 assert (await http.get("/health")).json() == {"status": "draining"}
                 answer = await http.post("/v1/audio/speech", json={"input": "x"})
                 assert answer.json()["error"]["code"] == "shutting_down"
+
+    run(test())
+
+
+def test_drain_waits_for_responses_out_of_band(parts: Parts) -> None:
+    """Asked: responses that run finish, whether they are part of the conversation or not."""
+
+    async def test() -> None:
+        async with serving(parts) as served, served.session() as peer:
+            aside = {"conversation": "none", "input": []}
+            await peer.send("response.create", response=aside)
+            await peer.until("response.created")
+            draining = asyncio.get_running_loop().create_task(served.house.drain())
+            assert (await peer.until("response.done"))["response"]["status"] == "incomplete"
+            with pytest.raises(ConnectionClosed):
+                await peer.until("nothing")
+            await draining
+
+    run(test())
+
+
+def test_a_signal_while_loading(tmp_path: Path) -> None:
+    """Asked: a server that is still loading ends on SIGTERM, however long the model takes."""
+    program = tmp_path / "loading.py"
+    program.write_text(
+        "import time\n"
+        "from mosslive.server import run\n"
+        "from mosslive.server.settings import ServerSettings\n"
+        "run.load_backend = lambda settings: time.sleep(600)\n"
+        "run.serve(ServerSettings(port=0))\n"
+    )
+
+    async def test() -> None:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, program), stderr=asyncio.subprocess.PIPE
+        )
+        assert process.stderr is not None
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while b"listening" not in await process.stderr.readline():
+                    pass
+                process.send_signal(signal.SIGTERM)
+                await process.stderr.read()
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
 
     run(test())
 

@@ -6,7 +6,10 @@ clock, stopping at every moment somebody waits for. So every test sees one order
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor, Future
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -20,9 +23,9 @@ from mosslive.engine.request import Request
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.stepper import Made
 from mosslive.rows import Row
-from mosslive.talk import CodecThread, Talk, TalkSettings, TurnSettings
-from mosslive.talk.codec_thread import SpeechCodec
+from mosslive.talk import CodecThread, FixedSilence, Talk, TalkSettings, TurnSettings
 from mosslive.talk.events import AudioChunk, Event
+from mosslive.talk.speech_codec import SpeechCodec
 from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY, Served
@@ -31,7 +34,7 @@ CODES = 20  # of a reply in `RIG`: four chunks
 RIG = TalkSettings(
     sampling=Sampling(seed=5, max_new=CODES, min_new=CODES + 1, ignored_audio="pad"),
     system="Hi.",
-    turns=TurnSettings(),
+    turns=TurnSettings(end=FixedSilence()),
 )
 
 Kind = TypeVar("Kind")
@@ -80,6 +83,31 @@ class LoudVad:
         pass
 
 
+class Later(Executor):
+    """A pool whose one thread works when told."""
+
+    def __init__(self) -> None:
+        self.jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        job: Future[Any] = Future()
+        self.jobs.append((job, partial(work, *args, **kwargs)))
+        return job
+
+    def step(self) -> bool:
+        """One job. False: there is none."""
+        while self.jobs:
+            job, work = self.jobs.popleft()
+            if not job.set_running_or_notify_cancel():
+                continue
+            try:
+                job.set_result(work())
+            except Exception as error:
+                job.set_exception(error)
+            return True
+        return False
+
+
 class Script:
     """A stepper that computes nothing: every reply is `ids`, (text, audio), the last repeated."""
 
@@ -118,28 +146,39 @@ class Rig:
         engine_settings: EngineSettings = ROOMY,
         engine: Engine | None = None,
         clock: FakeClock | None = None,
+        threads: Later | None = None,
+        reads: bool = True,
         **options: Any,
     ) -> None:
-        """`engine`: one without a thread; default: the real one on the weights of `lm`."""
+        """`engine`: one without a thread; default: the real one on the weights of `lm`. `threads`:
+        where it listens; default: when sound is pushed. `reads`: whether events are read."""
         self.clock = clock or FakeClock()
         self.served = Served(lm, engine_settings)
         self.engine = engine or self.served.engine
         self.codec = CodecThread(codec, clock=self.clock.now, threaded=False)
+        self.threads = threads
         self.hold_engine = False
         self.eager = False  # the engine goes on until it has nothing to do
-        self.talk = Talk(
-            self.engine, self.codec, voice, settings, vad=LoudVad(), clock=self.clock, **options
-        )
+        given: dict[str, Any] = {"vad": LoudVad(), "clock": self.clock, "threads": threads}
+        self.talk = Talk(self.engine, self.codec, voice, settings, **given | options)
         self.events: list[Event] = []
-        self._reader = asyncio.get_running_loop().create_task(self._read())
+        self.reader: asyncio.Task[None] | None = None
+        if reads:
+            self.read()
+
+    def read(self) -> None:
+        """From now on."""
+        self.reader = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:
         async for event in self.talk.events():
             self.events.append(event)
 
     async def one_step(self) -> bool:
-        """One step of the engine and one of the codec, and what follows from them."""
+        """One step of the engine, one of the codec and one of the ear's thread, and what follows
+        from them."""
         moved = not self.hold_engine and self.engine.device.step()
+        moved |= self.threads is not None and self.threads.step()
         while self.eager and self.engine.device.step():
             pass
         moved |= self.codec.step()
@@ -190,7 +229,10 @@ class Rig:
         closing = asyncio.get_running_loop().create_task(self.talk.close())
         while not closing.done():
             await self.settle()
-        await self._reader
+        if self.reader is None:
+            self.read()
+        while self.reader and not self.reader.done():
+            await self.settle()
         await self.settle()
 
     # What came of it.

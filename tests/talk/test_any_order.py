@@ -14,7 +14,7 @@ from mosslive.codec import Sound
 from mosslive.errors import MossliveError
 from mosslive.talk import TalkSettings
 from mosslive.talk.events import ReplyDone, TalkFault
-from tests.talk.rig import RIG, Rig, frames, run
+from tests.talk.rig import RIG, Later, Rig, frames, run
 from tests.talk.test_interruption import QUESTION
 from tests.talk.toy import TOY_VOICE, ToyCodec
 
@@ -70,17 +70,18 @@ async def move(rig: Rig, name: str, amount: int) -> None:
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(SETTINGS, st.lists(MOVES, min_size=10, max_size=60))
+@given(SETTINGS, st.booleans(), st.lists(MOVES, min_size=10, max_size=60))
 def test_turns_stay_whole(
-    nano_lm: LanguageModel, chosen: TalkSettings, moves: list[tuple[str, int]]
+    nano_lm: LanguageModel, chosen: TalkSettings, threaded: bool, moves: list[tuple[str, int]]
 ) -> None:
-    """Calls and steps of engine and codec in any order: no fault but a full context, every turn
-    from its header to its footer, the engine's rows those of the turns, and another question is
-    answered."""
+    """Calls and steps of engine, codec and ear in any order: no fault but a full context, every
+    turn from its header to its footer, the engine's rows those of the turns, and another question
+    is answered."""
     header, footer = nano_lm.format.header("user")[0], nano_lm.format.footer()
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, chosen)
+        threads = Later() if threaded else None
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, chosen, threads=threads)
         for name, amount in moves:
             await move(rig, name, amount)
         rig.talk.clear()

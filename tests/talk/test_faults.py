@@ -1,9 +1,11 @@
 """What fails in the middle of a conversation: the user is told, and can go on."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from mosslive import LanguageModel, MossliveError, Turn
 from mosslive.cache import PageTable
@@ -42,6 +44,93 @@ def test_a_codec_that_fails_in_mid_reply(nano_lm: LanguageModel, step: int) -> N
         handed = len(rig.sound()) / SAMPLES
         assert rig.rows == remembered(nano_lm, int(handed + 0.5))
         assert rig.codec.open_replies == 0
+        await goes_on(rig)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize("call", ["add", "push", "finish"])
+def test_a_codec_that_fails_at_the_ends_of_a_reply(nano_lm: LanguageModel, call: str) -> None:
+    """When it is opened, when it is given codes, at its last samples: told, mended, usable."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TOLD)
+        real = getattr(toy.speaking, call)
+
+        def breaks(*given: Any) -> None:
+            setattr(toy.speaking, call, real)
+            raise RuntimeError("the toy broke")
+
+        setattr(toy.speaking, call, breaks)
+        await rig.say(QUESTION, 16_000)
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        assert [(fault.stage, fault.fatal) for fault in rig.of(TalkFault)] == [("reply", False)]
+        assert rig.rows == remembered(nano_lm, int(len(rig.sound()) / SAMPLES + 0.5))
+        assert rig.codec.open_replies == 0
+        await goes_on(rig)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_reply_that_cannot_be_encoded_again(nano_lm: LanguageModel, failures: int) -> None:
+    """history="reencode": once, and it is tried again; for good, and its own codes are its history.
+    Told either way, and never the end of the conversation."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, replace(TOLD, history="reencode"))
+        real, calls = toy.encode, 0
+
+        def breaks(pcm: Tensor, sample_rate: int) -> list[int]:
+            nonlocal calls
+            calls += 1
+            if calls <= failures:
+                raise RuntimeError("the toy broke")
+            return real(pcm, sample_rate)
+
+        toy.encode = breaks  # type: ignore[method-assign]
+        await rig.say(QUESTION, 16_000)
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        assert [(fault.stage, fault.fatal) for fault in rig.of(TalkFault)] == [("reply", False)]
+        own = rig.rows == remembered(nano_lm, CODES)
+        assert own == (failures == 2)
+        assert [said.role for said in rig.talk.turns] == ["system", "user", "assistant"]
+        await goes_on(rig)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_an_engine_that_fails_while_the_user_speaks(nano_lm: LanguageModel, step: int) -> None:
+    """Rows of the turn are lost: it is told once, the turn never was, and the next one is heard."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        await rig.settle()
+        before, calls = rig.rows, 0
+
+        def breaks(tables: list[PageTable]) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == step:
+                raise RuntimeError("a step broke")
+
+        rig.served.stepper.before = breaks
+        await rig.say(speech(0.8, 16_000), 16_000, 1280)
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        (fault,) = rig.of(TalkFault)
+        assert (fault.stage, fault.fatal) == ("listening", False)
+        assert "a step broke" in fault.message
+        assert rig.rows == before
         await goes_on(rig)
         await rig.close()
         rig.assert_clean()

@@ -1,5 +1,6 @@
 """Interruption at every point: what is remembered is what was heard, and nothing is left behind."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from mosslive import LanguageModel, Turn
 from mosslive.rows import Row
 from mosslive.talk import TalkSettings
+from mosslive.talk.answer import Answer
 from mosslive.talk.events import (
     AudioChunk,
     ReplyDone,
@@ -71,6 +73,78 @@ def test_before_anything_is_heard(nano_lm: LanguageModel, steps: int) -> None:
         chunks = len(rig.of(AudioChunk))
         await rig.wait(1.0)
         assert len(rig.of(AudioChunk)) == chunks, "sound after the interruption"
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+POINTS: dict[str, Callable[[Answer, ToyCodec], bool]] = {
+    "before the first code": lambda answer, toy: answer.begun,
+    "in the first chunk": lambda answer, toy: answer._rows_read == 5,
+    "in mid-chunk": lambda answer, toy: len(toy.speaking.sizes) == 2 and answer._rows_read < CODES,
+    "after the last code": lambda answer, toy: answer._rows_read == CODES,
+    "after the last sample": lambda answer, toy: (
+        answer.sound is not None and answer.sound._all_rendered
+    ),
+}
+
+
+@pytest.mark.parametrize("by", ["cancel", "speech"])
+@pytest.mark.parametrize(
+    ("point", "lead_s"),
+    [
+        (point, lead_s)
+        for point in POINTS
+        for lead_s in (None, 0.5)
+        # With `lead_s=None` a reply is over when all is handed out.
+        if (point, lead_s) != ("after the last sample", None)
+    ],
+)
+def test_every_point(nano_lm: LanguageModel, point: str, by: str, lead_s: float | None) -> None:
+    """Right after the interruption pages, tasks and codec are those of what is remembered; and it
+    is remembered as heard (`lead_s=None`: what was handed out). Speech is then the next turn, from
+    its first syllable."""
+    ends = len(frames((0.64, True), (0.512, False)))
+    wave = np.concatenate((frames((0.64, True), (0.512, False)), frames((0.32, True))))
+
+    async def story() -> None:
+        toy = ToyCodec()
+        rig = Rig(nano_lm, toy, TOY_VOICE, replace(RIG, lead_s=lead_s))
+        await rig.settle()
+        rig.hold_engine = True
+        await rig.say(wave[:ends], 16_000, 512)
+        rig.hold_engine = False
+        answer, pool = rig.talk._exchange.answer, rig.served.lm.pool
+        assert answer is not None
+        while not POINTS[point](answer, toy):
+            await rig.one_step()
+            assert not rig.of(ReplyDone), "the point was passed"
+        if by == "cancel":
+            rig.talk.cancel()
+        else:
+            rig.talk.push_audio(wave[ends:], 16_000)
+        asked = Turn("user", codes=toy_codes(torch.from_numpy(wave[:ends]), 16_000))
+        await rig.settle()
+        (heard,) = rig.of(ReplyInterrupted)
+        expected = int(len(rig.sound()) / SAMPLES + 0.5) if lead_s is None else 0
+        assert heard.heard_codes == expected
+        said = reply_of(nano_lm, [SYSTEM, asked])[:expected]
+        kept = [SYSTEM, asked, *([Turn("assistant", codes=said)] if said else [])]
+        rows = history(nano_lm, kept)
+        assert rig.rows[: len(rows)] == rows
+        stats = rig.engine.stats()
+        assert (stats.replies, stats.conversations) == (0, 1)
+        assert pool.total - pool.free == -(-len(rig.rows) // pool.page_size)
+        assert rig.codec.open_replies == 0
+        assert rig.codec.open_turns == rig.talk._exchange.floor.tasks == (by == "speech")
+        if by == "cancel":
+            assert rig.rows == rows
+        else:
+            await rig.say(frames((0.6, False)), 16_000, 512)
+            next_turn = torch.from_numpy(np.concatenate((wave[ends:], frames((0.512, False)))))
+            second = Turn("user", codes=toy_codes(next_turn, 16_000))
+            assert list(rig.talk.turns[len(kept)].rows) == nano_lm.format.turn(second)
         await rig.close()
         rig.assert_clean()
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import math
 import sys
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +13,20 @@ import pytest
 from mosslive import Engine, LanguageModel, Turn
 from mosslive.codec import Codec, Voice
 from mosslive.engine import PlainStepper
-from mosslive.talk import Talk
-from mosslive.talk.events import AudioChunk, ContextTrimmed, ReplyDone, SpeechStarted, TalkFault
+from mosslive.talk import AdaptiveSilence, Talk, TurnSettings
+from mosslive.talk.events import (
+    AudioChunk,
+    ContextTrimmed,
+    ReplyDone,
+    ReplyInterrupted,
+    SpeechStarted,
+    TalkFault,
+    TimingReady,
+)
+from mosslive.talk.vad import SileroVad
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY, Served
-from tests.talk.rig import CODES, RIG, FakeClock, Rig, Script, frames, run
+from tests.talk.rig import CODES, RIG, FakeClock, Later, Rig, Script, frames, run
 from tests.talk.test_interruption import QUESTION, SYSTEM, TOLD, asked, history, remembered
 from tests.talk.toy import SAMPLES, TOY_VOICE, Halves, ToyCodec
 
@@ -61,6 +71,71 @@ def test_an_hour_of_conversation_in_flat_memory(nano_lm: LanguageModel) -> None:
     run(story())
 
 
+def test_live_turns_in_flat_memory(nano_lm: LanguageModel) -> None:
+    """Everything at once: adaptive ends, replies on trial, every third reply cut off by speech,
+    sound heard on a thread. The heap, samples included, stops growing after the first turns."""
+    turns = TurnSettings(end=AdaptiveSilence())
+    settings = replace(RIG, turns=turns, speculate=True, context_rows=600)
+    question = frames((0.64, True), (1.6, False))
+
+    async def story() -> None:
+        parrot, clock = Script(nano_lm, [(1, 7)]), FakeClock()
+        engine = Engine(parrot, nano_lm.tokenizer, ROOMY, clock=clock.now, threaded=False)
+        threads = Later()
+        rig = Rig(
+            nano_lm, ToyCodec(), TOY_VOICE, settings, engine=engine, clock=clock, threads=threads
+        )
+        cut, tried = 0, 0
+        for turn in range(30):
+            await rig.say(question, 16_000, packet=1600)
+            if turn % 3 != 2:  # else the next question cuts in
+                await rig.until(lambda: not rig.talk.replying)
+            assert not rig.of(TalkFault)
+            cut += len(rig.of(ReplyInterrupted))
+            tried += sum(event.timing.speculative for event in rig.of(TimingReady))
+            rig.events.clear()
+            assert rig.talk._exchange.floor.tasks <= 1
+            assert len(threads.jobs) == 0
+            if turn == 9:
+                tracemalloc.start()
+        gc.collect()
+        grown, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert cut > 7
+        assert tried > 12
+        assert grown < 1_000_000, "less than the sound of seven replies"
+        await rig.close()
+        assert parrot.pool.free == parrot.pool.total
+        assert rig.codec.open_replies == rig.codec.open_turns == 0
+
+    run(story())
+
+
+@pytest.mark.parametrize("sound", ["silence", "clicks", "hum"])
+def test_the_real_ear_hears_nothing_in_it(nano_lm: LanguageModel, sound: str) -> None:
+    """Silero, where it is installed: ten seconds of silence, clicks and mains hum are no turn."""
+    pytest.importorskip("silero_vad")
+    time_s = np.arange(16_000 * 10) / 16_000
+    wave = np.zeros(len(time_s), np.float32)
+    if sound == "clicks":
+        wave[:: 16_000 // 3] = 0.9
+    if sound == "hum":
+        wave[:] = 0.05 * np.sin(2 * np.pi * 50 * time_s)
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, vad=SileroVad())
+        before = rig.rows
+        for first in range(0, len(wave), 8000):
+            rig.talk.push_audio(wave[first : first + 8000], 16_000)
+        await rig.settle()
+        assert rig.events == []
+        assert rig.rows == before
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
 @pytest.mark.parametrize("sound", ["silence", "clicks", "hum"])
 def test_sound_that_is_no_speech_leaves_nothing(nano_lm: LanguageModel, sound: str) -> None:
     """A minute of it: no turn, no row, no sound kept."""
@@ -100,9 +175,14 @@ def test_clicks_do_not_interrupt(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_a_turn_across_the_segment_border(nano_lm: LanguageModel, codec: Codec) -> None:
-    """Spec 1.6: after 30 s the encoder begins anew; the codes of 31 s are those offline."""
+@pytest.mark.parametrize(("samples", "count"), [(0, 375), (1, 376), (16_000, 375 + 13)])
+def test_a_turn_across_the_segment_border(
+    nano_lm: LanguageModel, codec: Codec, samples: int, count: int
+) -> None:
+    """Spec 1.6: after 30 s the encoder begins anew; codes of exactly so much, of one sample more
+    and of a second more are those offline."""
     wave = np.concatenate((0.3 * speech(15.0, 16_000), speech(16.0, 16_000, seed=1)))
+    wave = wave[: 30 * 16_000 + samples]
 
     async def story() -> None:
         rig = Rig(nano_lm, Halves(codec, ToyCodec()), TOY_VOICE, TOLD)
@@ -112,7 +192,7 @@ def test_a_turn_across_the_segment_border(nano_lm: LanguageModel, codec: Codec) 
         rig.talk.commit()
         await rig.until(lambda: not rig.talk.replying)
         codes = codec.encode(wave, 16_000)
-        assert len(codes) == 375 + 13
+        assert len(codes) == count
         assert list(rig.talk.turns[1].rows) == nano_lm.format.turn(Turn("user", codes=codes))
         await rig.close()
         rig.assert_clean()

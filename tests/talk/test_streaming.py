@@ -14,7 +14,7 @@ from mosslive.rows import Reply, Row
 from mosslive.talk.events import ReplyDone, TextDelta, TimingReady
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY
-from tests.talk.rig import CODES, RIG, FakeClock, Rig, Script, run
+from tests.talk.rig import CODES, RIG, FakeClock, Later, Rig, Script, frames, run
 from tests.talk.toy import TOY_VOICE, Halves, ToyCodec, toy_codes, toy_sound
 
 TOLD = replace(RIG, turns=None)
@@ -82,6 +82,41 @@ def test_the_real_codec_speaks_as_offline(
         whole = np.concatenate((stream.push(codes), stream.finish()))
         np.testing.assert_array_equal(rig.sound(), whole)
         assert len(whole) == 1920 * CODES
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@settings(max_examples=3, deadline=None, derandomize=True)
+@given(st.lists(st.integers(160, 9000), min_size=1, max_size=6), st.booleans())
+def test_a_live_turn_equals_the_offline_reference(
+    nano_lm: LanguageModel, codec: Codec, voice: Voice, packets: list[int], threaded: bool
+) -> None:
+    """Law 2 from the microphone to the loudspeaker, real codec, turns heard by the ear: same rows
+    and same samples as the turn's sound offline, for packets of any size, on a thread or not."""
+    wave = frames((0.4, False), (0.8, True), (0.2, False), (0.4, True), (0.6, False))
+    first = len(frames((0.4, False))) - 4800  # the pre-roll
+    last = len(wave) - len(frames((0.6, False))) + 16 * 512
+    turn = Turn("user", codes=codec.encode(wave[first:last], 16_000))
+
+    async def story() -> None:
+        threads = Later() if threaded else None
+        rig = Rig(nano_lm, codec, voice, threads=threads)
+        sent, number = 0, 0
+        while sent < len(wave):
+            size = packets[number % len(packets)]
+            rig.talk.push_audio(wave[sent : sent + size], 16_000)
+            sent, number = sent + size, number + 1
+            await rig.one_step()
+        await rig.settle()
+        await rig.until(lambda: not rig.talk.replying)
+        expected = offline(nano_lm, [turn], "speech", RIG.sampling)
+        assert rig.rows == expected
+        stream = codec.decoder_stream(voice)
+        codes = reply_codes(expected, nano_lm)
+        whole = np.concatenate((stream.push(codes), stream.finish()))
+        np.testing.assert_array_equal(rig.sound(), whole)
         await rig.close()
         rig.assert_clean()
 

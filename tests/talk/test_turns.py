@@ -18,7 +18,7 @@ from tests.talk.rig import LoudVad, frames
 
 LOUD, SOFT, BETWEEN = 0.9, 0.1, 0.4
 # In frames of 32 ms: 4 confirm, 7 confirm while the assistant speaks, 7 a pause, 16 an end.
-PLAIN = TurnSettings()
+PLAIN = TurnSettings(end=FixedSilence())
 
 
 def machine(
@@ -41,9 +41,9 @@ def test_a_turn_from_its_first_loud_frame_to_the_silence_after_it() -> None:
     _, signals = machine(quiet + turn + [SOFT] * 30)
     assert signals == [
         (23, Started(20 * FRAME - 4800)),  # the fourth loud frame confirms; 0.3 s of pre-roll
-        (36, Paused(30 * FRAME)),
+        (36, Paused(30 * FRAME, 8000 - 7 * FRAME)),
         (38, Resumed()),
-        (49, Paused(43 * FRAME)),
+        (49, Paused(43 * FRAME, 8000 - 7 * FRAME)),
         (58, Ended(43 * FRAME)),
     ]
 
@@ -113,26 +113,66 @@ def test_the_grammar_of_signals(heard: list[float], adaptive: bool) -> None:
             free = now
 
 
+FULL = (0.0,) * 8  # a fluent speaker: eight turns without a pause
+LONG, BRIEF = 1.0, 0.3  # seconds spoken so far
+
+
+@pytest.mark.parametrize(
+    ("pauses", "spoken_s", "wait_s"),
+    [
+        ((), LONG, 0.6),  # a stranger
+        ((), BRIEF, 0.9),  # who may only have begun: half as long again
+        (FULL, LONG, 0.35),  # fluent
+        (FULL[1:], LONG, 0.6),  # not known long enough
+        (FULL, BRIEF, 0.9),  # fluent, and may only have begun
+        (FULL, 0.5, 0.35),  # from `brief_s` on it is an utterance
+        ((0.3,), LONG, 0.6),  # short pauses change nothing yet
+        ((0.48,), LONG, 1.25 * 0.48 + 0.1),  # a quarter more than the longest pause
+        ((*FULL[1:], 0.48), LONG, 1.25 * 0.48 + 0.1),  # at once, fluent or not
+        ((0.8,), BRIEF, 1.25 * 0.8 + 0.1),
+        ((5.0,), LONG, 1.5),  # never longer
+    ],
+)
+def test_how_long_the_adaptive_rule_waits(
+    pauses: tuple[float, ...], spoken_s: float, wait_s: float
+) -> None:
+    """The rule as a table: what was learned of the speaker, how long he has spoken."""
+    state = TurnState(began=1000, speech_end=1000 + round(spoken_s * VAD_HZ), pauses=pauses)
+    assert end_s(state, TurnSettings(end=AdaptiveSilence())) == pytest.approx(wait_s)
+    assert end_s(state, TurnSettings(end=FixedSilence(0.5))) == 0.5
+
+
+def test_a_stranger_who_hesitates_is_not_cut_off_by_default() -> None:
+    """ "Well, ... what I wanted ... to ask": pauses of 0.7 and 0.65 s. Half a second of silence
+    makes three turns of it, the default one."""
+    said = [LOUD] * 10 + [SOFT] * 22 + [LOUD] * 25 + [SOFT] * 18 + [LOUD] * 20 + [SOFT] * 40
+    turns = {}
+    for rule in (FixedSilence(0.5), TurnSettings().end):
+        _, signals = machine(said, TurnSettings(end=rule))
+        turns[type(rule)] = sum(isinstance(signal, Ended) for _, signal in signals)
+    assert turns == {FixedSilence: 3, AdaptiveSilence: 1}
+
+
 def test_a_slow_speaker_is_waited_for() -> None:
     """Adaptive: the wait grows with this speaker's pauses, is bounded, and shrinks again."""
-    rule = AdaptiveSilence(first_s=0.6, least_s=0.35, most_s=1.5, window=4)
+    rule = AdaptiveSilence(first_s=0.6, least_s=0.35, most_s=1.5, window=4, brief_s=0)
     settings = TurnSettings(end=rule)
     pause = [LOUD] * 10 + [SOFT] * 15  # 0.48 s
     state, _ = machine(pause + [LOUD] * 10, settings)
-    assert end_s(state.pauses, settings) == pytest.approx(1.25 * 0.48 + 0.1)
+    assert end_s(state, settings) == pytest.approx(1.25 * 0.48 + 0.1)
     for _ in range(4):  # four fluent turns: silence until each ends
         while state.phase != "quiet":
             state, _ = step(state, SOFT, settings)
-        state, _ = machine([SOFT] * 60 + [LOUD] * 10, settings, state=state)
-    assert end_s(state.pauses, settings) == 0.35
+        state, _ = machine([SOFT] * 60 + [LOUD] * 10 + [SOFT], settings, state=state)
+    assert end_s(state, settings) == 0.35
 
 
 def test_who_was_cut_off_is_waited_for_next_time() -> None:
     """Adaptive: going on soon after an end says that the end was wrong."""
     settings = TurnSettings(end=AdaptiveSilence(first_s=0.4, most_s=1.5))
-    state, signals = machine([LOUD] * 10 + [SOFT] * 20 + [LOUD] * 10, settings)
+    state, signals = machine([LOUD] * 20 + [SOFT] * 20 + [LOUD] * 10, settings)
     assert [type(signal) for _, signal in signals].count(Ended) == 1
-    assert end_s(state.pauses, settings) == pytest.approx(1.25 * 20 * 0.032 + 0.1)
+    assert end_s(state, settings) == pytest.approx(1.25 * 20 * 0.032 + 0.1)
 
 
 @pytest.mark.parametrize(

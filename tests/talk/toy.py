@@ -7,6 +7,7 @@ chunks of 5 with 3 codes of look-ahead, and 3840 samples held back.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, repeat
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ def toy_codes(wave: Tensor, rate_hz: int, live: bool = False) -> list[int]:
     block = rate_hz * 8 // 100
     blocks = [wave[first : first + block] for first in range(0, len(wave), block)]
     loud = [min(15, int(piece.abs().max() * 16)) for piece in blocks]
-    return [own + 16 * max(loud[: index + 1] if live else loud) for index, own in enumerate(loud)]
+    loudest = accumulate(loud, max) if live else repeat(max(loud, default=0))
+    return [own + 16 * most for own, most in zip(loud, loudest, strict=False)]
 
 
 def toy_sound(codes: Sequence[int]) -> Samples:

@@ -3,9 +3,11 @@
 Imported only where a GPU (or Triton's interpreter, in tests) is there.
 """
 
+from mosslive.kernels.gpu.attend import attend
 from mosslive.kernels.gpu.choose import choose
 from mosslive.kernels.gpu.embed import embed
 from mosslive.kernels.gpu.linear import gated, linear
+from mosslive.kernels.gpu.norm_products import norm_feed_forward, norm_linear
 from mosslive.kernels.gpu.paged_attention import paged_attention
 from mosslive.kernels.gpu.place_qkv import place_qkv
 from mosslive.kernels.gpu.quantise import quantise_rows
@@ -14,10 +16,13 @@ from mosslive.kernels.gpu.silu_mul import silu_mul
 
 __all__ = [
     "add_rms_norm",
+    "attend",
     "choose",
     "embed",
     "gated",
     "linear",
+    "norm_feed_forward",
+    "norm_linear",
     "paged_attention",
     "place_qkv",
     "quantise_rows",

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mosslive.kernels.choose import Draws
-from mosslive.kernels.gpu.choose_any import choose_any, scaled
+from mosslive.kernels.gpu.choose_any import choose_any, history_of, scaled
 from mosslive.kernels.gpu.choose_few import compare, land
 from mosslive.kernels.gpu.choose_wide import choose_wide, is_wide, weigh
 from mosslive.kernels.gpu.overlap import after_previous, overlap
@@ -47,18 +47,20 @@ def choose(logits: Tensor, draws: Draws) -> Tensor:
     scratch = torch.empty(rows, _GROUPS + 2 * _CANDIDATES, dtype=torch.int32, device=device)
     ids = torch.empty(rows, dtype=torch.int64, device=device)
     seen = logits if draws.seen is None else draws.seen.view(torch.uint8)
+    histories = (seen, draws.seed if draws.lines is None else draws.lines)
     settings = (draws.legal, draws.greedy.view(torch.uint8), draws.temperature, draws.penalty)
     masses = torch.empty(rows, _BUCKETS, dtype=torch.int64, device=device)
     counts = torch.empty(rows, _BUCKETS, dtype=torch.int32, device=device)
     common = {
         "penalised": draws.seen is not None,
+        "lined": draws.lines is not None,
         "buckets": _BUCKETS,
         "largest_k": _LARGEST_K,
         **overlap(logits),
     }
     _survey[rows, chunks](
         logits,
-        seen,
+        *histories,
         *settings,
         draws.top_k,
         largest,
@@ -72,7 +74,7 @@ def choose(logits: Tensor, draws: Draws) -> Tensor:
     )
     weigh[rows, chunks](
         logits,
-        seen,
+        *histories,
         *settings,
         draws.top_k,
         largest,
@@ -86,7 +88,7 @@ def choose(logits: Tensor, draws: Draws) -> Tensor:
     )
     _pick[(rows,)](
         logits,
-        seen,
+        *histories,
         *settings,
         draws.top_k,
         draws.top_p,
@@ -127,7 +129,7 @@ def _check(logits: Tensor, draws: Draws) -> None:
         torch.int32: (draws.legal, draws.top_k),
         torch.bool: (draws.greedy,),
         torch.float32: (draws.temperature, draws.top_p, draws.penalty),
-        torch.int64: (draws.seed, draws.step),
+        torch.int64: (draws.seed, draws.step, *(() if draws.lines is None else (draws.lines,))),
     }
     for dtype, tensors in wanted.items():
         for tensor in tensors:
@@ -136,7 +138,8 @@ def _check(logits: Tensor, draws: Draws) -> None:
             assert tensor.is_contiguous(), "no gaps"
     if draws.seen is not None:
         assert draws.seen.dtype == torch.bool, "seen is bool"
-        assert draws.seen.shape == logits.shape, "a history for each row"
+        assert draws.lines is not None or draws.seen.shape == logits.shape, "a history for each"
+        assert draws.seen.shape[1] == logits.shape[1], "histories of this vocabulary"
         assert draws.seen.is_contiguous(), "no gaps"
 
 
@@ -144,6 +147,7 @@ def _check(logits: Tensor, draws: Draws) -> None:
 def _survey(  # type: ignore[no-untyped-def]
     logits,
     seen,
+    lines,
     legal,
     greedy,
     temperature,
@@ -155,6 +159,7 @@ def _survey(  # type: ignore[no-untyped-def]
     counts,
     size,
     penalised: tl.constexpr,
+    lined: tl.constexpr,
     chunk: tl.constexpr,
     group: tl.constexpr,
     buckets: tl.constexpr,
@@ -172,7 +177,7 @@ def _survey(  # type: ignore[no-untyped-def]
     heat = tl.where(tl.load(greedy + row) != 0, 1.0, tl.load(temperature + row))
     x = scaled(
         logits + row * size,
-        seen + row * size,
+        history_of(seen, lines, row, size, lined),
         column,
         inside,
         tl.load(penalty + row),
@@ -195,6 +200,7 @@ def _survey(  # type: ignore[no-untyped-def]
 def _pick(  # type: ignore[no-untyped-def]
     logits,
     seen,
+    lines,
     legal,
     greedy,
     temperature,
@@ -214,6 +220,7 @@ def _pick(  # type: ignore[no-untyped-def]
     groups,
     chunks,
     penalised: tl.constexpr,
+    lined: tl.constexpr,
     group: tl.constexpr,
     block_groups: tl.constexpr,
     block_chunks: tl.constexpr,
@@ -237,7 +244,8 @@ def _pick(  # type: ignore[no-untyped-def]
         tl.store(ids + row, -1)
         return
 
-    logits, seen = logits + row * size, seen + row * size
+    seen = history_of(seen, lines, row, size, lined)
+    logits += row * size
     group_id = tl.arange(0, block_groups)
     tops = tl.load(largest + row * groups + group_id, mask=group_id < groups, other=float("-inf"))
     top = tl.max(tops, axis=0)

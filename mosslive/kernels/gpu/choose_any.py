@@ -25,6 +25,15 @@ def scaled(logits, seen, column, inside, penalty, temperature, penalised: tl.con
 
 
 @triton.jit
+def history_of(seen, lines, row, size, lined: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The line of `seen` that is a row's."""
+    line = row
+    if lined:
+        line = tl.load(lines + row)
+    return seen + line * size
+
+
+@triton.jit
 def order(value):  # type: ignore[no-untyped-def]
     """float32 → int32 that compares the same way; -0 equals 0."""
     bits = tl.where(value == 0, 0.0, value).to(tl.int32, bitcast=True)

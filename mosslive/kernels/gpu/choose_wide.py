@@ -8,7 +8,7 @@ added as whole numbers, so that the order of adding, which no one controls, chan
 import triton
 import triton.language as tl
 
-from mosslive.kernels.gpu.choose_any import scaled
+from mosslive.kernels.gpu.choose_any import history_of, scaled
 from mosslive.kernels.gpu.choose_few import bucket_of, compare, gather, land
 from mosslive.kernels.gpu.overlap import after_previous
 
@@ -24,6 +24,7 @@ def is_wide(greedy, top_k, largest_k: tl.constexpr):  # type: ignore[no-untyped-
 def weigh(  # type: ignore[no-untyped-def]
     logits,
     seen,
+    lines,
     legal,
     greedy,
     temperature,
@@ -35,6 +36,7 @@ def weigh(  # type: ignore[no-untyped-def]
     size,
     groups,
     penalised: tl.constexpr,
+    lined: tl.constexpr,
     chunk: tl.constexpr,
     block_groups: tl.constexpr,
     buckets: tl.constexpr,
@@ -52,7 +54,8 @@ def weigh(  # type: ignore[no-untyped-def]
     column = piece * chunk + tl.arange(0, chunk)
     inside = column < tl.load(legal + row)
     heat, fine = tl.load(temperature + row), tl.load(penalty + row)
-    x = scaled(logits + row * size, seen + row * size, column, inside, fine, heat, penalised)
+    own = history_of(seen, lines, row, size, lined)
+    x = scaled(logits + row * size, own, column, inside, fine, heat, penalised)
     bucket = bucket_of(x, top, buckets)
     weight = tl.exp(x.to(tl.float64) - top.to(tl.float64))
     mass = (weight * _UNIT + 0.5).to(tl.int64)

@@ -4,6 +4,8 @@ Few rows: our own, which do nothing but stream the matrix. Many: the vendor's, w
 tensor cores busy. Knows nothing of layers.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -11,7 +13,7 @@ from torch.nn import functional as F
 from mosslive.kernels.gpu.few_rows import few_rows
 from mosslive.kernels.gpu.one_row import one_row
 from mosslive.kernels.gpu.quantise import quantise_rows
-from mosslive.kernels.gpu.silu_mul import silu_mul
+from mosslive.kernels.gpu.silu_mul import silu_mul, silu_mul_float8
 from mosslive.kernels.linear import Matrix
 
 # Microseconds on an H200, in a graph that runs through different matrices, float8 without the
@@ -27,29 +29,50 @@ from mosslive.kernels.linear import Matrix
 _FEW = {1: 64, 2: 32, 4: 1}
 
 
+class Rows(NamedTuple):
+    """What a product multiplies a matrix with; for a float8 matrix float8 and a scale each."""
+
+    values: Tensor  # [T, K]
+    scale: Tensor | None  # [T] float32
+    dtype: torch.dtype  # of the result
+
+
 def linear(x: Tensor, matrix: Matrix) -> Tensor:
     """x [T, K] · matrix [N, K]ᵀ → [T, N] in x's dtype; see the definition for float8."""
-    _check(x, matrix)
-    return _product(x, matrix, gated=False)
+    check(x, matrix)
+    return product(_rows(x, matrix), matrix)
 
 
 def gated(x: Tensor, matrix: Matrix) -> Tensor:
     """x [T, K], matrix of gate rows then up rows [2·I, K] → silu(gate) · up [T, I]."""
-    _check(x, matrix)
-    if len(matrix.weight) % 2:
-        raise ValueError(f"gates and ups come in pairs, not {len(matrix.weight)} channels")
-    return _product(x, matrix, gated=True)
+    check(x, matrix, gated=True)
+    return product(_rows(x, matrix), matrix, gated=True)
 
 
-def _product(x: Tensor, matrix: Matrix, gated: bool) -> Tensor:
+def feed(rows: Rows, gate_up: Matrix, down: Matrix) -> Tensor:
+    """linear(gated(rows, gate_up), down); what fits gate_up is known already."""
+    if down.scale is not None and _is_vendors(rows, gate_up):
+        inner = Rows(*silu_mul_float8(product(rows, gate_up)), rows.dtype)
+        return product(inner, down)
+    return linear(product(rows, gate_up, gated=True), down)
+
+
+def _rows(x: Tensor, matrix: Matrix) -> Rows:
+    if matrix.scale is None:
+        return Rows(x, None, x.dtype)
+    return Rows(*quantise_rows(x), x.dtype)
+
+
+def product(rows: Rows, matrix: Matrix, gated: bool = False) -> Tensor:
+    """As `linear` or `gated`; what fits is known already."""
     weight, scale = matrix.weight, matrix.scale
+    x, row_scale, dtype = rows
     if len(x) == 0:
-        return x.new_empty(0, len(weight) // (1 + gated))
-    q, row_scale = (x, None) if scale is None else quantise_rows(x)
+        return x.new_empty(0, len(weight) // (1 + gated), dtype=dtype)
     if len(x) == 1:
-        return one_row(q, row_scale, weight, scale, x.dtype, gated)
-    if len(x) <= _FEW[weight.element_size()] or not _vendor_can(x, matrix):
-        return few_rows(q, row_scale, weight, scale, x.dtype, gated)
+        return one_row(x, row_scale, weight, scale, dtype, gated)
+    if not _is_vendors(rows, matrix):
+        return few_rows(x, row_scale, weight, scale, dtype, gated)
     if scale is None:
         result = F.linear(x, weight)
     else:
@@ -57,19 +80,23 @@ def _product(x: Tensor, matrix: Matrix, gated: bool) -> Tensor:
         # Fast accumulation would keep sums in fewer bits than float32: measured, it nearly doubles
         # the error of a bf16 result.
         result = torch._scaled_mm(
-            q, weight.T, row_scale[:, None], scale[None], out_dtype=x.dtype, use_fast_accum=False
+            x, weight.T, row_scale[:, None], scale[None], out_dtype=dtype, use_fast_accum=False
         )
     return silu_mul(result) if gated else result
 
 
-def _vendor_can(x: Tensor, matrix: Matrix) -> bool:
-    """The float8 product exists on GPUs, for bf16 results and sizes in sixteens."""
+def _is_vendors(rows: Rows, matrix: Matrix) -> bool:
+    """More rows than ours are good for. The vendor's float8 product exists on GPUs, for bf16
+    results and sizes in sixteens."""
+    if len(rows.values) <= _FEW[matrix.weight.element_size()]:
+        return False
     if matrix.scale is None:
         return True
-    return x.is_cuda and x.dtype == torch.bfloat16 and not any(n % 16 for n in matrix.weight.shape)
+    fits = not any(n % 16 for n in matrix.weight.shape)
+    return rows.values.is_cuda and rows.dtype == torch.bfloat16 and fits
 
 
-def _check(x: Tensor, matrix: Matrix) -> None:
+def check(x: Tensor, matrix: Matrix, gated: bool = False) -> None:
     weight, scale = matrix.weight, matrix.scale
     if x.ndim != 2 or x.shape[1] != weight.shape[1]:
         raise ValueError(f"rows {list(x.shape)} for a matrix {list(weight.shape)}")
@@ -80,3 +107,5 @@ def _check(x: Tensor, matrix: Matrix) -> None:
         raise ValueError("rows, weights and scales must be contiguous")
     if any(tensor.device != x.device for tensor in tensors):
         raise ValueError(f"rows on {x.device}, weights on {weight.device}")
+    if gated and len(weight) % 2:
+        raise ValueError(f"gates and ups come in pairs, not {len(weight)} channels")

@@ -1,10 +1,12 @@
 """Kernels that start while the one before them still runs (CUDA's programmatic dependent launch).
 
 A decode step is some 250 short kernels; one that starts only after the last one ended leaves the
-memory idle for a few microseconds. A kernel launched with `**overlap(x)` may read weights at once
-and calls `after_previous` before it touches anything else. Invariant: every such kernel calls it
-(or `wait_for_previous`), in every program, before its first read of an activation and before its
-first write; then "all earlier kernels are done" holds after the call, as without overlap.
+memory idle for a few microseconds. A kernel launched with `**overlap(x)` may read at once what an
+ordinary launch separates from its making: weights, and whatever was written before the last kernel
+that was launched without these options, or before the recorded graph. It calls `after_previous` (or
+`wait_for_previous`) before it touches anything else. Invariant: at least one program of every such
+kernel calls it, and every program does before its first read of an activation and before its first
+write; then "all earlier kernels are done" holds after the call, as without overlap.
 """
 
 from functools import lru_cache

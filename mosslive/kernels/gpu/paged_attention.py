@@ -14,14 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mosslive.kernels.gpu.overlap import after_previous, overlap
-from mosslive.kernels.paged_attention import PagedBatch
+from mosslive.kernels.gpu.overlap import after_previous, overlap, release_next, wait_for_previous
+from mosslive.kernels.paged_attention import PagedBatch, Spread
 
-_LOG2_E = 1.4426950408889634
+LOG2_E = 1.4426950408889634
 _SMS = 132  # of an H200
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """How a launch is cut; measured on an H200 with D = 128, 32 query and 8 key heads, bf16."""
 
     queries: int  # rows of a tile, in (row, head) pairs
@@ -47,10 +47,7 @@ def paged_attention(q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: PagedBat
     assert batch.positions.dtype == torch.int64, "positions are int64"
     assert batch.positions.shape == (count,), "one position for each row"
     assert batch.positions.is_contiguous(), "no gaps"
-    for tensor in spread[:2]:
-        assert tensor.dtype == torch.int32, "tables and starts are int32"
-        assert tensor.is_contiguous(), "no gaps"
-    assert spread.starts.shape == (requests + 1,), "a start for each request, and the end"
+    check_spread(spread)
 
     shape = _shape(requests, spread.longest, group, kv_heads)
     if q.dtype == torch.float32:  # twice the bytes, and products that no tensor core takes
@@ -82,7 +79,7 @@ def paged_attention(q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: PagedBat
         result,
         partial,
         heights,
-        _LOG2_E / width**0.5,
+        LOG2_E / width**0.5,
         spread.tables.shape[1],
         page_size=page_size,
         block_queries=shape.queries,
@@ -92,25 +89,33 @@ def paged_attention(q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: PagedBat
     )
     if shape.parts > 1:
         grid = (heads, spread.longest, requests)
-        _join[grid](batch.positions, spread.starts, result, partial, heights, **common)
+        join[grid](batch.positions, spread.starts, result, partial, heights, **common)
     return result
 
 
-def _shape(requests: int, longest: int, group: int, kv_heads: int) -> _Shape:
+def check_spread(spread: Spread) -> None:
+    for tensor in spread[:2]:
+        assert tensor.dtype == torch.int32, "tables and starts are int32"
+        assert tensor.is_contiguous(), "no gaps"
+    requests = len(spread.tables)
+    assert spread.starts.shape == (requests + 1,), "a start for each request, and the end"
+
+
+def _shape(requests: int, longest: int, group: int, kv_heads: int) -> Shape:
     """Enough programs to keep every SM reading, as far as the launch can know: contexts may be
     anything, and parts that find nothing to do end at once."""
     if longest == 1:
         queries, pairs = max(16, triton.next_power_of_2(group)), requests * kv_heads
         if pairs <= 32:
-            return _Shape(queries, keys=32, parts=64, warps=4, stages=4)
+            return Shape(queries, keys=32, parts=64, warps=4, stages=4)
         if pairs <= 256:
-            return _Shape(queries, keys=64, parts=8, warps=4, stages=3)
+            return Shape(queries, keys=64, parts=8, warps=4, stages=3)
         # Contexts of one length would be a little faster in one part; they rarely are.
-        return _Shape(queries, keys=64, parts=2 if pairs <= 1024 else 1, warps=4, stages=2)
+        return Shape(queries, keys=64, parts=2 if pairs <= 1024 else 1, warps=4, stages=2)
     queries = max(64, triton.next_power_of_2(group))
     programs = triton.cdiv(longest, queries // group) * kv_heads * requests
     parts = min(16, 2 ** (max(1, _SMS // programs).bit_length() - 1))  # all run at once
-    return _Shape(queries, keys=64, parts=parts, warps=4, stages=3)
+    return Shape(queries, keys=64, parts=parts, warps=4, stages=3)
 
 
 @triton.jit(do_not_specialize=["table_width"])
@@ -151,7 +156,7 @@ def _paged_attention(  # type: ignore[no-untyped-def]
     if start >= end:
         return
     context = tl.load(positions + end - 1).to(tl.int32) + 1  # positions of a request ascend
-    share = tl.cdiv(tl.cdiv(context, parts), block_keys) * block_keys
+    share = share_of(context, parts, block_keys)
     first, last = part * share, tl.minimum(context, part * share + share)
     if first >= last:
         return
@@ -182,39 +187,60 @@ def _paged_attention(  # type: ignore[no-untyped-def]
         values = tl.load(v_pages + at, mask=seen, other=0.0)
         ahead = key + block_keys
         page = tl.load(table + ahead // page_size, mask=ahead < last, other=0)
-        scores = tl.dot(queries, keys.T, input_precision="ieee") * scale
-        scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
-        new_top = tl.maximum(top, tl.max(scores, axis=1))
-        base = tl.where(new_top == float("-inf"), 0.0, new_top)  # nothing to see yet
-        weights = tl.exp2(scores - base[:, None])
-        fade = tl.exp2(top - base)
-        total = total * fade + tl.sum(weights, axis=1)
-        sums = tl.dot(
-            weights.to(values.dtype), values, sums * fade[:, None], input_precision="ieee"
-        )
-        top = new_top
+        visible = key[None, :] <= position[:, None]
+        top, total, sums = take_in(queries, keys, values, visible, scale, top, total, sums)
 
-    some = total > 0  # a row of the tile may see nothing of this part
-    answer = sums / tl.where(some, total, 1.0)[:, None]
     if share >= context:
+        some = tl.where(total == 0, 1.0, total)[:, None]  # rows of the tile that are not there
         to = result + place[:, None] + column[None, :]
-        tl.store(to, answer.to(result.dtype.element_ty), mask=inside)
+        tl.store(to, (sums / some).to(result.dtype.element_ty), mask=inside)
     else:
-        cell = _first_cell(request, tile, kv_head, tiles, kv_heads, parts, tile_rows * group)
+        cell = first_cell(request, tile, kv_head, tiles, kv_heads, parts, tile_rows * group)
         cell += part * (tile_rows * group) + query
-        tl.store(partial + cell[:, None] * block_width + column[None, :], answer, mask=inside)
-        height = tl.where(some, top + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
-        tl.store(heights + cell, height, mask=held)
+        store_part(partial, heights, cell, top, total, sums, held, column, wide, block_width)
 
 
 @triton.jit
-def _first_cell(request, tile, kv_head, tiles, kv_heads, parts, queries):  # type: ignore[no-untyped-def]
+def share_of(context, parts: tl.constexpr, block_keys: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Keys of one part: whole turns of the loop."""
+    return tl.cdiv(tl.cdiv(context, parts), block_keys) * block_keys
+
+
+@triton.jit
+def take_in(queries, keys, values, visible, scale, top, total, sums):  # type: ignore[no-untyped-def]
+    """The running softmax after more keys: largest score, sum of weights, sum of values."""
+    scores = tl.dot(queries, keys.T, input_precision="ieee") * scale
+    scores = tl.where(visible, scores, float("-inf"))
+    new_top = tl.maximum(top, tl.max(scores, axis=1))
+    base = tl.where(new_top == float("-inf"), 0.0, new_top)  # nothing to see yet
+    weights = tl.exp2(scores - base[:, None])
+    fade = tl.exp2(top - base)
+    total = total * fade + tl.sum(weights, axis=1)
+    sums = tl.dot(weights.to(values.dtype), values, sums * fade[:, None], input_precision="ieee")
+    return new_top, total, sums
+
+
+@triton.jit
+def store_part(  # type: ignore[no-untyped-def]
+    partial, heights, cell, top, total, sums, held, column, wide, block_width: tl.constexpr
+):
+    """A part's mean of values, and the logarithm of its weight. A row of the tile may have seen
+    nothing of this part: its weight is 0."""
+    some = tl.where(total == 0, 1.0, total)
+    to = partial + cell[:, None] * block_width + column[None, :]
+    tl.store(to, sums / some[:, None], mask=held[:, None] & wide[None, :])
+    height = tl.where(total == 0, float("-inf"), top + tl.log2(some))
+    tl.store(heights + cell, height, mask=held)
+
+
+@triton.jit
+def first_cell(request, tile, kv_head, tiles, kv_heads, parts, queries):  # type: ignore[no-untyped-def]
     """Cells hold one query of one part each, queries next to each other."""
     return ((request * tiles + tile) * kv_heads + kv_head).to(tl.int64) * (parts * queries)
 
 
 @triton.jit
-def _join(  # type: ignore[no-untyped-def]
+def join(  # type: ignore[no-untyped-def]
     positions,
     starts,
     result,
@@ -231,7 +257,7 @@ def _join(  # type: ignore[no-untyped-def]
     OVERLAP: tl.constexpr,
 ):
     """One query from its parts: their mean, weighted by 2 to the part's height."""
-    after_previous(OVERLAP)
+    release_next(OVERLAP)
     head, request = tl.program_id(0), tl.program_id(2)
     if single:
         start, end = request, request + 1
@@ -244,20 +270,19 @@ def _join(  # type: ignore[no-untyped-def]
     tile_end = tl.minimum(end, start + (tile + 1) * tile_rows)
     context = tl.load(positions + tile_end - 1).to(tl.int32) + 1
     tiles = tl.cdiv(tl.num_programs(1), tile_rows)
-    first = _first_cell(request, tile, head // group, tiles, kv_heads, parts, tile_rows * group)
+    first = first_cell(request, tile, head // group, tiles, kv_heads, parts, tile_rows * group)
     part = tl.arange(0, parts)
     cell = first + part * (tile_rows * group)
     cell += (row - start - tile * tile_rows) * group + head % group
     column = tl.arange(0, block_width)
-    # Read before it is known how many parts there are: waiting for that would cost more.
-    height = tl.load(heights + cell)
-    mean = tl.load(partial + cell[:, None] * block_width + column[None, :])
-    share = tl.cdiv(tl.cdiv(context, parts), block_keys) * block_keys
+    share = share_of(context, parts, block_keys)
+    there = part * share < context
+    wait_for_previous(OVERLAP)
     if share >= context:
         return
-    there = part * share < context
-    height = tl.where(there, height, float("-inf"))
-    mean = tl.where(there[:, None], mean, 0.0)
+    height = tl.load(heights + cell, mask=there, other=float("-inf"))
+    at = partial + cell[:, None] * block_width + column[None, :]
+    mean = tl.load(at, mask=there[:, None], other=0.0)
     weight = tl.exp2(height - tl.max(height, axis=0))
     answer = tl.sum(mean * weight[:, None], axis=0) / tl.sum(weight, axis=0)
     to = result + (row * kv_heads * group + head).to(tl.int64) * width + column

@@ -10,10 +10,51 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mosslive.kernels.gpu.overlap import after_previous, overlap
+from mosslive.kernels.gpu.overlap import overlap, release_next, wait_for_previous
 from mosslive.kernels.paged_attention import LayerPages
 
 _HEADS = 8  # of one program: a tile of 2 kB
+
+
+@triton.jit
+def turning(  # type: ignore[no-untyped-def]
+    qk_norm, cos, signed_sin, position, head, normed, width: tl.constexpr, block_width: tl.constexpr
+):
+    """What `norm_and_turn` needs beside the row: weights of some heads and the angles of a
+    position, [heads, block_width] each, where `normed`. None of it is made in this step."""
+    column = tl.arange(0, block_width)[None, :]
+    partner = (column + width // 2) % width  # the other half, which rotation mixes in
+    weight = qk_norm + head[:, None] * width
+    w = tl.load(weight + column, mask=normed, other=0.0).to(tl.float32)
+    w_partner = tl.load(weight + partner, mask=normed, other=0.0).to(tl.float32)
+    # For each head anew, from the cache: spreading one row over the heads would cost a detour.
+    place = position * width + column + head[:, None] * 0
+    c = tl.load(cos + place, mask=normed, other=0.0).to(tl.float32)
+    s = tl.load(signed_sin + place, mask=normed, other=0.0).to(tl.float32)
+    return w, w_partner, c, s
+
+
+@triton.jit
+def norm_and_turn(  # type: ignore[no-untyped-def]
+    source, w, w_partner, c, s, eps, head, normed, every,
+    width: tl.constexpr, block_width: tl.constexpr,
+):  # fmt: skip
+    """Some heads of the row at `source`: as they are (where `every`), and after norm and rotation
+    (where `normed`)."""
+    dtype = source.dtype.element_ty
+    column = tl.arange(0, block_width)[None, :]
+    partner = (column + width // 2) % width
+    own = source + head[:, None] * width
+    x = tl.load(own + column, mask=every, other=0.0)
+    x_partner = tl.load(own + partner, mask=normed, other=0.0)
+    value = x.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(value * value, axis=1) / width + eps)[:, None]
+    y = ((value * scale).to(dtype).to(tl.float32) * w).to(dtype).to(tl.float32)
+    y_partner = (x_partner.to(tl.float32) * scale).to(dtype).to(tl.float32)
+    y_partner = (y_partner * w_partner).to(dtype).to(tl.float32)
+    kept = (y * c).to(dtype).to(tl.float32)
+    mixed = (y_partner * s).to(dtype).to(tl.float32)
+    return x, (kept + mixed).to(dtype)
 
 
 @triton.jit
@@ -35,35 +76,23 @@ def _place_qkv(  # type: ignore[no-untyped-def]
     block_width: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    dtype = q.dtype.element_ty
+    release_next(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * block_heads + tl.arange(0, block_heads)
     column = tl.arange(0, block_width)
-    partner = (column + width // 2) % width  # the other half, which rotation mixes in
     wide = column[None, :] < width
     every = (head[:, None] < heads + 2 * kv_heads) & wide
     normed = (head[:, None] < heads + kv_heads) & wide
 
-    weight = qk_norm + head[:, None] * width
-    w = tl.load(weight + column[None, :], mask=normed, other=0.0).to(tl.float32)
-    w_partner = tl.load(weight + partner[None, :], mask=normed, other=0.0).to(tl.float32)
-    after_previous(OVERLAP)
-    source = qkv + (row * (heads + 2 * kv_heads) + head[:, None]) * width
-    x = tl.load(source + column[None, :], mask=every, other=0.0)
-    x_partner = tl.load(source + partner[None, :], mask=normed, other=0.0)
     position, slot = tl.load(positions + row), tl.load(slots + row)
-    place = position * width + column
-    c = tl.load(cos + place, mask=column < width, other=0.0).to(tl.float32)[None, :]
-    s = tl.load(signed_sin + place, mask=column < width, other=0.0).to(tl.float32)[None, :]
-
-    value = x.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(value * value, axis=1) / width + eps)[:, None]
-    y = ((value * scale).to(dtype).to(tl.float32) * w).to(dtype).to(tl.float32)
-    y_partner = (x_partner.to(tl.float32) * scale).to(dtype).to(tl.float32)
-    y_partner = (y_partner * w_partner).to(dtype).to(tl.float32)
-    kept = (y * c).to(dtype).to(tl.float32)
-    mixed = (y_partner * s).to(dtype).to(tl.float32)
-    turned = (kept + mixed).to(dtype)
+    w, w_partner, c, s = turning(
+        qk_norm, cos, signed_sin, position, head, normed, width, block_width
+    )
+    wait_for_previous(OVERLAP)
+    source = qkv + row * ((heads + 2 * kv_heads) * width)
+    x, turned = norm_and_turn(
+        source, w, w_partner, c, s, eps, head, normed, every, width, block_width
+    )
 
     q_place = (row * heads + head[:, None]) * width + column[None, :]
     tl.store(q + q_place, turned, mask=(head[:, None] < heads) & wide)
@@ -83,22 +112,11 @@ def place_qkv(
     slots: Tensor,
     pages: LayerPages,
 ) -> Tensor:
+    check_qkv(qkv, qk_norm, cos, signed_sin, positions, slots, pages)
     rows, (kv_heads, width) = len(qkv), pages.k.shape[-2:]
     heads = len(qk_norm) - kv_heads
-    total = heads + 2 * kv_heads
-    assert qkv.shape == (rows, total * width), "q, k and v of every row side by side"
-    assert pages.k.shape == pages.v.shape, "a value for every key"
-    assert qk_norm.shape[1] == cos.shape[1] == width, "one width of heads"
-    assert cos.shape == signed_sin.shape, "a sine for every cosine"
-    for tensor in (qkv, qk_norm, cos, signed_sin, *pages):
-        assert tensor.dtype == qkv.dtype, "one dtype"
-        assert tensor.is_contiguous(), "no gaps"
-    for index in (positions, slots):
-        assert index.dtype == torch.int64, "indices are int64"
-        assert index.shape == (rows,), "one index for each row"
-        assert index.is_contiguous(), "no gaps"
     q = torch.empty(rows, heads, width, device=qkv.device, dtype=qkv.dtype)
-    _place_qkv[rows, triton.cdiv(total, _HEADS)](
+    _place_qkv[rows, triton.cdiv(heads + 2 * kv_heads, _HEADS)](
         qkv,
         qk_norm,
         eps,
@@ -118,3 +136,27 @@ def place_qkv(
         **overlap(qkv),
     )
     return q
+
+
+def check_qkv(
+    qkv: Tensor,
+    qk_norm: Tensor,
+    cos: Tensor,
+    signed_sin: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    pages: LayerPages,
+) -> None:
+    rows, (kv_heads, width) = len(qkv), pages.k.shape[-2:]
+    total = len(qk_norm) + kv_heads
+    assert qkv.shape == (rows, total * width), "q, k and v of every row side by side"
+    assert pages.k.shape == pages.v.shape, "a value for every key"
+    assert qk_norm.shape[1] == cos.shape[1] == width, "one width of heads"
+    assert cos.shape == signed_sin.shape, "a sine for every cosine"
+    for tensor in (qkv, qk_norm, cos, signed_sin, *pages):
+        assert tensor.dtype == qkv.dtype, "one dtype"
+        assert tensor.is_contiguous(), "no gaps"
+    for index in (positions, slots):
+        assert index.dtype == torch.int64, "indices are int64"
+        assert index.shape == (rows,), "one index for each row"
+        assert index.is_contiguous(), "no gaps"

@@ -41,6 +41,23 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @triton.jit
+def scale_of(row):  # type: ignore[no-untyped-def]
+    """The scale of a row given as float32."""
+    # The largest as whole numbers, which order as floats without a sign do, with NaN above all: as
+    # floats the maximum would pass over a NaN, and the row would come out finite and wrong.
+    bits = row.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    scale = tl.div_rn(tl.max(bits, 0).to(tl.float32, bitcast=True), _LARGEST)
+    return tl.where(scale < _SMALLEST_SCALE, _SMALLEST_SCALE, scale)
+
+
+@triton.jit
+def as_float8(values, scale):  # type: ignore[no-untyped-def]
+    """float32 values of a row, in units of its scale."""
+    scaled = values * tl.div_rn(1.0, scale)
+    return tl.minimum(tl.maximum(scaled, -_LARGEST), _LARGEST).to(tl.float8e4nv)
+
+
+@triton.jit
 def _kernel(  # type: ignore[no-untyped-def]
     x_at, q_at, scale_at,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, OVERLAP: tl.constexpr,
@@ -52,13 +69,7 @@ def _kernel(  # type: ignore[no-untyped-def]
     after_previous(OVERLAP)
     own = tl.load(x_at + row * WIDTH + columns, inside, other=0).to(tl.float32)
     whole = tl.load(x_at + row * WIDTH + all_columns, all_columns < WIDTH, other=0).to(tl.float32)
-    # The largest as whole numbers, which order as floats without a sign do, with NaN above all: as
-    # floats the maximum would pass over a NaN, and the row would come out finite and wrong.
-    bits = whole.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    scale = tl.div_rn(tl.max(bits, 0).to(tl.float32, bitcast=True), _LARGEST)
-    scale = tl.where(scale < _SMALLEST_SCALE, _SMALLEST_SCALE, scale)
-    scaled = own * tl.div_rn(1.0, scale)
-    scaled = tl.minimum(tl.maximum(scaled, -_LARGEST), _LARGEST)
-    tl.store(q_at + row * WIDTH + columns, scaled.to(tl.float8e4nv), inside)
+    scale = scale_of(whole)
+    tl.store(q_at + row * WIDTH + columns, as_float8(own, scale), inside)
     if part == 0:
         tl.store(scale_at + row, scale)

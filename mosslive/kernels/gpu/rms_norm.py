@@ -1,7 +1,8 @@
 """Twin of `kernels.rms_norm` and `kernels.add_rms_norm`: one program per row, one pass over it.
 
-The row stays in registers between the sum and the product. Invariant: float32 inside, one rounding
-to the dtype before the weight, as the definition says.
+The row stays in registers between the sum and the product, and while its float8 scale is found if
+float8 is what its reader wants. Invariant: float32 inside, one rounding to the dtype before the
+weight, as the definition says.
 """
 
 import torch
@@ -10,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mosslive.kernels.gpu.overlap import after_previous, overlap
+from mosslive.kernels.gpu.quantise import as_float8, scale_of
 
 _LONGEST = 16384  # values of a row that one program can hold in registers
 
@@ -36,6 +38,22 @@ def add_rms_norm(hidden: Tensor, delta: Tensor, weight: Tensor, eps: float) -> T
     return normed
 
 
+def norm_float8(
+    hidden: Tensor, delta: Tensor | None, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """hidden [T, H] += delta [T, H] in place, if there is one; → `quantise_rows` of its norm."""
+    given = hidden if delta is None else delta
+    if given.shape != hidden.shape or weight.shape != hidden.shape[-1:]:
+        raise ValueError(
+            f"hidden {list(hidden.shape)}, delta {list(given.shape)}, weight {list(weight.shape)}"
+        )
+    _check(hidden, given, weight)
+    normed = torch.empty_like(hidden, dtype=torch.float8_e4m3fn)
+    scale = hidden.new_empty(len(hidden), dtype=torch.float32)
+    _launch(hidden, given, weight, normed, eps, delta is not None, scale)
+    return normed, scale
+
+
 def _check(x: Tensor, *others: Tensor) -> None:
     if x.shape[-1] > _LONGEST:
         raise ValueError(f"rows of {x.shape[-1]} values; at most {_LONGEST}")
@@ -45,7 +63,13 @@ def _check(x: Tensor, *others: Tensor) -> None:
 
 
 def _launch(
-    hidden: Tensor, delta: Tensor, weight: Tensor, normed: Tensor, eps: float, add: bool
+    hidden: Tensor,
+    delta: Tensor,
+    weight: Tensor,
+    normed: Tensor,
+    eps: float,
+    add: bool,
+    scale: Tensor | None = None,
 ) -> None:
     width = hidden.shape[-1]
     if hidden.numel() == 0:
@@ -56,11 +80,13 @@ def _launch(
         delta,
         weight,
         normed,
+        scale,
         weight.numel() // width,
         eps,
         WIDTH=width,
         BLOCK=block,
         ADD=add,
+        FLOAT8=scale is not None,
         num_warps=min(max(block // 256, 1), 16),
         **overlap(hidden),
     )
@@ -68,8 +94,9 @@ def _launch(
 
 @triton.jit
 def _kernel(  # type: ignore[no-untyped-def]
-    hidden_at, delta_at, weight_at, normed_at, weight_rows, eps,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, OVERLAP: tl.constexpr,
+    hidden_at, delta_at, weight_at, normed_at, scale_at, weight_rows, eps,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, FLOAT8: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
@@ -85,4 +112,11 @@ def _kernel(  # type: ignore[no-untyped-def]
     wide = hidden.to(tl.float32)
     mean_square = tl.sum(wide * wide, 0) / WIDTH
     normed = (wide * tl.rsqrt(mean_square + eps)).to(weight.dtype).to(tl.float32)
-    tl.store(normed_at + offsets, (normed * weight.to(tl.float32)).to(weight.dtype), inside)
+    normed = (normed * weight.to(tl.float32)).to(weight.dtype)
+    if FLOAT8:
+        wide = normed.to(tl.float32)
+        scale = scale_of(wide)
+        tl.store(normed_at + offsets, as_float8(wide, scale), inside)
+        tl.store(scale_at + row, scale)
+    else:
+        tl.store(normed_at + offsets, normed, inside)

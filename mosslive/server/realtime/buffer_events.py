@@ -6,12 +6,17 @@ import torch
 
 from mosslive.codec import Sound
 from mosslive.server.realtime import fields
+from mosslive.server.realtime.config import MOST_IDLE_MS
 from mosslive.server.realtime.formats import Samples
 from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.session import Handler, RealtimeSession
+from mosslive.server.realtime.transcribing import transcribe
 from mosslive.server.wire import Event, Refusal
 
-_PAST_S = 8.0  # kept beyond the turn in progress: prefix padding, and events still on their way
+# Kept beyond the turn in progress: prefix padding, events still on their way, and a silence as long
+# as it can be before it is answered.
+_PAST_S = 8.0 + MOST_IDLE_MS / 1000
+_LEAST_S = 0.1  # of sound that can be heard at all
 
 
 async def append(session: RealtimeSession, event: Event) -> None:
@@ -51,6 +56,11 @@ async def commit(session: RealtimeSession, event: Event) -> None:
 
 
 async def clear(session: RealtimeSession, event: Event) -> None:
+    forget(session)
+
+
+def forget(session: RealtimeSession) -> None:
+    """The turn being heard was never said."""
     session.talk.clear()
     session.buffer.forget()
     session.detached = False
@@ -63,12 +73,38 @@ def detach(session: RealtimeSession) -> None:
     session.detached = True
 
 
+def commit_silence(session: RealtimeSession, idle_s: float) -> None:
+    """The last `idle_s`, in which turn detection has heard nobody, are a turn: perhaps the model
+    hears more."""
+    buffer, item = session.buffer, _spoken_item(session)
+    end_s = buffer.came_s
+    start_s = max(0.0, end_s - idle_s)
+    session.send(
+        {
+            "type": "input_audio_buffer.timeout_triggered",
+            "item_id": item.id,
+            "audio_start_ms": round(1000 * start_s),
+            "audio_end_ms": round(1000 * end_s),
+        }
+    )
+    _say(session, item, buffer.between(start_s, end_s))
+
+
 def _commit_detached(session: RealtimeSession) -> None:
-    wave, rate_hz = session.buffer.take(), session.buffer.rate_hz
+    item, wave = _spoken_item(session), session.buffer.take()
     session.detached = False
-    item = Item(content=[{"type": "input_audio", "transcript": None}], rate_hz=rate_hz)
-    item.sound = [wave]
-    item.turns = [session.talk.say("user", Sound(torch.from_numpy(wave), rate_hz))]
+    _say(session, item, wave)
+
+
+def _spoken_item(session: RealtimeSession) -> Item:
+    content = [{"type": "input_audio", "transcript": None}]
+    return Item(content=content, rate_hz=session.buffer.rate_hz)
+
+
+def _say(session: RealtimeSession, item: Item, wave: Samples) -> None:
+    item.hear(wave)
+    if len(wave) >= _LEAST_S * item.rate_hz:
+        item.turns = [session.talk.say("user", Sound(torch.from_numpy(wave), item.rate_hz))]
     told(session, item)
 
 
@@ -84,6 +120,7 @@ def told(session: RealtimeSession, item: Item) -> None:
     session.add_item(item)
     session.commits += 1
     session.progressed()
+    transcribe(session, item)
 
 
 HANDLERS: dict[str, Handler] = {

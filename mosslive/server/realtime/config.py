@@ -1,7 +1,8 @@
 """The session's configuration: what a client may ask for, what is in force, and how it is shown.
 
 An update is a merge: only what is present changes. What cannot harm and has no effect here (tools,
-tracing, noise reduction, ...) is kept and shown; what is malformed is refused and changes nothing.
+tracing, ...) is kept and shown; numbers that would change what is heard, and do not here (speed,
+noise reduction), are shown as they are; what is malformed is refused and changes nothing.
 Always in GA names; `dialect` translates. Knows no events and no conversation.
 """
 
@@ -15,6 +16,7 @@ from mosslive.server.realtime.formats import AudioFormat, read_format
 Modality = Literal["audio", "text"]
 
 MOST_TOKENS = 4096
+LEAST_IDLE_MS, MOST_IDLE_MS = 100, 30_000
 _EAGERNESS = ("low", "medium", "high", "auto")
 # Shown as given. Of `type` only "realtime" sessions are held.
 _SHOWN: dict[str, Any] = {
@@ -47,8 +49,6 @@ class SessionConfig:
     output_format: AudioFormat = field(default_factory=AudioFormat)
     turn_detection: dict[str, Any] | None = field(default_factory=lambda: dict(SERVER_VAD))
     transcription: dict[str, Any] | None = None
-    noise_reduction: dict[str, Any] | None = None
-    speed: float = 1.0
     temperature: float | None = None  # beta, and our extension; None: the server's
     shown: dict[str, Any] = field(default_factory=lambda: dict(_SHOWN))
 
@@ -80,14 +80,14 @@ class SessionConfig:
             "audio": {
                 "input": {
                     "format": self.input_format.document(),
-                    "noise_reduction": self.noise_reduction,
+                    "noise_reduction": None,
                     "transcription": self.transcription,
                     "turn_detection": self.turn_detection,
                 },
                 "output": {
                     "format": self.output_format.document(),
                     "voice": self.voice,
-                    "speed": self.speed,
+                    "speed": 1.0,
                 },
             },
             **self.shown,
@@ -121,7 +121,7 @@ def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionC
         wanted = fields.record(audio_in, "transcription", where, None)
         changes["transcription"] = wanted if offer.transcripts else None
     if "noise_reduction" in audio_in:
-        changes["noise_reduction"] = fields.record(audio_in, "noise_reduction", where, None)
+        fields.record(audio_in, "noise_reduction", where, None)
     shown = {name: raw[name] for name in config.shown if name in raw}
     return replace(config, **changes, shown=config.shown | shown)
 
@@ -147,7 +147,7 @@ def output_changes(
     if output.get("voice") is not None:
         changes["voice"] = offer.voice(output["voice"])
     if output.get("speed") is not None:
-        changes["speed"] = fields.number(output, "speed", 0.25, 1.5, there)
+        fields.number(output, "speed", 0.25, 1.5, there)
     return changes
 
 
@@ -206,5 +206,7 @@ def _detection(raw: dict[str, Any] | None, before: dict[str, Any] | None) -> dic
             raw, "silence_duration_ms", 0, 20_000, where, kept("silence_duration_ms", 500)
         ),
     }
-    # A timeout is accepted, and not in force: silence is never answered.
-    return {"type": kind, **numbers, **booleans, "idle_timeout_ms": None}
+    idle_ms = kept("idle_timeout_ms", None)
+    if "idle_timeout_ms" in raw:
+        idle_ms = fields.whole(raw, "idle_timeout_ms", LEAST_IDLE_MS, MOST_IDLE_MS, where, None)
+    return {"type": kind, **numbers, **booleans, "idle_timeout_ms": idle_ms}

@@ -18,6 +18,7 @@ from mosslive.server.wire import Event, Refusal, new_id
 _KINDS = ("message", "function_call", "function_call_output")
 _ROLES = ("system", "user", "assistant")
 _MOST_ID = 256  # characters
+_MOST_PARTS = 64  # of one item
 _MOST_UNHEARD = 8  # items with sound that the codec has not come to yet
 # Clients count what they have played in their own way; so much beyond the end is the end.
 _PAST_THE_END_MS = 1000
@@ -57,7 +58,7 @@ async def retrieve(session: RealtimeSession, event: Event) -> None:
     item = session.items.get(fields.text(event, "item_id"), "item_retrieve_invalid_item_id")
     config = session.config
     form = config.input_format if item.role == "user" else config.output_format
-    session.send({"type": "conversation.item.retrieved", "item": item.with_audio(form)})
+    session.send({"type": "conversation.item.retrieved", "item": await item.with_audio(form)})
 
 
 async def truncate(session: RealtimeSession, event: Event) -> None:
@@ -104,19 +105,26 @@ def read_item(session: RealtimeSession, raw: dict[str, Any]) -> tuple[Item, list
     if len(item_id) > _MOST_ID:
         raise fields.bad("item.id", item_id, f"at most {_MOST_ID} characters")
     if kind != "message":  # kept for the client's own books; the model has no tools
-        names = {"call_id": str, "name": str, "arguments": str, "output": str}
+        names = ("call_id", "name", "arguments", "output")
+        most = session.backend.settings.max_text_chars
         extra = {name: raw[name] for name in names if isinstance(raw.get(name), str)}
+        for name, text in extra.items():
+            _check_length(text, most, f"item.{name}")
         return Item(kind=kind, role=None, id=item_id, extra=extra), []
     role = fields.choice(raw.get("role"), _ROLES, "item.role")
     item = Item(role=role, id=item_id)
     words: list[str | Sound] = []
-    for number, part in enumerate(fields.many(raw, "content", "item.")):
+    parts = fields.many(raw, "content", "item.")
+    if len(parts) > _MOST_PARTS:
+        raise Refusal(f"item.content: {_MOST_PARTS} parts at most", param="item.content")
+    for number, part in enumerate(parts):
         where = f"item.content[{number}]."
         if not isinstance(part, dict):
             raise fields.bad(where[:-1], part, "an object with a type")
         words.append(_read_part(session, item, part, where))
     if not words:
         raise fields.bad("item.content", [], "one part or more")
+    _check_length(item.text, session.backend.settings.max_text_chars, "item.content")
     return item, [one for one in words if one != ""]
 
 
@@ -141,9 +149,6 @@ def _read_part(
             f"{where}type",
         )
     text: str = fields.text(part, written[kind], where)
-    most = session.backend.settings.max_text_chars
-    if len(text) > most:
-        raise fields.bad(f"{where}text", text, f"at most {most} characters")
     name = "output_text" if item.role == "assistant" else "input_text"
     item.content.append({"type": name, "text": text})
     return text
@@ -161,9 +166,16 @@ def _read_sound(
     most_s = session.backend.settings.max_turn_s
     if not len(wave) or len(wave) > most_s * form.rate_hz:
         raise Refusal(f"{where}audio: allowed: sound, {most_s:g} s at most", "invalid_audio")
-    item.content.append({"type": "input_audio", "transcript": part.get("transcript")})
-    item.sound, item.rate_hz = [*item.sound, wave], form.rate_hz
+    transcript = fields.text(part, "transcript", where, None)
+    item.content.append({"type": "input_audio", "transcript": transcript})
+    item.rate_hz = form.rate_hz
+    item.hear(wave)
     return Sound(torch.from_numpy(wave), form.rate_hz)
+
+
+def _check_length(text: str, most: int, where: str) -> None:
+    if len(text) > most:
+        raise fields.bad(where, text, f"at most {most} characters")
 
 
 def role_of(item: Item) -> Role:

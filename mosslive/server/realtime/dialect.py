@@ -19,7 +19,7 @@ _BETA_TYPES = {
     "response.output_audio_transcript.delta": "response.audio_transcript.delta",
     "response.output_audio_transcript.done": "response.audio_transcript.done",
 }
-_NOT_IN_BETA = {"conversation.item.done"}
+_NOT_IN_BETA = {"conversation.item.done", "input_audio_buffer.timeout_triggered"}
 _CONTENT_TO_BETA = {"output_text": "text", "output_audio": "audio"}
 _CONTENT_FROM_BETA = {"text": "output_text", "audio": "output_audio"}
 _FORMATS_FROM_BETA = {beta: {"type": kind} for kind, beta in BETA_NAMES.items()}
@@ -132,7 +132,7 @@ def _with_content(item: dict[str, Any], names: dict[str, str]) -> dict[str, Any]
         return item
     content = [
         part | {"type": names[part["type"]]}
-        if isinstance(part, dict) and part.get("type") in names
+        if isinstance(part, dict) and str(part.get("type")) in names
         else part
         for part in parts
     ]

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from mosslive.errors import MossliveError
 from mosslive.server.once import write_down
-from mosslive.server.realtime.buffer_events import told
+from mosslive.server.realtime.buffer_events import commit_silence, told
 from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.ladder import Ladder
+from mosslive.server.realtime.response_events import respond
 from mosslive.server.realtime.session import RealtimeSession
 from mosslive.server.realtime.usage import usage_of
-from mosslive.server.wire import Refusal
+from mosslive.server.wire import Refusal, as_refusal
 from mosslive.talk.dialogue import Said
 from mosslive.talk.events import (
     AudioChunk,
@@ -50,6 +51,7 @@ class Follower:
     async def run(self) -> None:
         """Until the conversation is closed."""
         session = self.session
+        session.idle.on_idle = self._silence
         async for event in session.talk.events():
             self._on(event)
             session.run_edits()
@@ -104,6 +106,7 @@ class Follower:
         session.send({"type": "input_audio_buffer.speech_started", **start})
         ladder = session.active
         if ladder and ladder.id in session.aside and session.config.interrupts:
+            ladder.finish("cancelled", "turn_detected")
             session.aside[ladder.id].cancel()
 
     def _speech_stopped(self, turn: int, position_s: float) -> None:
@@ -124,37 +127,22 @@ class Follower:
         item, buffer = spoken.item, session.buffer
         item.rate_hz, item.turns = buffer.rate_hz, [turn]
         if session.config.turn_detection is None:
-            item.sound = [buffer.take()]
+            item.hear(buffer.take())
         else:
-            item.sound = [buffer.between(spoken.start_s, spoken.end_s)]
+            item.hear(buffer.between(spoken.start_s, spoken.end_s))
         session.expected_turn = turn
         told(session, item)
-        if session.config.transcription and session.backend.settings.transcripts:
-            session.start(self._transcribe(item, turn))
 
-    async def _transcribe(self, item: Item, turn: int) -> None:
+    def _silence(self, idle_s: float) -> None:
         session = self.session
-        name = "conversation.item.input_audio_transcription"
-        try:
-            said = _find(await session.talk.settled(), turn, "user")
-            text = await write_down(session.backend, said) if said else ""
-        except MossliveError as error:
-            failed = {"type": "server_error", "code": "transcription_failed"}
-            failed["message"] = str(error)
-            session.send(
-                {"type": f"{name}.failed", "item_id": item.id, "content_index": 0, "error": failed}
-            )
+        if session.active or session.talk.replying or session.talk.listening:
+            session.idle.count_anew()
             return
-        item.content = [{"type": "input_audio", "transcript": text}]
-        session.send(
-            {
-                "type": f"{name}.completed",
-                "item_id": item.id,
-                "content_index": 0,
-                "transcript": text,
-                "usage": {"type": "duration", "seconds": item.sound_ms / 1000},
-            }
-        )
+        try:
+            commit_silence(session, idle_s)
+            respond(session, session.config)
+        except MossliveError as error:
+            session.refuse(as_refusal(error))
 
     # The reply.
 

@@ -90,7 +90,7 @@ class Encoder:
 def read_format(raw: object, where: str) -> AudioFormat:
     """`{"type": "audio/pcm", "rate": 24000}` and its two relatives."""
     kind = raw.get("type") if isinstance(raw, dict) else None
-    if not isinstance(raw, dict) or kind not in BETA_NAMES:
+    if not isinstance(raw, dict) or not isinstance(kind, str) or kind not in BETA_NAMES:
         raise bad(where, raw, f"an object whose type is {', '.join(BETA_NAMES)}")
     form = AudioFormat(kind)
     if raw.get("rate") not in (None, form.rate_hz):

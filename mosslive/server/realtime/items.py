@@ -2,9 +2,10 @@
 
 Ordered, addressed by id. An item remembers which turns of the conversation it stands for, and its
 sound for `retrieve`. Knows nothing of how the model is told; invariant: an id stands for one item
-as long as the session lives, also after it was deleted.
+at a time. Clients delete an item and make it anew under its old id to change it.
 """
 
+import asyncio
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,8 +28,10 @@ class Item:
     status: Status = "completed"
     extra: dict[str, Any] = field(default_factory=dict)  # of function calls, as given
     turns: list[int] = field(default_factory=list)  # of the conversation; none: not told
-    sound: list[Samples] = field(default_factory=list)
+    sound: list[Samples] = field(default_factory=list)  # until it is forgotten
+    samples: int = 0  # of its sound, forgotten or not
     rate_hz: int = 24_000
+    is_cut: bool = False
 
     def document(self) -> dict[str, Any]:
         base: dict[str, Any] = {
@@ -41,16 +44,27 @@ class Item:
             return base | self.extra
         return base | {"role": self.role, "content": [dict(part) for part in self.content]}
 
-    def with_audio(self, form: AudioFormat) -> dict[str, Any]:
+    async def with_audio(self, form: AudioFormat) -> dict[str, Any]:
         """The document with the sound inside its audio part."""
-        document = self.document()
+        document, sound = self.document(), list(self.sound)
         for part in document.get("content", []):
-            if part["type"] in ("input_audio", "output_audio") and self.sound:
-                encoder = Encoder(form, self.rate_hz)
-                data = encoder.push(np.concatenate(self.sound)) + encoder.finish()
-                part["audio"] = base64.b64encode(data).decode()
+            if part["type"] in ("input_audio", "output_audio") and sound:
+                # Minutes of sound take a while, in which others go on.
+                part["audio"] = await asyncio.to_thread(_written, sound, self.rate_hz, form)
                 break
         return document
+
+    def hear(self, wave: Samples) -> None:
+        """More of its sound; after it was cut short there is no more."""
+        if not self.is_cut:
+            self.sound.append(wave)
+            self.samples += len(wave)
+
+    @property
+    def text(self) -> str:
+        """All its words, for those who count them."""
+        parts = (part.get("text") or part.get("transcript") or "" for part in self.content)
+        return "".join(parts)
 
     @property
     def spoken(self) -> bool:
@@ -60,17 +74,16 @@ class Item:
         )
 
     @property
-    def samples(self) -> int:
-        return sum(map(len, self.sound))
-
-    @property
     def sound_ms(self) -> int:
         return self.samples * 1000 // self.rate_hz
 
     def cut(self, end_ms: int) -> None:
         """Keeps the sound before `end_ms`; what was said after it is not known by text."""
-        whole = np.concatenate([*self.sound, np.zeros(0, np.float32)])
-        self.sound = [whole[: end_ms * self.rate_hz // 1000]]
+        self.is_cut = True
+        end = end_ms * self.rate_hz // 1000
+        self.samples = min(self.samples, end)
+        if self.sound:
+            self.sound = [np.concatenate(self.sound)[:end]]
         for part in self.content:
             if part["type"] == "output_audio":
                 part["transcript"] = ""
@@ -81,7 +94,7 @@ class Items:
         """`most_sound_s`: of sound kept for `retrieve`; the oldest goes first."""
         self._most_sound_s = most_sound_s
         self._order: list[Item] = []
-        self._ids: set[str] = set()  # of all times
+        self._ids: set[str] = set()
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self._order)
@@ -121,14 +134,25 @@ class Items:
             raise Refusal(f"item {item_id!r} exists", code, "item.id")
 
     def remove(self, item: Item) -> None:
+        self._ids.discard(item.id)
         self._order.remove(item)
 
     def forget_sound(self) -> None:
         """Lets the oldest sound go when there is too much."""
-        total_s = sum(item.samples / item.rate_hz for item in self._order)
+        total_s = sum(_kept_s(item) for item in self._order)
         for item in self._order:
             if total_s <= self._most_sound_s:
                 return
-            total_s -= item.samples / item.rate_hz
+            total_s -= _kept_s(item)
             if item.status != "in_progress":
                 item.sound = []
+
+
+def _kept_s(item: Item) -> float:
+    return sum(map(len, item.sound)) / item.rate_hz
+
+
+def _written(sound: list[Samples], rate_hz: int, form: AudioFormat) -> str:
+    encoder = Encoder(form, rate_hz)
+    data = encoder.push(np.concatenate(sound)) + encoder.finish()
+    return base64.b64encode(data).decode()

@@ -47,6 +47,7 @@ class Ladder:
     item: Item | None = None
     over: bool = False
     _encoder: Encoder | None = None
+    _sounded: bool = False
     _text: str = ""
     _previous: str | None = None
 
@@ -69,7 +70,8 @@ class Ladder:
     def audio(self, pcm: Samples) -> None:
         if self.over or not self.item or not self._encoder:
             return
-        self.item.sound.append(pcm)
+        self.item.hear(pcm)
+        self._sounded = True
         self._audio_delta(self._encoder.push(pcm))
 
     def text(self, delta: str) -> None:
@@ -133,7 +135,7 @@ class Ladder:
 
     def _close_item(self, item: Item, status: Literal["completed", "incomplete"]) -> None:
         if self._spoken:
-            if self._encoder and item.sound:
+            if self._encoder and self._sounded:
                 self._audio_delta(self._encoder.finish())
             self._send_part("response.output_audio.done")
             self._send_part("response.output_audio_transcript.done", transcript=self._text)
@@ -148,7 +150,8 @@ class Ladder:
 
     def _content(self) -> dict[str, Any]:
         if self._spoken:
-            return {"type": "output_audio", "transcript": self._text}
+            known = not (self.item and self.item.is_cut)
+            return {"type": "output_audio", "transcript": self._text if known else ""}
         return {"type": "output_text", "text": self._text}
 
     def _part(self) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """`response.*`: replies a client asks for, in the conversation or aside, and their cancellation."""
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +20,9 @@ from mosslive.server.wire import Event, Refusal, as_refusal
 from mosslive.talk.dialogue import Said
 from mosslive.talk.events import AudioChunk, ReplyDone, ReplyStarted, TextDelta, TimingReady
 
+_LOOK_S = 0.02
 _MOST_METADATA = 16
+_MOST_INPUT = 10  # times the longest text of one item
 
 
 async def create(session: RealtimeSession, event: Event) -> None:
@@ -33,6 +37,8 @@ async def create(session: RealtimeSession, event: Event) -> None:
     if aloof:
         _start_aside(session, config, metadata, given, None)
         return
+    while session.ending:
+        await asyncio.sleep(_LOOK_S)  # the end of playing is no event
     if session.active or session.talk.replying:
         raise Refusal(
             "the conversation has an active response; wait for its end, or cancel it",
@@ -50,6 +56,13 @@ async def create(session: RealtimeSession, event: Event) -> None:
                 "conversation_already_has_active_response",
             )
         detach(session)
+    respond(session, config, metadata)
+
+
+def respond(
+    session: RealtimeSession, config: SessionConfig, metadata: dict[str, str] | None = None
+) -> None:
+    """A reply of the conversation to all that was said."""
     session.run_edits()
     session.retune(config)
     try:
@@ -66,7 +79,7 @@ async def cancel(session: RealtimeSession, event: Event) -> None:
         return
     ladder = session.active
     known = ladder is not None and response_id in (None, ladder.id)
-    if ladder is None and response_id is None and session.talk.replying:
+    if ladder is None and response_id is None and session.talk.replying and not session.ending:
         # It is on its way and was not told yet.
         ladder, known = session.begin_response(session.expected_turn, session.config), True
     if ladder is None or not known:
@@ -116,18 +129,19 @@ async def _aside(session: RealtimeSession, ladder: Ladder, given: list[Any] | No
         said: list[Said] = []
         stop = ReplyDone(0, "", 0, "stop")
         voice = session.voice(config)
-        async for event in reply_once(backend, turns, settings, voice, said):
-            match event:
-                case ReplyStarted():
-                    ladder.open_item()
-                case TextDelta(_, text):
-                    ladder.text(text)
-                case AudioChunk(pcm=pcm):
-                    ladder.audio(pcm)
-                case ReplyDone():
-                    stop = event
-                case TimingReady(timing):
-                    session.metrics.turn(timing)
+        async with aclosing(reply_once(backend, turns, settings, voice, said)) as reply:
+            async for event in reply:
+                match event:
+                    case ReplyStarted():
+                        ladder.open_item()
+                    case TextDelta(_, text):
+                        ladder.text(text)
+                    case AudioChunk(pcm=pcm):
+                        ladder.audio(pcm)
+                    case ReplyDone():
+                        stop = event
+                    case TimingReady(timing):
+                        session.metrics.turn(timing)
     except MossliveError as error:
         ladder.fail(as_refusal(error))
         return
@@ -146,6 +160,7 @@ async def _context(
     if given is None:
         return with_system(engine, config.instructions)(now)
     turns: list[Said] = []
+    chars, most = 0, _MOST_INPUT * session.backend.settings.max_text_chars
     for number, raw in enumerate(given):
         if not isinstance(raw, dict):
             raise fields.bad(f"response.input[{number}]", raw, "an item, or a reference to one")
@@ -154,6 +169,9 @@ async def _context(
             turns += [s for s in now if s.turn in item.turns and s.role == item.role]
             continue
         item, words = read_item(session, raw)
+        chars += len(item.text)
+        if chars > most:
+            raise Refusal(f"response.input: {most} characters at most", param="response.input")
         for one in words:
             turns.append(await turn_of(session.backend, role_of(item), one))
     return with_system(engine, config.instructions)(turns)

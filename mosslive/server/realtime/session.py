@@ -18,6 +18,7 @@ from mosslive.server.metrics import Metrics
 from mosslive.server.realtime import dialect, rules
 from mosslive.server.realtime.config import Offer, SessionConfig, merged
 from mosslive.server.realtime.history import Edit, with_system
+from mosslive.server.realtime.idle import Idle
 from mosslive.server.realtime.input_buffer import InputBuffer
 from mosslive.server.realtime.items import Item, Items
 from mosslive.server.realtime.ladder import Ladder, Place
@@ -75,6 +76,8 @@ class RealtimeSession:
         self._progress = asyncio.Event()
         self._closed = False
         self.config = self._first_config()
+        self.idle = Idle()
+        self.idle.limit(self.config.turn_detection)
         self.buffer = InputBuffer(self.config.input_format, backend.settings.max_turn_s + 10)
         # The conversation listens by turns unless told otherwise, so an ear is there from the
         # beginning; `change` takes it away.
@@ -113,6 +116,7 @@ class RealtimeSession:
         if self._closed:
             return
         self._closed = True
+        self.idle.stop()
         self._progress.set()
         tasks = self._tasks | set(self.aside.values())
         for task in tasks:
@@ -126,6 +130,7 @@ class RealtimeSession:
     def send(self, event: Event) -> None:
         if self._closed:
             return
+        self.idle.saw(event)
         told = dialect.to_beta(event) if self.client.beta else event
         if told is not None:
             self._send({"event_id": new_id("event")} | told)
@@ -153,6 +158,7 @@ class RealtimeSession:
         """A new configuration, as a whole."""
         before, self.config = self.config, config
         self.buffer.use(config.input_format)
+        self.idle.limit(config.turn_detection)
         self.retune(config)
         if config.instructions != before.instructions:
             self.edit(with_system(self.backend.engine, config.instructions))
@@ -199,6 +205,12 @@ class RealtimeSession:
         self.active, self.active_turn = ladder, turn
         ladder.begin()
         return ladder
+
+    @property
+    def ending(self) -> bool:
+        """While the last of a reply is played whose response is done."""
+        told = self.active is None and self.expected_turn <= self.active_turn
+        return told and self.talk.replying and not self._closed
 
     def progressed(self) -> None:
         """Something was told: whoever waits for it in `until` looks again."""

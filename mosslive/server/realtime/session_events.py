@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from mosslive.server.realtime import fields
-from mosslive.server.realtime.config import merged
+from mosslive.server.realtime.buffer_events import forget
+from mosslive.server.realtime.config import SessionConfig, merged
 from mosslive.server.realtime.session import Handler, RealtimeSession
 from mosslive.server.wire import Event, Refusal
 
@@ -19,11 +20,16 @@ async def update(session: RealtimeSession, event: Event) -> None:
             "cannot_update_voice",
             "session.audio.output.voice",
         )
-    if config.turn_detection != session.config.turn_detection and session.talk.listening:
-        session.talk.clear()  # one rule from the beginning of a turn to its end
-        session.buffer.forget()
+    if _hearing(config) != _hearing(session.config) and (
+        session.talk.listening or session.detached
+    ):
+        forget(session)  # one rule from the beginning of a turn to its end
     session.apply(config)
     session.send({"type": "session.updated", "session": session.document()})
+
+
+def _hearing(config: SessionConfig) -> object:
+    return config.turn_detection, config.input_format
 
 
 HANDLERS: dict[str, Handler] = {"session.update": update}

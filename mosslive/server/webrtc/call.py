@@ -41,6 +41,7 @@ CHANNEL = "oai-events"
 WIRE_HZ = 24_000  # of a session's PCM; the track is resampled on its way
 LEAD_S = 0.3  # sound handed to the track ahead of time: rides out a busy moment
 CONNECT_S = 30.0  # from the answer until the peer is here
+_MOST_WAITING_S = 120.0  # of sound in line: replies made aside come faster than they are played
 _GOODBYE_S = 0.5
 _CLOSE_S = 5.0
 _CHANNEL_BYTES = 1 << 18  # in the data channel at once; the rest waits in the outbox
@@ -54,7 +55,7 @@ class Call:
         self._house = house
         self._outbox = Outbox(settings.send_queue_bytes)
         self._inbox = Inbox(settings.max_event_bytes)
-        self.speaker = Speaker(WIRE_HZ, settings.max_sound_s)
+        self.speaker = Speaker(WIRE_HZ, _MOST_WAITING_S)
         self.playing = Playing(self.speaker, self._outbox.put, self._inbox.put_own)
         self.session = RealtimeSession(
             house.backend,

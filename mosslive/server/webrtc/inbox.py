@@ -8,8 +8,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from mosslive.server.websocket import read_json
-from mosslive.server.wire import Event, Refusal
+from mosslive.server.wire import Event, Refusal, read_json
 
 _OVERHEAD = 256  # bytes that a waiting message costs us beside its own
 
@@ -53,7 +52,7 @@ class Inbox:
         self._bytes -= _cost(message)
         if isinstance(message, bytes):
             raise Refusal("messages are text, one JSON object each", "invalid_frame")
-        return read_json(message)
+        return read_json(message, "message")
 
 
 def _cost(message: str | bytes) -> int:

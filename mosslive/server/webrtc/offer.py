@@ -3,7 +3,6 @@
 Both forms of the body: bare SDP, or a form with the parts `sdp` and `session`.
 """
 
-import json
 from typing import Any
 
 from aiortc import RTCIceServer
@@ -11,7 +10,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from mosslive.config import refuse
-from mosslive.server.wire import Refusal
+from mosslive.server.wire import Refusal, read_json
 
 _MOST_SDP = 1 << 16  # bytes
 _NEEDED = ("fingerprint", "ice-ufrag", "ice-pwd")
@@ -100,12 +99,9 @@ def ice_server(text: str) -> RTCIceServer:
 def _session(text: str | None) -> dict[str, Any]:
     if not text:
         return {}
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Refusal("session is not JSON", "invalid_json", "session") from None
+    raw = read_json(text, "session")
     if not isinstance(raw, dict):
-        raise Refusal("session is not a JSON object", "invalid_json", "session")
+        raise Refusal("the session is not a JSON object", "invalid_json", "session")
     return raw
 
 

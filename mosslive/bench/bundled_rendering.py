@@ -1,0 +1,96 @@
+"""Codes of many replies → sound, in the ways that are compared; equal codes are rendered once.
+
+Knows the codec's settings, not what is said.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mosslive.codec import Codec, Voice, load_codec
+from mosslive.codec.flow_stream import TailRule
+
+Codes = tuple[int, ...]
+Wave = NDArray[np.float32]
+_AT_ONCE = 16
+_POOL_S = 400.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """How replies are rendered; the default is what a live conversation does."""
+
+    chunk: int = 5  # codes; 0: the whole reply at once
+    tail: TailRule = "reference"
+    window_frames: int | None = None
+    dtype: str = "float32"
+    steps: int | None = None  # of the flow; None: the folder's
+    guidance: float | None = None
+
+    @property
+    def name(self) -> str:
+        named = {
+            "chunk": "whole reply at once" if not self.chunk else f"chunks of {self.chunk}",
+            "tail": f"{self.tail} tail",
+            "window_frames": f"window of {self.window_frames} frames",
+            "dtype": f"estimator in {self.dtype}",
+            "steps": f"{self.steps} flow steps",
+            "guidance": f"guidance {self.guidance}",
+        }
+        plain = Way()
+        changed = [text for key, text in named.items() if getattr(self, key) != getattr(plain, key)]
+        return ", ".join(changed) or "as live (chunks of 5, reference tail, float32)"
+
+
+class Mouth:
+    """One way of rendering, and all it has rendered."""
+
+    def __init__(self, folder: Path, voice: Path, way: Way | None = None) -> None:
+        self.way = way or Way()
+        self.codec = load_codec(folder, dtype=self.way.dtype, pool_seconds=_POOL_S)
+        self.rate_hz = self.codec.sample_rate
+        self._voice: Voice = self.codec.voice(voice)
+        self._known: dict[Codes, Wave] = {(): np.zeros(0, np.float32)}
+        _set_flow(self.codec, self.way)
+
+    def render(self, replies: Sequence[Codes], done: Callable[[int], None]) -> list[Wave]:
+        """`done` is told how many replies are rendered."""
+        fresh = [codes for codes in dict.fromkeys(replies) if codes not in self._known]
+        done(len(replies) - len(fresh))
+        # Replies of like length are ready at like times, so that steps are full.
+        fresh.sort(key=len)
+        for first in range(0, len(fresh), _AT_ONCE):
+            some = fresh[first : first + _AT_ONCE]
+            for codes, wave in zip(some, self._together(some), strict=True):
+                self._known[codes] = wave
+            done(len(some))
+        return [self._known[codes] for codes in replies]
+
+    def _together(self, replies: list[Codes]) -> list[Wave]:
+        way = self.way
+        if not way.chunk:
+            return [self.codec.decode(codes, self._voice) for codes in replies]
+        batch = self.codec.decoder_batch(way.chunk, tail=way.tail, window_frames=way.window_frames)
+        members = [batch.add(self._voice) for _ in replies]
+        parts: dict[int, list[Wave]] = {id(member): [] for member in members}
+        for member, codes in zip(members, replies, strict=True):
+            batch.push(member, codes)
+        while batch.ready:
+            for member, wave in batch.step().items():
+                parts[id(member)].append(wave)
+        return [np.concatenate((*parts[id(m)], batch.finish(m))) for m in members]
+
+
+def _set_flow(codec: Codec, way: Way) -> None:
+    """Other steps or guidance than the folder states."""
+    if way.steps is None and way.guidance is None:
+        return
+    config = codec.files.decoder
+    codec.files.decoder = replace(
+        config,
+        steps=config.steps if way.steps is None else way.steps,
+        guidance=config.guidance if way.guidance is None else way.guidance,
+    )

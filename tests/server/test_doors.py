@@ -1,0 +1,186 @@
+"""Who may come in: keys, those that expire, and the pages browsers show."""
+
+import hmac
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from mosslive import MossliveError
+from mosslive.server.keys import KeyRing
+from mosslive.server.run import make_server
+from mosslive.server.settings import check_exposure
+from mosslive.server.wire import Refusal
+from tests.server.doors import KEY, OTHER, bearing, denied
+from tests.server.rig import MANUAL, Parts, run, serving, settings
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "127.example.org"])
+def test_strangers_need_a_key(host: str) -> None:
+    """Asked: beyond loopback nothing is served without a key, unless asked for in words."""
+    with pytest.raises(MossliveError, match="there is no key"):
+        make_server(settings(host=host))
+    check_exposure(settings(host=host, api_keys=(KEY,)))
+    check_exposure(settings(host=host, no_auth=True))
+    check_exposure(settings(host="127.0.0.1"))
+
+
+def test_keys(parts: Parts) -> None:
+    """Asked: no key, a wrong one and half of one are refused; header and subprotocol both open."""
+
+    async def test() -> None:
+        async with serving(parts, api_keys=(KEY, OTHER)) as served:
+            assert await denied(served) == (401, "invalid_api_key")
+            assert await denied(served, **bearing("wrong")) == (401, "invalid_api_key")
+            assert await denied(served, **bearing(KEY[:-1])) == (401, "invalid_api_key")
+            assert await denied(served, **bearing("ek_made_up")) == (401, "invalid_api_key")
+            async with served.session(**bearing(OTHER)):
+                pass
+            names: Any = ["realtime", f"openai-insecure-api-key.{KEY}"]
+            async with served.session(subprotocols=names) as peer:
+                assert peer.socket.subprotocol == "realtime"
+            async with httpx.AsyncClient(base_url=served.http) as http:
+                for path in ("/v1/models", "/v1/voices"):
+                    assert (await http.get(path)).status_code == 401
+                for path in ("/v1/chat/completions", "/v1/realtime/client_secrets"):
+                    assert (await http.post(path, json={})).status_code == 401
+                for path in ("/health", "/health/live", "/version", "/metrics"):
+                    assert (await http.get(path)).status_code == 200
+                header = {"Authorization": f"Bearer {KEY}"}
+                assert (await http.get("/v1/models", headers=header)).status_code == 200
+
+    run(test())
+
+
+def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked: only hashes are kept, and every one is compared whatever fits first."""
+    ring = KeyRing([KEY, OTHER])
+    assert KEY not in repr(vars(ring))
+    compared: list[bytes] = []
+    real = hmac.compare_digest
+
+    def watched(one: bytes, other: bytes) -> bool:
+        compared.append(other)
+        return real(one, other)
+
+    monkeypatch.setattr("mosslive.server.keys.hmac.compare_digest", watched)
+    owners = {ring.bearer(KEY).owner, ring.bearer(OTHER).owner}
+    assert len(owners) == 2
+    assert not any(KEY in owner or OTHER in owner for owner in owners)
+    with pytest.raises(Refusal):
+        ring.bearer("another")
+    assert len(compared) == 6
+
+
+def test_ephemeral_keys(parts: Parts) -> None:
+    """Asked: made with a key, for a session; they open several, expire, and make no others; a
+    session outlives its key."""
+
+    async def test() -> None:
+        async with serving(parts, api_keys=(KEY,)) as served:
+            now = [1000.0]
+            served.house.keys._clock = lambda: now[0]
+            async with httpx.AsyncClient(base_url=served.http) as http:
+                header = {"Authorization": f"Bearer {KEY}"}
+                body = {
+                    "expires_after": {"anchor": "created_at", "seconds": 60},
+                    "session": MANUAL | {"instructions": "Be kind."},
+                }
+                path = "/v1/realtime/client_secrets"
+                made = (await http.post(path, json=body, headers=header)).json()
+                assert made["expires_at"] == 1060
+                assert made["session"]["instructions"] == "Be kind."
+                key = made["value"]
+                assert key.startswith("ek_")
+                again = await http.post(path, json={}, headers={"Authorization": f"Bearer {key}"})
+                assert again.json()["error"]["code"] == "ephemeral_key"
+                beta = await http.post("/v1/realtime/sessions", json={}, headers=header)
+                assert beta.json()["client_secret"]["value"].startswith("ek_")
+            async with served.session(**bearing(key)) as peer, served.session(**bearing(key)):
+                assert peer.events[0]["session"]["instructions"] == "Be kind."
+                now[0] = 1060.0
+                assert await denied(served, **bearing(key)) == (401, "invalid_api_key")
+                await peer.ask()
+
+    run(test())
+
+
+def test_pages_of_other_hosts(parts: Parts) -> None:
+    """Asked: a browser's page of another host cannot reach us; nor can one that makes its own name
+    point here; ours and allowed ones can."""
+
+    async def test() -> None:
+        async with serving(parts, allowed_origins=("https://friend.example",)) as served:
+            assert await denied(served, origin="https://evil.example") == (
+                403,
+                "origin_not_allowed",
+            )
+            assert await denied(served, origin="null") == (403, "origin_not_allowed")
+            for wrong in ("http://[", "http://127.0.0.1@evil.example", "x" * 300):
+                assert await denied(served, origin=wrong) == (403, "origin_not_allowed")
+            rebound = {"Host": f"evil.example:{served.port}"}
+            async with httpx.AsyncClient(base_url=served.http) as http:
+                for name in ("evil.example", "127.evil.example", "127.0.0.1@evil.example", "["):
+                    host = {"Host": f"{name}:{served.port}"}
+                    answer = await http.get("/v1/models", headers=host)
+                    assert answer.json()["error"]["code"] == "host_not_allowed"
+                origin = rebound | {"Origin": f"http://evil.example:{served.port}"}
+                assert (await http.get("/v1/models", headers=origin)).status_code == 403
+                foreign = {"Origin": "https://evil.example"}
+                answer = await http.post("/v1/audio/speech", json={}, headers=foreign)
+                assert answer.status_code == 403
+                assert "access-control-allow-origin" not in answer.headers
+                friend = {"Origin": "https://friend.example"}
+                wanted = {"Access-Control-Request-Headers": "authorization, x-stainless-os"}
+                answer = await http.options("/v1/models", headers=friend | wanted)
+                assert answer.headers["access-control-allow-origin"] == "https://friend.example"
+                # A page's library adds headers of its own.
+                assert "x-stainless-os" in answer.headers["access-control-allow-headers"]
+            async with served.session(origin=served.http):
+                pass
+            async with served.session(origin="https://friend.example"):
+                pass
+
+    run(test())
+
+
+def test_what_ephemeral_keys_cannot_do(parts: Parts) -> None:
+    """Asked: a key for a browser opens sessions; it changes nothing that outlives them, and what
+    is kept with it is short."""
+
+    async def test() -> None:
+        async with (
+            serving(parts, api_keys=(KEY,)) as served,
+            httpx.AsyncClient(base_url=served.http) as http,
+        ):
+            header, path = {"Authorization": f"Bearer {KEY}"}, "/v1/realtime/client_secrets"
+            key = (await http.post(path, headers=header)).json()["value"]
+            lent = {"Authorization": f"Bearer {key}"}
+            assert (await http.get("/v1/voices", headers=lent)).status_code == 200
+            for answer in (
+                await http.delete("/v1/voices/default", headers=lent),
+                await http.post("/v1/voices", data={"name": "x"}, headers=lent),
+            ):
+                assert answer.status_code == 403
+                assert answer.json()["error"]["code"] == "ephemeral_key"
+            long = {"session": {"type": "realtime", "tools": ["x" * 70_000]}}
+            answer = await http.post(path, json=long, headers=header)
+            assert answer.json()["error"]["code"] == "session_too_large"
+
+    run(test())
+
+
+@pytest.mark.parametrize("asked", ["call_id=rtc_1", "intent=transcription"])
+def test_sessions_that_are_not_held(parts: Parts, asked: str) -> None:
+    """Spec 1: what the address asks for is held or refused, and never something else instead."""
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            with pytest.raises(InvalidStatus) as caught:
+                async with connect(f"{served.ws}&{asked}"):
+                    pass
+            assert b"unsupported" in bytes(caught.value.response.body or b"")
+
+    run(test())

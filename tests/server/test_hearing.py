@@ -1,0 +1,164 @@
+"""The user's sound: its formats, its turns, and what was said in them."""
+
+import asyncio
+import base64
+import io
+
+import pytest
+import soundfile
+
+from mosslive.server.backend import Backend
+from tests.server import bench as benches
+from tests.server.bench import bench, message
+from tests.server.grammar import check, check_types
+from tests.server.rig import CODES, MANUAL, Parts, pcm, run, spoken, turn, until
+
+
+@pytest.mark.parametrize(("kind", "subtype"), [("audio/pcmu", "ULAW"), ("audio/pcma", "ALAW")])
+def test_g711(served: Backend, kind: str, subtype: str) -> None:
+    """Spec 2: telephone sound both ways, 8 kHz, one byte a sample."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            form = {"format": {"type": kind}}
+            session = {"type": "realtime", "audio": {"input": form, "output": form}}
+            await on.send("session.update", session=session)
+            out = io.BytesIO()
+            soundfile.write(out, turn()[::3], 8000, format="RAW", subtype=subtype)
+            audio = base64.b64encode(out.getvalue()).decode()
+            await on.send("input_audio_buffer.append", audio=audio)
+            await on.until("response.done")
+            deltas = on.of("response.output_audio.delta")
+            sound = b"".join(base64.b64decode(one["delta"]) for one in deltas)
+            assert len(sound) == CODES * 640
+            started = on.of("input_audio_buffer.speech_started")[0]
+            assert started["audio_start_ms"] == 0
+            assert on.session.config.document()["audio"]["output"]["format"] == {"type": kind}
+
+    run(test())
+
+
+def test_speech_events_only(served: Backend) -> None:
+    """Spec 2: with both booleans false the server says when somebody speaks, and no more."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            vad = {"type": "server_vad", "create_response": False, "interrupt_response": False}
+            session = {"type": "realtime", "audio": {"input": {"turn_detection": vad}}}
+            await on.send("session.update", session=session)
+            await on.send("input_audio_buffer.append", audio=pcm(turn()))
+            await on.until("input_audio_buffer.committed")
+            await on.send("response.create")
+            await on.until("response.output_audio.delta")
+            await on.send("input_audio_buffer.append", audio=pcm(turn(0.3, 1)))
+            done = await on.until("response.done")
+            assert done["response"]["status"] == "incomplete"  # it was not cancelled
+            await on.quiet()
+            assert len(on.of("input_audio_buffer.committed")) == 2
+            assert len(on.of("response.created")) == 1
+            roles = [one.role for one in await on.session.talk.settled()]
+            assert roles == ["system", "user", "assistant", "user"]
+            check(on.events)
+
+    run(test())
+
+
+def test_transcripts(parts: Parts) -> None:
+    """Asked: where the server is asked to, the model writes down both sides."""
+
+    with benches.backend(parts, transcripts=True) as served:
+
+        async def talk() -> None:
+            async with bench(served) as on:
+                model = {"transcription": {"model": "any"}}
+                session = {"type": "realtime", "audio": {"input": model}}
+                await on.send("session.update", session=session)
+                await on.send("input_audio_buffer.append", audio=pcm(turn()))
+                done = (await on.until("response.done"))["response"]
+                deltas = on.of("response.output_audio_transcript.delta")
+                text = "".join(one["delta"] for one in deltas)
+                assert text
+                assert done["output"][0]["content"][0]["transcript"] == text
+                name = "conversation.item.input_audio_transcription.completed"
+                while not on.of(name):
+                    await asyncio.sleep(0.002)
+                assert on.of(name)[0]["transcript"]
+                assert (
+                    on.of(name)[0]["item_id"] == on.of("conversation.item.added")[0]["item"]["id"]
+                )
+                check_types(on.events)
+                check(on.events)
+
+        run(talk())
+
+
+@pytest.mark.parametrize("manual", [False, True])
+def test_another_format_in_mid_turn(served: Backend, manual: bool) -> None:
+    """Spec 2: a turn is heard in one format; with a new one it begins anew, and is told to."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            if manual:
+                await on.send("session.update", session=MANUAL)
+            await on.send("input_audio_buffer.append", audio=pcm(spoken(0.4)))
+            await until(lambda: on.session.talk.listening)
+            form = {"input": {"format": {"type": "audio/pcmu"}}}
+            await on.send("session.update", session={"type": "realtime", "audio": form})
+            assert [event["type"] for event in on.events[-2:]] == [
+                "input_audio_buffer.cleared",
+                "session.updated",
+            ]
+            if manual:
+                await on.send("input_audio_buffer.commit")
+                assert on.events[-1]["error"]["code"] == "input_audio_buffer_commit_empty"
+            out = io.BytesIO()
+            soundfile.write(out, turn()[::3], 8000, format="RAW", subtype="ULAW")
+            audio = base64.b64encode(out.getvalue()).decode()
+            await on.send("input_audio_buffer.append", audio=audio)
+            if manual:
+                await on.send("input_audio_buffer.commit")
+            await on.until("input_audio_buffer.committed")
+            assert len([one for one in on.session.items if one.role == "user"]) == 1
+
+    run(test())
+
+
+def test_turn_detection_after_sound_that_was_set_aside(served: Backend) -> None:
+    """Spec 2: a response made while sound waited for its commit does not make the ear deaf to the
+    turn detection that comes next."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            await on.send("session.update", session=MANUAL)
+            await on.send("conversation.item.create", item=message("Hello"))
+            await on.send("input_audio_buffer.append", audio=pcm(spoken(0.3)))
+            await on.send("response.create")
+            await on.until("response.done")
+            vad = {"input": {"turn_detection": {"type": "server_vad"}}}
+            await on.send("session.update", session={"type": "realtime", "audio": vad})
+            await on.send("input_audio_buffer.append", audio=pcm(turn()))
+            await on.until("input_audio_buffer.speech_started")
+            await on.until("response.done")
+            check(on.events)
+
+    run(test())
+
+
+def test_a_transcript_of_sound_that_was_set_aside(parts: Parts) -> None:
+    """Spec 3: every commit of sound starts its transcription."""
+    with benches.backend(parts, transcripts=True, max_reply_s=0.4) as served:
+
+        async def talk() -> None:
+            async with bench(served) as on:
+                audio = {"input": {"turn_detection": None, "transcription": {"model": "any"}}}
+                await on.send("session.update", session={"type": "realtime", "audio": audio})
+                await on.send("conversation.item.create", item=message("Hello"))
+                await on.send("input_audio_buffer.append", audio=pcm(spoken(0.3)))
+                await on.send("response.create")
+                await on.until("response.done")
+                await on.send("input_audio_buffer.commit")
+                item = (await on.until("input_audio_buffer.committed"))["item_id"]
+                name = "conversation.item.input_audio_transcription.completed"
+                assert (await on.until(name))["item_id"] == item
+
+        run(talk())

@@ -1,0 +1,209 @@
+"""Each limit of the server, with somebody who tries it."""
+
+import io
+import threading
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import soundfile
+
+from mosslive.rows import PromptFormat
+from mosslive.server.sounds import read_file
+from mosslive.server.wire import Refusal
+from tests.server.doors import KEY, OTHER, bearing, closed, denied
+from tests.server.rig import (
+    WAIT_S,
+    Parts,
+    pcm,
+    run,
+    serving,
+    spoken,
+)
+
+
+def test_number_of_sessions(parts: Parts) -> None:
+    """Asked: limits in all and per key; a seat is free again when its session ends."""
+
+    async def test() -> None:
+        keys: dict[str, Any] = {
+            "api_keys": (KEY, OTHER),
+            "max_sessions": 3,
+            "max_sessions_per_key": 2,
+        }
+        async with serving(parts, **keys) as served:
+            async with served.session(**bearing(KEY)), served.session(**bearing(KEY)):
+                assert await denied(served, **bearing(KEY)) == (429, "too_many_sessions")
+                async with served.session(**bearing(OTHER)):
+                    assert await denied(served, **bearing(OTHER)) == (429, "too_many_sessions")
+            await served.quiet()
+            async with served.session(**bearing(KEY)):
+                pass
+
+    run(test())
+
+
+def test_frames(parts: Parts) -> None:
+    """Asked: rubbish is answered; a huge frame ends its own connection; nobody else notices."""
+
+    async def test() -> None:
+        async with serving(parts, max_event_bytes=100_000) as served, served.session() as other:
+            async with served.session() as peer:
+                for frame, code in (
+                    (b"\x00\x01", "invalid_frame"),
+                    ("not json", "invalid_json"),
+                    ("[" * 20_000, "invalid_json"),
+                    ("[]", "invalid_event"),
+                    ("1" * 5000, "invalid_json"),
+                    ('{"type": "\\ud800"}', "invalid_json"),
+                    ('{"type": "session.update", "session": {"tools": [NaN]}}', "invalid_json"),
+                    ('{"type": "session.update", "session": {"tools": [1e999]}}', "invalid_json"),
+                    ('{"type": {}}', "invalid_event"),
+                ):
+                    await peer.socket.send(frame)
+                    assert (await peer.refusal())["code"] == code
+                await peer.send("session.update", session={"instructions": "x" * 200_000})
+                assert (await closed(peer))[0] == 1009
+            async with served.session(compression="deflate") as bomb:  # small on the wire
+                await bomb.send("session.update", session={"instructions": "x" * 5_000_000})
+                assert (await closed(bomb))[0] == 1009
+            await other.manual()
+            await other.ask()
+
+    run(test())
+
+
+def test_long_turns_and_texts(parts: Parts) -> None:
+    """Asked: a turn that does not end is ended; a buffer that is not committed is full; long texts
+    are refused."""
+
+    async def test() -> None:
+        limits: dict[str, Any] = {"max_turn_s": 1.0, "max_text_chars": 100, "max_items": 1}
+        async with serving(parts, **limits) as served, served.session() as peer:
+            await peer.say(spoken(1.5))
+            await peer.until("input_audio_buffer.committed")
+            await peer.manual()
+            await peer.say(spoken(1.2))
+            assert (await peer.refusal())["code"] == "input_audio_buffer_full"
+            await peer.send("input_audio_buffer.clear")
+            part = {"type": "input_text", "text": "x" * 101}
+            item = {"type": "message", "role": "user", "content": [part]}
+            await peer.until("input_audio_buffer.cleared")
+            await peer.send("conversation.item.create", item=item)
+            assert (await peer.refusal())["code"] == "too_many_items"
+            aside = {"conversation": "none", "input": [item]}
+            await peer.send("response.create", response=aside)
+            done = (await peer.until("response.done"))["response"]
+            assert done["status_details"]["error"]["code"] == "invalid_value"
+
+    run(test())
+
+
+def test_idle_and_endless_sessions(parts: Parts) -> None:
+    """Asked: who says nothing for too long is closed; so is who stays too long."""
+
+    async def test() -> None:
+        async with serving(parts, idle_s=0.3) as served, served.session() as peer:
+            assert await closed(peer) == (1008, "idle for too long")
+        async with serving(parts, max_session_s=1.0) as served, served.session() as peer:
+            assert (await closed(peer))[0] == 1008
+
+    run(test())
+
+
+def test_bodies(parts: Parts) -> None:
+    """Asked: long bodies are refused by what they announce and by what they are."""
+
+    async def test() -> None:
+        async def endless() -> Any:
+            for _ in range(50):
+                yield b"x" * 1000
+
+        async with (
+            serving(parts, max_upload_bytes=10_000) as served,
+            httpx.AsyncClient(base_url=served.http) as http,
+        ):
+            answer = await http.post("/v1/chat/completions", content=b"x" * 20_000)
+            assert answer.status_code == 413
+            answer = await http.post("/v1/chat/completions", content=endless())
+            assert answer.json()["error"]["code"] == "body_too_large"
+
+    run(test())
+
+
+def test_a_small_file_that_unpacks_to_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked: refused by its header, and where the header lies, before the rest is unpacked."""
+    out = io.BytesIO()
+    soundfile.write(out, np.zeros(3600 * 8000, np.int16), 8000, format="FLAC")
+    data = out.getvalue()
+    assert len(data) < 150_000
+    with pytest.raises(Refusal, match="longer than 60 s"):
+        read_file(data, 60.0)
+    read: list[int] = []
+    true_frames = soundfile.SoundFile.frames.fget
+
+    class Liar(soundfile.SoundFile):  # type: ignore[misc]
+        asked = 0
+
+        @property
+        def frames(self) -> int:
+            Liar.asked += 1
+            return 0 if Liar.asked == 1 else int(true_frames(self))
+
+        def read(self, count: int, **options: Any) -> Any:
+            read.append(count)
+            return super().read(count, **options)
+
+    monkeypatch.setattr(soundfile, "SoundFile", Liar)
+    with pytest.raises(Refusal, match="longer than 60 s"):
+        read_file(data, 60.0)
+    assert sum(read) < 61 * 8000 + (1 << 16)
+
+
+def test_what_an_item_may_hold(parts: Parts) -> None:
+    """Asked: limits on what a session keeps: texts of an item together, however it is divided, and
+    the ones it keeps without reading them."""
+
+    async def test() -> None:
+        async with serving(parts, max_text_chars=100) as served, served.session() as peer:
+            part = {"type": "input_text", "text": "x" * 60}
+            sound = {"type": "input_audio", "audio": pcm(spoken(0.1)), "transcript": "x" * 101}
+            for item in (
+                {"type": "message", "role": "user", "content": [part, part]},
+                {"type": "message", "role": "user", "content": [part | {"text": ""}] * 65},
+                {"type": "message", "role": "user", "content": [sound]},
+                {"type": "function_call_output", "call_id": "c", "output": "x" * 101},
+            ):
+                await peer.send("conversation.item.create", item=item)
+                assert (await peer.refusal())["code"] == "invalid_value"
+
+    run(test())
+
+
+def test_long_texts_hold_up_nobody(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked: one client slows nobody: long texts are read elsewhere than where all wait, and the
+    texts of a request have a limit together."""
+    threads: set[int] = set()
+    real = PromptFormat.turn
+
+    def watched(form: PromptFormat, said: Any) -> Any:
+        threads.add(threading.get_ident())
+        return real(form, said)
+
+    async def test() -> None:
+        async with (
+            serving(parts, max_text_chars=1000) as served,
+            httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http,
+        ):
+            monkeypatch.setattr(PromptFormat, "turn", watched)
+            messages = [{"role": "user", "content": "word " * 200}]
+            body = {"messages": messages, "max_tokens": 2}
+            await http.post("/v1/chat/completions", json=body)
+            assert threads
+            assert threading.get_ident() not in threads
+            body = {"messages": messages * 11}
+            answer = await http.post("/v1/chat/completions", json=body)
+            assert answer.json()["error"]["message"] == "messages: 10000 characters at most"
+
+    run(test())

@@ -1,0 +1,82 @@
+"""Nothing of one user reaches another, or the log."""
+
+import io
+import json
+import logging
+
+import httpx
+import pytest
+import soundfile
+
+from mosslive.server.logs import JsonLines
+from tests.server.doors import KEY, OTHER, bearing
+from tests.server.rig import RATE, WAIT_S, Parts, run, serving, spoken
+
+
+def test_sessions_do_not_see_each_other(parts: Parts) -> None:
+    """Asked: items of another session do not exist here; nor do voices of another key."""
+
+    async def test() -> None:
+        async with serving(parts, api_keys=(KEY, OTHER)) as served:
+            async with served.session(**bearing(KEY)) as one, served.session(**bearing(KEY)) as two:
+                await one.manual()
+                done = (await one.ask())["response"]
+                for event in ("retrieve", "delete"):
+                    item = done["output"][0]["id"]
+                    await two.send(f"conversation.item.{event}", item_id=item)
+                    assert (await two.refusal())["code"].endswith("invalid_item_id")
+                await two.send("response.cancel", response_id=done["id"])
+                assert (await two.refusal())["code"] == "response_cancel_not_active"
+            async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
+                mine, yours = ({"Authorization": f"Bearer {key}"} for key in (KEY, OTHER))
+                out = io.BytesIO()
+                soundfile.write(out, spoken(1.0), RATE, format="WAV")
+                made = await http.post(
+                    "/v1/voices",
+                    files={"file": ("a.wav", out.getvalue())},
+                    data={"name": "secret"},
+                    headers=mine,
+                )
+                assert made.status_code == 201
+                listed = (await http.get("/v1/voices", headers=yours)).json()["data"]
+                assert [one["id"] for one in listed] == ["default"]
+                gone = await http.delete("/v1/voices/secret", headers=yours)
+                assert gone.status_code == 404
+            async with served.session(**bearing(OTHER)) as peer:
+                audio = {"output": {"voice": "secret"}}
+                await peer.send("session.update", session={"type": "realtime", "audio": audio})
+                session = (await peer.until("session.updated"))["session"]
+                assert session["audio"]["output"]["voice"] == "default"
+
+    run(test())
+
+
+def test_logs_hold_no_words(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+    """Asked: what is said and sent is not in the log, and neither are keys."""
+
+    async def test() -> None:
+        async with serving(parts, api_keys=(KEY,)) as served:
+            async with served.session(**bearing(KEY)) as peer:
+                part = {"type": "input_text", "text": "a private matter"}
+                item = {"type": "message", "role": "user", "content": [part]}
+                await peer.send("conversation.item.create", item=item)
+                await peer.send("response.create", response={"output_modalities": ["text"]})
+                done = await peer.until("response.done")
+                await peer.send("private matter two")
+                await peer.refusal()
+                reply = done["response"]["output"][0]["content"][0]["text"]
+            async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
+                body = {"messages": [{"role": "user", "content": "private matter three"}]}
+                header = {"Authorization": f"Bearer {KEY}"}
+                await http.post("/v1/chat/completions", json=body, headers=header)
+            assert reply
+            lines = [JsonLines().format(record) for record in caplog.records]
+            assert any("session begins" in line for line in lines)
+            for line in lines:
+                json.loads(line)
+                assert "private matter" not in line
+                assert KEY not in line
+                assert json.dumps(reply, ensure_ascii=False)[1:-1] not in line or len(reply) < 4
+
+    with caplog.at_level(logging.DEBUG, "mosslive"):
+        run(test())

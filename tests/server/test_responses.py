@@ -1,0 +1,170 @@
+"""Responses: in the conversation and beside it, cancelled and refused."""
+
+from typing import Any
+
+from mosslive import EngineFull
+from mosslive.rows import Turn
+from mosslive.server.backend import Backend
+from tests.server import bench as benches
+from tests.server.bench import ask, bench, message, said
+from tests.server.grammar import check, check_types
+from tests.server.rig import MANUAL, Parts, pcm, run, spoken, turn
+
+
+def test_out_of_band_leaves_no_trace(served: Backend) -> None:
+    """Spec 3: `conversation: "none"` answers beside the conversation, with its own context."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            await ask(on)
+            before, items = said(on), [item.id for item in on.session.items]
+            aside = {"conversation": "none", "metadata": {"topic": "x"}, "input": [message("So?")]}
+            await on.send("response.create", response=aside | {"output_modalities": ["text"]})
+            done = (await on.until("response.done"))["response"]
+            assert done["metadata"] == {"topic": "x"}
+            assert done["conversation_id"] is None
+            assert done["output"][0]["content"][0]["type"] == "output_text"
+            assert said(on) == before
+            assert [item.id for item in on.session.items] == items
+
+    run(test())
+
+
+def test_a_response_with_its_own_context_joins(served: Backend) -> None:
+    """Spec 3: `input` and `instructions` are for this response only; its answer stays."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            await ask(on)
+            only = {"instructions": "Whisper.", "output_modalities": ["text"]}
+            await on.send("response.create", response=only)
+            await on.until("response.done")
+            await on.quiet()
+            turns = await on.session.talk.settled()
+            assert list(turns[0].rows) == served.engine.format.turn(Turn("system", text="Hi."))
+            assert (turns[-1].role, turns[-1].kind) == ("assistant", "text")
+            check(on.events)
+            await on.send("conversation.item.delete", item_id=on.session.items.last_id)
+            assert len(await on.session.talk.settled()) == len(turns) - 1
+
+    run(test())
+
+
+def test_sound_that_is_not_committed(served: Backend) -> None:
+    """Spec 3: a response may be asked for while sound waits to be committed."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            await on.send("session.update", session=MANUAL)
+            await on.send("conversation.item.create", item=message("Hello"))
+            await on.send("input_audio_buffer.append", audio=pcm(spoken(0.3)))
+            await on.send("response.create")
+            await on.send("input_audio_buffer.append", audio=pcm(spoken(0.1)))
+            await on.until("response.done")
+            await on.send("input_audio_buffer.commit")
+            kinds = [(one.role, one.kind) for one in await on.session.talk.settled()]
+            assert kinds[1:] == [("user", "text"), ("assistant", "speech"), ("user", "speech")]
+            item = list(on.session.items)[-1]
+            assert item.sound_ms == 400
+            check(on.events)
+
+    run(test())
+
+
+def test_cancel(served: Backend) -> None:
+    """Spec 3 and 5: the rest of the ladder comes, and says so; the next response is whole."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            await on.send("session.update", session=MANUAL)
+            await on.send("conversation.item.create", item=message("Hello"))
+            await on.send("response.create")
+            await on.send("response.cancel")
+            done = on.of("response.done")[0]["response"]
+            assert done["status_details"] == {"type": "cancelled", "reason": "client_cancelled"}
+            await on.send("response.create")
+            assert (await on.until("response.done"))["response"]["status"] == "cancelled"
+            assert (await on.until("response.done"))["response"]["status"] == "incomplete"
+            check(on.events)
+
+    run(test())
+
+
+def test_a_reply_that_is_refused(parts: Parts) -> None:
+    """Law 4: where the engine has no room the client is told by a failed response, also when turn
+    detection asked for it, and the session goes on."""
+    with benches.backend(parts) as served:
+
+        async def talk() -> None:
+            async with bench(served) as on:
+                refused = EngineFull("deadlines", "speech would stutter")
+
+                def refuse(*given: Any) -> None:
+                    raise refused
+
+                real = served.engine._desk.reply
+                served.engine._desk.reply = refuse  # type: ignore[assignment, method-assign]
+                await on.send("input_audio_buffer.append", audio=pcm(turn()))
+                done = (await on.until("response.done"))["response"]
+                assert done["status"] == "failed"
+                assert "stutter" in done["status_details"]["error"]["message"]
+                served.engine._desk.reply = real  # type: ignore[method-assign]
+                await on.send("input_audio_buffer.append", audio=pcm(turn(0.3, 1)))
+                assert (await on.until("response.done"))["response"]["status"] == "incomplete"
+                check(on.events)
+                check_types(on.events)
+
+        run(talk())
+
+
+def test_speech_interrupts_a_response_made_aside(served: Backend) -> None:
+    """Spec 5: whichever way a response of the conversation is made, speech that cuts it off is the
+    reason told."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            await on.send("response.create", response={"instructions": "Sing."})
+            await on.until("response.output_audio.delta")
+            await on.send("input_audio_buffer.append", audio=pcm(turn()))
+            done = (await on.until("response.done"))["response"]
+            assert done["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
+            assert (await on.until("response.done"))["response"]["status"] == "incomplete"
+            check(on.events)
+
+    run(test())
+
+
+def test_the_next_response_while_the_last_is_still_played(served: Backend) -> None:
+    """Spec 3: where this side plays, a client may ask for the next as soon as it is told that one
+    is done; and what is done can no longer be cancelled."""
+
+    async def test() -> None:
+        async with bench(served, lead_s=0.3) as on:
+            await on.send("session.update", session=MANUAL)
+            await on.send("conversation.item.create", item=message("Hello"))
+            await on.send("response.create", response={"max_output_tokens": 5})
+            await on.until("response.done")
+            assert on.session.talk.replying
+            await on.send("response.cancel")
+            assert (await on.until("error"))["error"]["code"] == "response_cancel_not_active"
+            await on.send("response.create", response={"max_output_tokens": 5})
+            await on.until("response.done")
+            assert len(on.of("error")) == 1
+            check(on.events)
+
+    run(test())
+
+
+def test_what_a_response_may_be_given(parts: Parts) -> None:
+    """Asked: limits on what is read; a long `input` is refused before all of it is."""
+    with benches.backend(parts, max_text_chars=100) as served:
+
+        async def talk() -> None:
+            async with bench(served) as on:
+                aside = {"conversation": "none", "input": [message("x" * 99)] * 12}
+                await on.send("response.create", response=aside)
+                done = (await on.until("response.done"))["response"]
+                message_told = done["status_details"]["error"]["message"]
+                assert message_told == "response.input: 1000 characters at most"
+
+        run(talk())

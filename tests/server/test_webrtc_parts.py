@@ -1,0 +1,101 @@
+"""What a WebRTC call is made of, without a call: the speaker, the inbox, what a caller brings."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mosslive.errors import MossliveError
+from mosslive.server.run import make_server
+from mosslive.server.settings import ServerSettings
+from mosslive.server.webrtc.inbox import Flood, Inbox
+from mosslive.server.webrtc.offer import check_offer, ice_server, over, own_formats
+from mosslive.server.webrtc.speaker import FRAME_S, Speaker, Utterance
+from mosslive.server.wire import Refusal
+from tests.server.rig import RATE, run
+
+KEY = "a-key-long-enough"
+
+
+async def heard(speaker: Speaker) -> Any:
+    return (await speaker.recv()).to_ndarray()[0]
+
+
+def test_speaker_plays_replies_one_after_the_other() -> None:
+    """A sample is sent once and in order; a reply waits until the one before it is whole; `clear`
+    leaves silence; no more than the limit waits."""
+
+    async def test() -> None:
+        speaker = Speaker(RATE, most_s=0.1)
+        told: list[tuple[str, str]] = []
+        speaker.on_started = lambda one: told.append(("started", one.response_id))
+        speaker.on_stopped = lambda one: told.append(("stopped", one.response_id))
+        frame = round(FRAME_S * RATE)
+        first, second = Utterance("a", "i"), Utterance("b", "j")
+        ramp = np.arange(1, frame + 11, dtype=np.int16)
+        assert speaker.say(first, ramp[:frame])
+        assert speaker.say(second, np.full(frame, -1, np.int16))
+        assert (await heard(speaker) == ramp[:frame]).all()
+        assert not (await heard(speaker)).any()  # the first is not whole
+        speaker.say(first, ramp[frame:])
+        first.whole = True
+        mixed = await heard(speaker)
+        assert (mixed[:10] == ramp[frame:]).all()
+        assert (mixed[10:] == -1).all()
+        assert told == [("started", "a"), ("stopped", "a"), ("started", "b")]
+        assert (first.played, second.played) == (frame + 10, frame - 10)
+        assert speaker.clear() == [second]
+        await speaker.quiet()
+        speaker.say(second, ramp)  # muted
+        assert not (await heard(speaker)).any()
+        third = Utterance("c", "k")
+        assert not speaker.say(third, np.zeros(RATE, np.int16))
+        speaker.stop()
+
+    run(test())
+
+
+def test_inbox_is_bounded() -> None:
+    """Safety: what a client sends and is not handled yet is limited; our own events are in
+    order among the client's."""
+
+    async def test() -> None:
+        inbox = Inbox(2000)
+        inbox.put('{"n": 1}')
+        inbox.put_own({"n": 2})
+        inbox.put(b"x")
+        assert await inbox.get() == {"n": 1}
+        assert await inbox.get() == {"n": 2}
+        with pytest.raises(Refusal, match="text"):
+            await inbox.get()
+        inbox.put("x" * 1000)
+        inbox.put("x" * 1000)
+        with pytest.raises(Flood):
+            await inbox.get()
+
+    run(test())
+
+
+def test_ice_servers_are_read() -> None:
+    """Asked: ICE configuration; what is malformed is refused when the server starts."""
+    assert ice_server("stun:a.example:3478").urls == "stun:a.example:3478"
+    relay = ice_server("turn:me:se:cret@a.example:3478?transport=tcp")
+    assert relay.urls == "turn:a.example:3478?transport=tcp"
+    assert (relay.username, relay.credential) == ("me", "se:cret")
+    for wrong in ("http://a.example", "stun:", "a.example"):
+        with pytest.raises(MossliveError, match="ice_servers"):
+            make_server(ServerSettings(ice_servers=(wrong,)))
+
+
+def test_offers_and_sessions_are_merged() -> None:
+    """Spec 1: fields of the call's session go over those of the key, objects field by field."""
+    key = {"audio": {"output": {"voice": "a", "speed": 1}}, "instructions": "x"}
+    call = {"audio": {"output": {"voice": "b"}}}
+    assert over(key, call) == {
+        "audio": {"output": {"voice": "b", "speed": 1}},
+        "instructions": "x",
+    }
+    event = {"type": "t", "session": {"audio": {"input": {"format": 1, "x": 2}}}}
+    assert own_formats(event)["session"] == {"audio": {"input": {"x": 2}}}
+    offer = "v=0\nm=audio 9 X 0\na=ice-ufrag:a\na=ice-pwd:b\na=fingerprint:c"
+    assert check_offer(offer) == offer.replace("\n", "\r\n") + "\r\n"

@@ -1,0 +1,215 @@
+"""Law 4 at the Python interface: what cannot be is refused at once, and changes nothing."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mosslive import LanguageModel, MossliveError, Turn
+from mosslive.codec import Sound
+from mosslive.talk import (
+    AdaptiveSilence,
+    FixedSilence,
+    Talk,
+    TalkSettings,
+    TurnSettings,
+)
+from mosslive.talk.dialogue import Said
+from mosslive.talk.events import ReplyDone, TalkFault
+from tests.talk.rig import CODES, RIG, Later, Rig, frames, run
+from tests.talk.test_interruption import TOLD
+from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec
+
+CALLS: dict[str, tuple[Callable[[Talk], Any], str]] = {
+    "sound of nothing": (lambda talk: talk.push_audio(None, 16_000), "sound of type NoneType"),  # type: ignore[arg-type]
+    "sound of integers": (lambda talk: talk.push_audio(np.zeros(9, np.int32), 16_000), "int32"),
+    "too loud": (lambda talk: talk.push_audio(np.full(9, 1e9), 16_000), "exceeds"),
+    "rate as words": (lambda talk: talk.push_audio(np.zeros(9), "16000"), "sample_rate is '16000'"),  # type: ignore[arg-type]
+    "no text": (lambda talk: talk.push_text(None), "neither of text and codes"),  # type: ignore[arg-type]
+    "half a character": (lambda talk: talk.push_text("\ud800"), "surrogate"),
+    "a kind unknown": (lambda talk: talk.respond("song"), "reply is 'song'"),  # type: ignore[arg-type]
+    "nothing said": (lambda talk: talk.say("user", None), "said is None; allowed: words"),  # type: ignore[arg-type]
+    "by nobody": (lambda talk: talk.say("robot", "Hi"), "role is 'robot'"),  # type: ignore[arg-type]
+    "sound without a rate": (
+        lambda talk: talk.say("user", Sound(torch.zeros(9), 1)),
+        "sample_rate is 1",
+    ),
+    "played half": (lambda talk: talk.played(1.5), "samples is 1.5; allowed: a whole number"),  # type: ignore[arg-type]
+    "no change": (lambda talk: talk.edit(None), "change is None; allowed: a function"),  # type: ignore[arg-type]
+    "no settings": (lambda talk: talk.change(None), "settings is None; allowed: TalkSettings"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_bad_arguments(nano_lm: LanguageModel, name: str) -> None:
+    """Refused, and the next question is answered as if nothing had been."""
+    call, message = CALLS[name]
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        before = rig.rows
+        with pytest.raises(MossliveError, match=message):
+            call(rig.talk)
+        await rig.settle()
+        assert (rig.rows, rig.events) == (before, [])
+        rig.talk.push_text("Hello")
+        await rig.until(lambda: not rig.talk.replying)
+        assert [done.turn for done in rig.of(ReplyDone)] == [1]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"sampling": None}, "sampling is None"),
+        ({"turns": "vad"}, "turns is 'vad'; allowed: TurnSettings, or None"),
+        ({"system": 5}, "system is 5"),
+        ({"barge_in": None}, "barge_in is None; allowed: True or False"),
+        ({"chunk": 5.0}, "chunk is 5.0"),
+        ({"voice_seed": -1}, "voice_seed is -1"),
+        ({"lead_s": "x"}, "lead_s is 'x'"),
+        ({"lead_s": float("nan")}, "lead_s is nan"),
+        ({"history": None}, "history is None"),
+        ({"speculate": True, "turns": None}, "speculate is True"),
+    ],
+)
+def test_bad_settings(wrong: dict[str, Any], message: str) -> None:
+    """When they are made, not in mid-conversation."""
+    with pytest.raises(MossliveError, match=message):
+        TalkSettings(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TurnSettings(end=None), "end is None; allowed: FixedSilence or AdaptiveSilence"),  # type: ignore[arg-type]
+        (lambda: TurnSettings(on="x"), "on, off is"),  # type: ignore[arg-type]
+        (lambda: FixedSilence(float("inf")), "end_s is inf"),
+        (lambda: AdaptiveSilence(window=0), "window is 0"),
+        (lambda: AdaptiveSilence(brief_s=-1), "brief_s is -1"),
+    ],
+)
+def test_bad_rules_of_turns(make: Callable[[], object], message: str) -> None:
+    """The same for how turns are taken."""
+    with pytest.raises(MossliveError, match=message):
+        make()
+
+
+def broken(lm: LanguageModel) -> dict[str, list[Any]]:
+    whole = lm.format.turn(Turn("user", text="Hello"))
+    return {
+        "of type int": [1],
+        "turn 1 is not whole": [Said("user", "text", tuple(whole)), Said("user", "text", ())],
+        "turn 0 is not whole": [Said("user", "text", tuple(whole[:-1]))],
+        "the assistant's header": [Said("assistant", "text", tuple(whole))],
+    }
+
+
+@pytest.mark.parametrize("what", range(4))
+def test_turns_from_outside_are_whole(nano_lm: LanguageModel, what: int) -> None:
+    """Turns to begin with, and turns of an edit: the model never sees half of one. A conversation
+    that could not begin leaves nothing behind."""
+    message, turns = list(broken(nano_lm).items())[what]
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        before, threads = rig.rows, threading.active_count()
+        with pytest.raises(MossliveError, match=message):
+            Talk(rig.engine, ToyCodec(), TOY_VOICE, TOLD, turns=turns)
+        assert threading.active_count() == threads
+        rig.talk.edit(lambda said: turns)
+        await rig.settle()
+        (fault,) = rig.of(TalkFault)
+        assert message in fault.message
+        assert (fault.stage, fault.fatal) == ("memory", False)
+        assert rig.rows == before
+        assert rig.engine.stats().conversations == 1
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_system_turn_too_long_for_the_model(nano_lm: LanguageModel) -> None:
+    """The conversation does not begin, and holds neither pages nor a thread."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        threads = threading.active_count()
+        with pytest.raises(MossliveError, match="rows and no turn left to forget; allowed: 4096"):
+            Talk(rig.engine, ToyCodec(), TOY_VOICE, replace(TOLD, system="x " * 4096))
+        await rig.settle()
+        assert threading.active_count() == threads
+        assert rig.engine.stats().conversations == 1
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_calls_without_an_event_loop(nano_lm: LanguageModel) -> None:
+    """Said in our own words, and nothing is half done."""
+
+    async def begin() -> Rig:
+        return Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD, reads=False)
+
+    talk = asyncio.run(begin()).talk
+    for call in (
+        lambda: talk.push_text("Hello"),
+        lambda: talk.push_audio(np.zeros(9, np.float32), 16_000),
+        talk.respond,
+    ):
+        with pytest.raises(MossliveError, match="event loop; none is running"):
+            call()
+    assert not talk.replying
+    assert not talk.listening
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_a_rate_that_cannot_be_resampled(nano_lm: LanguageModel, threaded: bool) -> None:
+    """Hardly a common factor with 16 kHz: refused, and other rates go on being heard."""
+
+    async def story() -> None:
+        threads = Later() if threaded else None
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, threads=threads)
+        for _ in range(2):
+            with pytest.raises(MossliveError, match="191999 Hz to 16000 Hz"):
+                rig.talk.push_audio(np.zeros(999, np.float32), 191_999)
+            await rig.say(frames((0.64, True), (0.6, False)), 16_000)
+            await rig.until(lambda: not rig.talk.replying)
+            assert len(rig.sound(rig.of(ReplyDone)[-1].turn)) == CODES * SAMPLES
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_ten_minutes_in_one_packet(nano_lm: LanguageModel) -> None:
+    """More than the context holds: the user is told, nothing of it stays, and talk goes on."""
+    settings = replace(RIG, turns=None, context_rows=1000)
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, settings)
+        before = rig.rows
+        rig.talk.push_audio(np.zeros(600 * 8000, np.int16), 8000)
+        rig.talk.commit()
+        await rig.until(lambda: not rig.talk.replying)
+        (fault,) = rig.of(TalkFault)
+        assert fault.stage == "listening"
+        assert "rows and no turn left to forget; allowed: 1000" in fault.message
+        assert rig.rows == before
+        rig.talk.push_text("Hello")
+        await rig.until(lambda: not rig.talk.replying)
+        assert len(rig.of(ReplyDone)) == 1
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())

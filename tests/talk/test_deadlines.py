@@ -1,0 +1,219 @@
+"""Whose work the codec does first: what is due before anything that is due later."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mosslive import LanguageModel
+from mosslive.codec import Sound, Voice
+from mosslive.talk import CodecThread, Talk
+from mosslive.talk.codec_streams import Speaking
+from mosslive.talk.jobs import NOW
+from tests.talk.rig import CODES, RIG, FakeClock, Rig, frames, run
+from tests.talk.test_interruption import QUESTION, TOLD
+from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyReply
+
+TRYING = replace(RIG, speculate=True)
+PAUSED = frames((0.64, True), (7 * 0.032, False))  # to the frame that tells of the pause
+LEFT_S = 0.5 - 7 * 0.032  # and the silence that is missing then
+
+
+class WatchedBatch(ToyBatch):
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        self.log = log
+
+    def add(self, voice: Voice, seed: int = 0) -> ToyReply:
+        self.log.append(f"open {seed}")
+        return super().add(voice, seed)
+
+    def step(self) -> dict[Any, Samples]:
+        self.log.append(f"render {sorted(reply.seed for reply in self.ready)}")
+        return super().step()
+
+
+class WatchedCodec(ToyCodec):
+    """Writes down what it does; replies are known by their seeds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[str] = []
+        self.speaking = WatchedBatch(self.log)
+
+    def encode(self, pcm: Tensor, sample_rate: int) -> list[int]:
+        self.log.append("encode")
+        return super().encode(pcm, sample_rate)
+
+
+def rest(thread: CodecThread) -> None:
+    while thread.step():
+        pass
+
+
+async def loop_turns() -> None:
+    for _ in range(12):
+        await asyncio.sleep(0)
+
+
+def test_the_earliest_due_goes_first() -> None:
+    """And of those due together, whoever asked first."""
+
+    async def story() -> None:
+        thread, done = CodecThread(ToyCodec(), threaded=False), list[str]()
+        for name, due in (("c", 3.0), ("b", 2.0), ("bb", 2.0), ("now", NOW), ("a", 1.0)):
+            thread.do(lambda name=name: done.append(name), due)  # type: ignore[misc]
+        rest(thread)
+        assert done == ["now", "a", "b", "bb", "c"]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("on_trial", "renders"),
+    [(False, ["render [1, 2]"]), (True, ["render [1]", "render [2]"])],
+)
+def test_a_trial_is_no_part_of_a_step_that_is_due_before_it(
+    on_trial: bool, renders: list[str]
+) -> None:
+    """Replies that somebody hears share steps, whenever each is due; one on trial makes nobody's
+    step longer."""
+
+    async def story() -> None:
+        thread = CodecThread(codec := WatchedCodec(), threaded=False)
+        heard, tried = (Speaking(thread, TOY_VOICE, 5, seed) for seed in (1, 2))
+        asked = [
+            asyncio.ensure_future(tried.push([7] * 8, 6.0, on_trial)),
+            asyncio.ensure_future(heard.push([7] * 8, 5.0)),
+        ]
+        await loop_turns()
+        rest(thread)
+        await asyncio.gather(*asked)
+        assert [line for line in codec.log if "render" in line] == renders
+
+    run(story())
+
+
+def spied(thread: CodecThread, clock: FakeClock) -> list[tuple[str, float]]:
+    """(what, how long from now it is due), of everything that is asked with a time."""
+    asked: list[tuple[str, float]] = []
+    do, render = thread.do, thread.render
+
+    def watched_do(work: Callable[[], Any], due: float = NOW) -> Any:
+        asked.append((work.__qualname__.replace(".<locals>", ""), due - clock.now()))
+        return do(work, due)
+
+    def watched_render(reply: Any, codes: Sequence[int], due: float, begin: float = NOW) -> Any:
+        asked.append(("render" if begin == NOW else "render apart", due - clock.now()))
+        return render(reply, codes, due, begin)
+
+    thread.do, thread.render = watched_do, watched_render  # type: ignore[method-assign]
+    return asked
+
+
+def test_work_on_trial_is_due_when_the_turn_would_be_over(nano_lm: LanguageModel) -> None:
+    """Not before: encoding the turn, opening the reply, its first sound; each further chunk when
+    the sound before it would have been heard."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TRYING)
+        await rig.say(PAUSED[:-512], 16_000, 512)
+        asked = spied(rig.codec, rig.clock)
+        rig.talk.push_audio(PAUSED[-512:], 16_000)
+        await rig.settle()
+        names = [name for name, _ in asked]
+        assert "CodecThread.encode.<lambda>" in names
+        assert "Speaking._opened" in names
+        assert "render apart" in names
+        assert "render" not in names
+        hearing = {"Hearing.push.<lambda>"}
+        assert min(due for name, due in asked if name not in hearing) == pytest.approx(LEFT_S)
+        dues = [due for name, due in asked if name == "render apart"]
+        assert dues == sorted(dues)
+        assert dues[-1] > LEFT_S + 0.5
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_turn_that_is_over_is_due_now(nano_lm: LanguageModel) -> None:
+    """Its codes, its reply and the first sound; a turn told whole is wanted soon, not now."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        await rig.say(QUESTION, 16_000)
+        asked = spied(rig.codec, rig.clock)
+        rig.talk.commit()
+        await rig.settle()
+        first = ["Hearing.finish.work", "Speaking._opened", "render"]
+        assert asked[:3] == [(name, 0.0) for name in first]
+        assert len(rig.sound()) > 0
+        await rig.until(lambda: not rig.talk.replying)
+        asked.clear()
+        rig.talk.say("user", Sound(torch.from_numpy(QUESTION), 16_000))
+        await rig.settle()
+        assert asked == [("CodecThread.encode.<lambda>", 0.5)]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_trial_waits_for_the_due_chunk_of_another_conversation(nano_lm: LanguageModel) -> None:
+    """One user pauses while another hears a reply: all that the listener needs before the pause
+    could be an end is rendered before the pause is looked into."""
+
+    async def story() -> None:
+        codec = WatchedCodec()
+        rig = Rig(nano_lm, codec, TOY_VOICE, replace(TRYING, voice_seed=1))
+        other = Talk(
+            rig.engine,
+            rig.codec,
+            TOY_VOICE,
+            replace(TOLD, voice_seed=2, lead_s=0.1),
+            clock=rig.clock,
+        )
+        await rig.say(PAUSED[:-512], 16_000, 512)
+        other.push_text("Hello")
+        await loop_turns()
+        while rig.engine.device.step():  # the reply's rows are there; the codec has done nothing
+            await loop_turns()
+        rig.talk.push_audio(PAUSED[-512:], 16_000)
+        await loop_turns()
+        codec.log.clear()
+        while rig.codec.step():
+            await loop_turns()
+            rig.engine.device.step()
+            await loop_turns()
+        first_of_trial = codec.log.index("encode")
+        assert "open 2" in codec.log[:first_of_trial]
+        assert "render [2]" in codec.log[:first_of_trial]
+        assert not {"open 1", "render [1]", "render [1, 2]"} & set(codec.log[:first_of_trial])
+        await rig.settle()
+        assert "render [1]" in codec.log[first_of_trial:], "the trial has its turn"
+        closing = asyncio.ensure_future(other.close())
+        await rig.settle()
+        await closing
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_reply_on_trial_is_whole_when_it_is_adopted(nano_lm: LanguageModel) -> None:
+    """Deadlines decide who goes first, not what is made."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TRYING)
+        await rig.say(frames((0.64, True), (0.6, False)), 16_000, 512)
+        await rig.until(lambda: not rig.talk.replying)
+        assert len(rig.sound()) == CODES * 1920
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
