@@ -38,10 +38,12 @@ def mono(pcm: Pcm) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         found = getattr(pcm, "dtype", type(pcm).__name__)
         raise BadSound(f"sound of type {found}; allowed: floating point or int16") from None
+    if tensor.is_meta or tensor.layout != torch.strided:
+        raise BadSound("sound in a tensor without memory or sparse; allowed: ordinary tensors")
     if tensor.dim() == 2:
-        if tensor.shape[1] > _MOST_CHANNELS:  # the axes are swapped
+        if not 1 <= tensor.shape[1] <= _MOST_CHANNELS:  # more: the axes are swapped
             raise BadSound(
-                f"sound of shape {list(tensor.shape)}; allowed: [samples, channels], at most "
+                f"sound of shape {list(tensor.shape)}; allowed: [samples, channels], 1 to "
                 f"{_MOST_CHANNELS} channels"
             )
         tensor = tensor[:, 0]
@@ -60,6 +62,8 @@ def read_sound(path: str | Path) -> Sound:
     """First channel of a WAV, FLAC, OGG or any other file soundfile reads."""
     import soundfile
 
+    if Path(path).is_dir():
+        raise BadSound(f"{path}: is a folder; allowed: a file of sound")
     try:
         samples, rate = soundfile.read(str(path), dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError, RuntimeError) as error:

@@ -1,0 +1,40 @@
+"""Sound from outside: what cannot be sound is refused with what it is and what is allowed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mosslive.codec.sound import BadSound, mono, read_sound
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (np.zeros((100, 0), np.float32), r"shape \[100, 0\]; allowed: \[samples, channels\], 1 to"),
+        (np.zeros((2, 8000), np.float32), r"shape \[2, 8000\]; allowed"),
+        (torch.zeros(100, device="meta"), "without memory or sparse; allowed: ordinary"),
+        (torch.zeros(100).to_sparse(), "without memory or sparse; allowed: ordinary"),
+        (np.array(["a"]), "sound of type <U1; allowed: floating point or int16"),
+    ],
+)
+def test_what_is_no_sound_is_refused(given: object, said: str) -> None:
+    """Rule: bad input gets a clear answer, whatever holds it."""
+    with pytest.raises(BadSound, match=said):
+        mono(given)  # type: ignore[arg-type]
+
+
+def test_the_first_channel_is_taken() -> None:
+    """Rule: of several channels the first, in any byte order and in int16 as in float."""
+    both = np.array([[0.5, -1.0], [0.25, 1.0]])
+    wanted = torch.tensor([0.5, 0.25])
+    assert torch.equal(mono(both), wanted)
+    assert torch.equal(mono(both.astype(">f8")), wanted)
+    assert torch.equal(mono((both * 32768).clip(-32768, 32767).astype(np.int16)), wanted)
+
+
+def test_a_folder_is_no_file_of_sound(tmp_path: Path) -> None:
+    """Rule: the message says what is wrong, not what a library thinks of it."""
+    with pytest.raises(BadSound, match="is a folder; allowed: a file of sound"):
+        read_sound(tmp_path)
