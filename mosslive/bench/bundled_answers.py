@@ -68,7 +68,8 @@ def measure_sound(examiner: Examiner, answers: list[Answer]) -> Iterator[Figure]
     pairs = [word_errors(a.heard, a.dialogue.answer) for a in answers]
     yield ratio("word error rate of spoken replies, wrong answers included", pairs, "<= 6")
     right = [pair for pair, a in zip(pairs, answers, strict=True) if a.right]
-    yield ratio("word error rate of spoken replies, right answers", right)
+    if right:
+        yield ratio("word error rate of spoken replies, right answers", right)
     dialogues = [a.dialogue for a in answers]
     written = examiner.ask(dialogues, (examiner.talk(a.dialogue, a.who) for a in answers), "text")
     both = [word_errors(a.heard, one.text) for a, one in zip(answers, written, strict=True)]

@@ -89,14 +89,18 @@ class OwnHearings:
     def __init__(self, exam: Exam) -> None:
         self._path = exam.folder / "heard-moonshine-base-int8.json"
         self._sound_bytes = exam.sound_bytes  # another examination in the same folder is not ours
-        self.texts: dict[int, str] = {}
-        if self._path.is_file():
-            kept = json.loads(self._path.read_text(encoding="utf-8"))
-            if kept["sound_bytes"] == self._sound_bytes:
-                self.texts = {int(number): text for number, text in kept["texts"].items()}
+        self.texts = self._kept()
+
+    def _kept(self) -> dict[int, str]:
+        if not self._path.is_file():
+            return {}
+        kept = json.loads(self._path.read_text(encoding="utf-8"))
+        ours = kept["sound_bytes"] == self._sound_bytes
+        return {int(number): text for number, text in kept["texts"].items()} if ours else {}
 
     def save(self) -> None:
-        content = {"sound_bytes": self._sound_bytes, "texts": self.texts}
+        """With what another run has heard in the meantime."""
+        content = {"sound_bytes": self._sound_bytes, "texts": self._kept() | self.texts}
         part = self._path.with_suffix(".part")
         try:
             part.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")

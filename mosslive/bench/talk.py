@@ -7,6 +7,7 @@ rendered alone. Turn detection is not part of it: the end of a question is said.
 """
 
 import asyncio
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -59,6 +60,9 @@ NOTES = {
     "conversations": f"questions arrive in real time in packets of {1000 * PACKET_S:.0f} ms at "
     f"{MICROPHONE_HZ} Hz; conversations begin one after the other and go on asking, so that some "
     "listen while others are answered",
+    "pace": "one conversation: as fast as it can be made; several: as live talk does by default, "
+    f"handed out at most {TalkSettings().lead_s:g} s and made at most about "
+    f"{TalkSettings().ahead_s:g} s ahead of the ear, rest no part of the real-time factor",
     "end of a reply": "how long rendering the last codes holds up all other sound: wall clock, "
     "device idle before, while verifying",
 }
@@ -74,7 +78,7 @@ class TalkBenchSettings:
     reply_codes: int = 125  # 10 s
     precision: str = "bf16"  # of the language model
     codec_precision: str = "bf16"  # of the flow's estimator; all else of the codec is float32
-    tail: TailRule = "reference"  # how the end of a reply is rendered: reference or cached
+    tail: TailRule = "cached"  # how the end of a reply is rendered: reference or cached
     stagger_s: float = 2.0  # over which the conversations of a round begin
 
     def __post_init__(self) -> None:
@@ -186,12 +190,13 @@ class _Job:
     async def run(self) -> dict[int, tuple[list[TurnTiming], list[float]]]:
         """By the number of conversations: every turn, and seconds of every end of a reply."""
         settings = self._settings
-        thread = CodecThread(self._codec, tail=settings.tail)
+        thread = CodecThread(self._codec, courtesy=self._engine.courtesy)
         measured = {}
         async with self._engine:
-            await thread.warm(self._voice, CHUNK_CODES, max(settings.conversations))
+            most = max(settings.conversations)
+            await thread.warm(self._voice, CHUNK_CODES, most, settings.tail)
             self._tell("the codec warmed")
-            await self._ask(thread, 0, 0)  # and everything once, end to end
+            await self._ask(thread, 0, 0, math.inf)  # and everything once, end to end
             self._tell("a first reply")
             for conversations in settings.conversations:
                 answered = await self._round(thread, conversations)
@@ -203,13 +208,14 @@ class _Job:
 
     async def _round(self, thread: CodecThread, conversations: int) -> list[_Answered]:
         settings, done = self._settings, [0] * self._settings.rounds
+        lead_s = math.inf if conversations == 1 else TalkSettings().lead_s
 
         async def one(number: int) -> list[_Answered]:
             start = self._clock.now() + settings.stagger_s * number / conversations
             await self._clock.sleep_until(start)
             answered = []
             for turn in range(settings.rounds):
-                answered.append(await self._ask(thread, number, 1 + turn))
+                answered.append(await self._ask(thread, number, 1 + turn, lead_s))
                 done[turn] += 1
                 if done[turn] == conversations:
                     self._tell(f"{conversations} conversations: round {turn + 1}")
@@ -221,14 +227,16 @@ class _Job:
             for answered in several
         ]
 
-    async def _ask(self, thread: CodecThread, number: int, turn: int) -> _Answered:
+    async def _ask(
+        self, thread: CodecThread, number: int, turn: int, lead_s: float | None
+    ) -> _Answered:
         """One conversation of one question, in real time up to the end of it."""
         settings = self._settings
         codes = settings.reply_codes
         sampling = Sampling.driver(
             seed=100 * turn + number, max_new=codes, min_new=codes + 1, ignored_audio="pad"
         )
-        chosen = TalkSettings(turns=None, sampling=sampling, lead_s=float("inf"))
+        chosen = TalkSettings(turns=None, sampling=sampling, lead_s=lead_s, tail=settings.tail)
         talk = Talk(self._engine, thread, self._voice, chosen, clock=self._clock)
         wave = question(settings.question_s, MICROPHONE_HZ, 10 * turn + number)
         packet = round(PACKET_S * MICROPHONE_HZ)

@@ -23,8 +23,8 @@ def talk(
         str, typer.Option(help="The flow's estimator: fp32, bf16 or fp16.")
     ] = "bf16",
     tail: Annotated[
-        str, typer.Option(help="End of a reply: reference (as published) or cached (faster).")
-    ] = "reference",
+        str, typer.Option(help="End of a reply: cached, or reference (as published; slow).")
+    ] = "cached",
     html: Annotated[Path | None, typer.Option(help="Also write a page with plots.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Nothing but the JSON line.")] = False,
 ) -> None:

@@ -15,6 +15,11 @@ from mosslive.cli.voice import JsonOption
 from mosslive.config.folders import BUNDLED, find_parts
 
 
+class TailOption(StrEnum):
+    cached = "cached"
+    reference = "reference"
+
+
 class HistoryOption(StrEnum):
     generated = "generated"
     reencode = "reencode"
@@ -53,6 +58,10 @@ def chat(
     history: Annotated[
         HistoryOption, typer.Option(help="Replies as their own codes, or encoded again.")
     ] = HistoryOption.generated,
+    tail: Annotated[
+        TailOption,
+        typer.Option(help="End of a spoken reply: as the rest, or as published, which takes long."),
+    ] = TailOption.cached,
     adaptive: Annotated[
         bool,
         typer.Option(
@@ -119,6 +128,7 @@ def chat(
         reply=reply.value,
         system=system,
         history=history.value,
+        tail=tail.value,
         sampling=sampling,
         turns=TurnSettings(end=silence) if mic else None,
         speculate=speculate and mic,

@@ -16,6 +16,7 @@ from mosslive.codec import Sound, load_codec, read_sound, write_sound
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.config.folders import Parts
 from mosslive.engine import Engine
+from mosslive.engine.courtesy import Courtesy
 from mosslive.errors import MossliveError
 from mosslive.talk import CodecThread, Talk, TalkSettings, load_turns, save_turns
 from mosslive.talk.events import (
@@ -95,14 +96,15 @@ class Chat:
         # The codec first: an engine takes what memory is left on a GPU for its pages.
         codec = load_codec(parts.codec, self._device) if parts.codec else None
         voice = codec.voice(parts.voice) if codec and parts.voice else None
-        thread = CodecThread(codec) if codec else None
+        courtesy = Courtesy()  # of the two on one device
+        thread = CodecThread(codec, courtesy=courtesy) if codec else None
         self._rate_hz = thread.sample_rate if thread else 0
         async with AsyncExitStack() as open_parts:
             if thread:
                 open_parts.push_async_callback(thread.close)
             if thread and voice:
-                await thread.warm(voice, self._settings.chunk)
-            loaded = Engine.load(parts.model, self._device, self._dtype)
+                await thread.warm(voice, self._settings.chunk, tail=self._settings.tail)
+            loaded = Engine.load(parts.model, self._device, self._dtype, courtesy=courtesy)
             engine = await open_parts.enter_async_context(loaded)
             turns = load_turns(resume, engine.ids) if resume else []
             talk = Talk(engine, thread, voice, self._settings, turns=turns, vad=vad)

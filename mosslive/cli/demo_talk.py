@@ -14,6 +14,7 @@ from mosslive.checkpoint.generation import folder_sampling
 from mosslive.codec import Sound, load_codec
 from mosslive.config.folders import Parts
 from mosslive.engine import Engine
+from mosslive.engine.courtesy import Courtesy
 from mosslive.errors import MossliveError
 from mosslive.rows import WRITE_DOWN_SYSTEM
 from mosslive.talk import CodecThread, Talk, TalkSettings
@@ -40,10 +41,11 @@ async def ask(parts: Parts, question: Sound) -> tuple[Answer, str]:
     sampling = replace(folder_sampling(parts.model), ignored_audio="pad")
     settings = TalkSettings(sampling=sampling, turns=None, lead_s=None)
     listener = replace(settings, reply="text", system=WRITE_DOWN_SYSTEM)
-    thread = CodecThread(codec)
+    courtesy = Courtesy()  # of the two on one device
+    thread = CodecThread(codec, courtesy=courtesy)
     await thread.warm(voice, settings.chunk)
     try:
-        async with Engine.load(parts.model) as engine:
+        async with Engine.load(parts.model, courtesy=courtesy) as engine:
             answer = await _ask(Talk(engine, thread, voice, settings), question, in_real_time=True)
             said = Sound(answer.sound, answer.rate_hz)  # type: ignore[arg-type]  # any sound will do
             heard = await _ask(Talk(engine, thread, None, listener), said, in_real_time=False)

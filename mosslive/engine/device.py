@@ -12,10 +12,20 @@ from typing import TypeVar
 from mosslive.cache import OutOfPages
 from mosslive.engine.books import Books
 from mosslive.engine.costs import Costs
+from mosslive.engine.courtesy import Courtesy
 from mosslive.engine.line import UNCUT, Line, Making
 from mosslive.engine.refusals import EngineBroken, StepFailed, step_failed
 from mosslive.engine.request import Request
-from mosslive.engine.schedule import Growth, Limits, Plan, Want, headroom_pages, out_of_pages, plan
+from mosslive.engine.schedule import (
+    Growth,
+    Limits,
+    Plan,
+    Want,
+    headroom_pages,
+    in_hurry,
+    out_of_pages,
+    plan,
+)
 from mosslive.engine.stepper import Made, Stepper
 from mosslive.errors import MossliveError
 from mosslive.rows import Row
@@ -25,7 +35,8 @@ Result = TypeVar("Result")
 
 
 class Device:
-    def __init__(self, stepper: Stepper, books: Books) -> None:
+    def __init__(self, stepper: Stepper, books: Books, courtesy: Courtesy | None = None) -> None:
+        """`courtesy`: of those who use the same device."""
         self.stepper = stepper
         self.books = books
         self.steps = 0
@@ -33,15 +44,20 @@ class Device:
         self.missed = 0  # rows that came after their listener had heard everything
         prefill = Costs(books.settings.prefill_guess_ms)
         self.limits = Limits(stepper.most_requests, stepper.most_rows, books.decode, prefill)
+        self.guest = (courtesy or Courtesy()).join(lambda: books.inbox.put(None))
 
     def run(self) -> None:
         """Until the engine closes; if it breaks, whoever waits is told."""
         try:
             while not self.done:
+                if self.guest.asked:
+                    self.guest.give_way(self._in_hurry, self._take_mail)
                 if not self.step() and not self.done:
-                    self._take_mail(block=True)
+                    self._take_mail()
         except BaseException as error:
             self.books.break_down(error)
+        finally:
+            self.guest.leave()
 
     @property
     def done(self) -> bool:
@@ -50,14 +66,15 @@ class Device:
     def step(self) -> bool:
         """One step; False if there was nothing to do."""
         books, began = self.books, self.books.clock()
-        while self._take_mail(block=False):
-            pass
+        self._take_all_mail()
         with books:
             self._follow()
-            chosen = plan(self._wants(), began, self.limits, books.settings)
+            wants = self._wants()
+            chosen = plan(wants, began, self.limits, books.settings)
             jobs = [self._claim(books.lines[key], rows) for key, rows in chosen.prefill]
             makings = self._promise(chosen)
             ended, books.ended = books.ended, []
+        self.guest.say(in_hurry(wants, began, books.settings))
         for making in ended:
             if making.request:
                 self.stepper.release(making.request)
@@ -68,9 +85,23 @@ class Device:
         self.steps += bool(jobs or makings)
         return bool(jobs or makings or ended)
 
-    def _take_mail(self, block: bool) -> bool:
+    def _in_hurry(self) -> bool | None:
+        """For the others on the device. None: there is nothing to do."""
+        books = self.books
+        self._take_all_mail()
+        with books:
+            self._follow()
+            wants = self._wants()
+        return in_hurry(wants, books.clock(), books.settings) if wants else None
+
+    def _take_all_mail(self) -> None:
+        while self._take_mail(0):
+            pass
+
+    def _take_mail(self, most_s: float | None = None) -> bool:
+        """Waits for some: at most so long, or until it comes."""
         try:
-            orphan = self.books.inbox.get(block)
+            orphan = self.books.inbox.get(most_s != 0, most_s)
         except Empty:
             return False
         if orphan:

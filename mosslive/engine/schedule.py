@@ -14,6 +14,8 @@ Rules, each one a function below:
   decode step beside it while anybody is behind its buffer, else one pass of the stepper.
 - Rows heard wait for company while somebody speaks: one pass then serves many listeners.
 - A reply whose last rows are computed in a step gets its first row in the same step.
+- Hurry. Other users of the device wait for a step in which something is due, or a stretch of speech
+  has fewer than first_rows; see `courtesy`.
 
 Knows nothing of pages taken, threads or tensors.
 """
@@ -55,6 +57,16 @@ def due_at(want: Want, settings: EngineSettings) -> float:
     if want.kind == "text":
         return want.since + (0.0 if want.pending else settings.text_wait_s)
     return want.since + settings.gather_s
+
+
+def in_hurry(wants: Iterable[Want], now: float, settings: EngineSettings) -> bool:
+    """Whether other users of the device should wait for the next step: something in it is due, or a
+    listener has not heard anything yet, because sound is made of several rows."""
+    return any(
+        due_at(want, settings) <= now
+        or (want.kind == "speech" and want.spoken < settings.first_rows)
+        for want in wants
+    )
 
 
 def dry_at(want: Want) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mosslive.engine.books import Books
 from mosslive.engine.conversation import Conversation
+from mosslive.engine.courtesy import Courtesy
 from mosslive.engine.desk import Desk
 from mosslive.engine.device import Device
 from mosslive.engine.load import load_stepper
@@ -52,8 +53,10 @@ class Engine:
         *,
         clock: Callable[[], float] = time.monotonic,
         threaded: bool = True,
+        courtesy: Courtesy | None = None,
     ) -> None:
-        """`threaded=False`: no thread; whoever made the engine calls `device.step()`."""
+        """`threaded=False`: no thread; whoever made the engine calls `device.step()`. `courtesy`:
+        of all who use the device; default: a new one, which others may join."""
         self.config = stepper.config
         self.tokenizer = tokenizer
         self.ids = RowIds.from_config(self.config, tokenizer.id_of(END_OF_TEXT))
@@ -62,7 +65,8 @@ class Engine:
         longest = self.config.max_position_embeddings
         self._books = Books(stepper.pool, self.ids, longest, self.settings, clock)
         self._desk = Desk(self._books)
-        self.device = Device(stepper, self._books)
+        self.courtesy = courtesy or Courtesy()
+        self.device = Device(stepper, self._books, self.courtesy)
         self._thread: threading.Thread | None = None
         if threaded:
             self._thread = threading.Thread(target=self.device.run, name="mosslive", daemon=True)
@@ -76,12 +80,13 @@ class Engine:
         dtype: str | None = None,
         *,
         settings: EngineSettings | None = None,
+        courtesy: Courtesy | None = None,
         **options: Any,
     ) -> "Engine":
         """Reads an engine folder, which is checked, or a model folder in the published layout.
         Options: those of `load_stepper`."""
         stepper, tokenizer = load_stepper(path, device, dtype, **options)
-        return cls(stepper, tokenizer, settings)
+        return cls(stepper, tokenizer, settings, courtesy=courtesy)
 
     def open(self) -> Conversation:
         """A new, empty conversation. Raises `EngineFull` ("conversations", "closed")."""
@@ -114,6 +119,7 @@ class Engine:
             await asyncio.to_thread(self._thread.join)
         else:
             self.device.step()
+            self.device.guest.leave()
 
     async def __aenter__(self) -> "Engine":
         return self

@@ -16,6 +16,7 @@ class EngineSettings:
     max_conversations: int = 1024  # open at once
     max_speaking: int = 256  # speech replies being made at once
     buffer_rows: int = 4  # lead over the listener's ear that speech is kept at
+    first_rows: int = 8  # of a stretch of speech, for which the device's other users wait
     ahead_rows: int = 50  # rows a reply may be ahead of its reader before it rests
     headroom_rows: int = 125  # room to grow, per reply being made, that new work must leave free
     deadline_margin: float = 0.8  # of a row's 80 ms: the longest step that admission plans for
@@ -30,7 +31,7 @@ class EngineSettings:
     def __post_init__(self) -> None:
         for name in ("max_conversations", "max_speaking", "ahead_rows", "least_rows"):
             self._integer(name, 1)
-        for name in ("buffer_rows", "headroom_rows"):
+        for name in ("buffer_rows", "first_rows", "headroom_rows"):
             self._integer(name, 0)
         for name in ("gather_s", "text_wait_s", "patience_s"):
             value = getattr(self, name)

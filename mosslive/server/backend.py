@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from mosslive.checkpoint.generation import folder_sampling
 from mosslive.codec import Voice, load_codec
+from mosslive.codec.flow_stream import TailRule, check_tail
 from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
 from mosslive.config.folders import find_parts
 from mosslive.engine import Engine
+from mosslive.engine.courtesy import Courtesy
 from mosslive.rows import DRIVER_SYSTEM, Reply
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_folder import VoiceFolder
@@ -20,6 +22,7 @@ from mosslive.server.voices import VoiceShelf
 from mosslive.talk import CodecThread, Talk, TalkSettings, TurnSettings
 from mosslive.talk.dialogue import Said
 from mosslive.talk.vad import SileroVad, VoiceActivity
+from mosslive.talk.warming import MOST_REPLIES
 
 
 @dataclass
@@ -41,6 +44,10 @@ class Backend:
     @property
     def speaks(self) -> bool:
         return self.codec is not None and self.voices.default is not None
+
+    @property
+    def tail(self) -> TailRule:
+        return check_tail(self.settings.tail)  # type: ignore[arg-type]  # what is none is refused
 
     def instructions(self, reply: Reply = "speech") -> str:
         given = self.settings.instructions
@@ -74,6 +81,7 @@ class Backend:
             sampling=sampling,
             turns=turns,
             lead_s=lead_s,
+            tail=self.tail,
             context_rows=self.settings.context_rows,
         )
 
@@ -98,7 +106,7 @@ class Backend:
 
 
 def load_backend(settings: ServerSettings) -> Backend:
-    """The slow part; may run on any thread."""
+    """The slow part; may run on any thread on which no event loop does."""
     parts = find_parts(settings.model, settings.codec, settings.voice)
     if parts.voice and not parts.codec:
         raise refuse("voice", str(parts.voice), "none, without a codec")
@@ -111,10 +119,15 @@ def load_backend(settings: ServerSettings) -> Backend:
         for path in sorted(voices.glob("*.voice")):
             if path != parts.voice:
                 others.append((path.stem, codec.voice(path)))
-    engine = Engine.load(parts.model, settings.device, settings.dtype)
+    courtesy = Courtesy()  # of the two on one device
+    thread = CodecThread(codec, courtesy=courtesy) if codec else None
+    if thread and default:  # its networks and its memory too are there before the engine's
+        seats = min(settings.max_sessions, MOST_REPLIES)
+        tail = check_tail(settings.tail)  # type: ignore[arg-type]  # what is none is refused
+        asyncio.run(thread.warm(default, TalkSettings().chunk, seats, tail))
+    engine = Engine.load(parts.model, settings.device, settings.dtype, courtesy=courtesy)
     folder = VoiceFolder(settings.voices_dir) if settings.voices_dir else None
     shelf = VoiceShelf(default, others, settings.max_voices, folder)
     if codec:
         shelf.fill(codec.voice)
-    thread = CodecThread(codec) if codec else None
     return Backend(engine, thread, shelf, settings, drawn=drawn)

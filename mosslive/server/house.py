@@ -61,9 +61,6 @@ class House:
 
     async def open(self) -> None:
         backend = await self._load()
-        default = backend.voices.default
-        if backend.codec and default:
-            await backend.codec.warm(default.voice, 5)
         self.metrics.watch(backend.engine.stats, _gpu_bytes)
         self._backend = backend
         _log.info("ready", extra={"model": self.settings.name})

@@ -39,5 +39,8 @@ def set_up(level: str, stream: TextIO | None = None) -> None:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level.upper())
+    # What it tells of every socket holds the whole address, which is the client's to choose.
+    quiet = logging.getLogger("uvicorn")
+    quiet.setLevel(max(quiet.level, logging.WARNING))
     logging.getLogger("uvicorn.access").handlers = []
     logging.getLogger("uvicorn.access").propagate = False

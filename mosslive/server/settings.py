@@ -45,6 +45,9 @@ class ServerSettings:
     preset: str = _setting(
         "model", "How replies are drawn: model (its generation_config.json) or driver."
     )
+    tail: str = _setting(
+        "cached", "End of a spoken reply: cached, or reference (as published; holds up all others)."
+    )
     max_reply_s: float | None = _setting(
         None, "Longest reply, in seconds of speech; default: the preset's.", 0.08
     )
@@ -102,6 +105,8 @@ class ServerSettings:
             raise refuse("ssl_certfile, ssl_keyfile", "one of them", "both, or neither")
         if any(len(key) < 8 or key.startswith("ek_") for key in self.api_keys):
             raise MossliveError("api_keys: a key has 8 characters or more, and no ek_ in front")
+        if self.tail not in ("cached", "reference"):
+            raise refuse("tail", self.tail, "cached, reference")
         if self.preset not in ("model", "driver"):
             raise refuse("preset", self.preset, "model, driver")
 

@@ -29,6 +29,11 @@ class Socket(WebSocketsSansIOProtocol):
         if scope := getattr(self, "scope", None):
             scope["extensions"][_CUT] = self.transport.abort
 
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True  # refused, and told: no fault that has to be logged
+
 
 class Connection(H11Protocol):
     _late: asyncio.TimerHandle | None = None  # cuts it

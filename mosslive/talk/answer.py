@@ -158,6 +158,7 @@ class Answer:
                 speaking = row[1] < dialogue.ids.eosp
                 if speaking:
                     sound.push(row[1])
+                    await sound.keep_pace()
                 else:
                     sound.end()
         self.stopwatch.mark("last_row", self._clock.now())

@@ -57,11 +57,12 @@ class AnswerMaker:
         assert self.voice is not None, "speech without a voice"
         settings = self.settings
         return SpeechOut(
-            Speaking(self._codec, self.voice, settings.chunk, settings.voice_seed),
+            Speaking(self._codec, self.voice, settings.chunk, settings.voice_seed, settings.tail),
             Playback(self._codec.sample_rate, settings.lead_s),
             self._clock,
             stopwatch,
             SoundOutlet(self._unread, turn),
             heard_from=heard_from,
             keep_sound=keep_sound,
+            ahead_s=settings.ahead_s,
         )

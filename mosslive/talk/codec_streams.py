@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from mosslive.codec.conformer import LOOK_AHEAD
 from mosslive.codec.encoder_stream import HeardTurn
-from mosslive.codec.flow_hops import next_hop
+from mosslive.codec.flow_hops import leads_in, next_hop
+from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice, aligned
 from mosslive.errors import MossliveError
 from mosslive.talk.codec_thread import CodecThread
@@ -64,8 +66,17 @@ class Hearing:
 class Speaking:
     """`close` at any time frees its memory."""
 
-    def __init__(self, thread: CodecThread, voice: Voice, chunk: int, seed: int) -> None:
+    def __init__(
+        self,
+        thread: CodecThread,
+        voice: Voice,
+        chunk: int,
+        seed: int,
+        tail: TailRule = "cached",
+    ) -> None:
+        """`tail`: how its end is rendered; see `Codec.decoder_stream`."""
         self._thread, self._voice, self._chunk, self._seed = thread, voice, chunk, seed
+        self._tail: TailRule = tail
         self._prompt = len(aligned(voice.prompt, chunk).prompt_codes)
         self._member: Any = None  # of the batch
         self._given = self._rendered = 0  # codes
@@ -75,6 +86,15 @@ class Speaking:
         """Whether so many codes that were not pushed yet would give sound."""
         given = self._given + waiting
         return next_hop(given, self._rendered, self._prompt, self._chunk) is not None
+
+    @property
+    def needs(self) -> int:
+        """Codes that must have come, beyond those rendered, before there is more sound."""
+        return self._chunk + LOOK_AHEAD
+
+    def leads_in(self, waiting: int) -> bool:
+        """Whether so many first codes are enough to prepare for the sound of those that follow."""
+        return not self._given and leads_in(waiting, 0, self._prompt, self._chunk)
 
     async def open(self, due: float) -> None:
         """Ahead of the first codes, so that they need not wait for it."""
@@ -114,7 +134,7 @@ class Speaking:
     def _opened(self) -> tuple[SpeakingBatch, Any]:
         if self._closed:
             raise MossliveError("this reply was closed")
-        batch = self._thread.batch(self._chunk)
+        batch = self._thread.batch(self._chunk, self._tail)
         if self._member is None:
             self._member = batch.add(self._voice, self._seed)
             self._thread.open_replies += 1
@@ -124,6 +144,6 @@ class Speaking:
         self._closed = True
         if self._member is not None:
             self._thread.forget(self._member)
-            self._thread.batch(self._chunk).cancel(self._member)
+            self._thread.batch(self._chunk, self._tail).cancel(self._member)
             self._member = None
             self._thread.open_replies -= 1

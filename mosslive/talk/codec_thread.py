@@ -15,16 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mosslive.codec.conformer import LOOK_AHEAD
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
+from mosslive.engine.courtesy import Courtesy
 from mosslive.talk.jobs import NOW, Done, Jobs, Value
 from mosslive.talk.rendering import CommonRendering
 from mosslive.talk.speech_codec import Samples, SpeakingBatch, SpeechCodec
+from mosslive.talk.warming import warm_hearing, warm_speaking
 
 # A turn that is encoded whole is wanted soon; sound that somebody hears, or is about to, goes
 # before it.
 _WHOLE_TURN_S = 0.5
+# What is due within this, other users of the device wait for: longer than any step takes.
+_HURRY_S = 0.1
 
 
 class CodecThread:
@@ -34,19 +37,20 @@ class CodecThread:
         self,
         codec: SpeechCodec,
         *,
-        tail: TailRule = "reference",
         clock: Callable[[], float] = time.monotonic,
         threaded: bool = True,
+        courtesy: Courtesy | None = None,
     ) -> None:
-        """`tail`: how the end of a reply is rendered; see `Codec.decoder_stream`. `threaded=False`:
-        no thread; whoever made it calls `step`."""
+        """`threaded=False`: no thread; whoever made it calls `step`. `courtesy`: of those who use
+        the same device, as a rule the engine's."""
         self.codec = codec
         self.sample_rate = codec.sample_rate
         self.open_turns = self.open_replies = 0  # that hold memory of the codec
-        self._clock, self._tail = clock, tail
+        self._clock = clock
         self._jobs = Jobs("the codec's thread")
         self._rendering = CommonRendering(clock)
-        self._batches: dict[int, SpeakingBatch] = {}  # by chunk
+        self._batches: dict[tuple[int, TailRule], SpeakingBatch] = {}
+        self._guest = (courtesy or Courtesy()).join(self._jobs.ring)
         self._thread: threading.Thread | None = None
         if threaded:
             self._thread = threading.Thread(target=self._run, name="mosslive-codec", daemon=True)
@@ -87,25 +91,27 @@ class CodecThread:
         due = self._clock() + _WHOLE_TURN_S if due is None else due
         return (await self.do(lambda: self.codec.encode(wave, rate_hz), due)).value
 
-    async def warm(self, voice: Voice, chunk: int, replies: int = 1) -> None:
-        """Loads the networks and prepares the voice, and turns and replies of so many conversations
-        at once, before anybody waits for them."""
+    async def warm(
+        self, voice: Voice, chunk: int, replies: int = 1, tail: TailRule = "cached"
+    ) -> None:
+        """Does once what up to so many conversations at a time can ask for, so that nobody waits
+        for it: loads the networks, prepares the voice, and on a GPU compiles and records
+
+        - the hearing of so many turns at once, and steps of 1 to 16 codes, as at the end of a
+          question, also far into a turn;
+        - first and further chunks of 1, 2, 4 ... replies together, as many as the pool has room
+          for;
+        - ends of replies, whatever number of codes is left.
+
+        Other voices are prepared when they are first used. Where nothing is recorded one turn and
+        one reply are enough."""
+        recorded = self.codec.device.type == "cuda"
 
         def work() -> None:
-            rate = self.sample_rate
-            for hearing in [self.codec.encoder_stream(rate) for _ in range(replies)]:
-                hearing.push(torch.zeros(rate // 5))
-                hearing.finish()
-            batch = self.batch(chunk)
-            for size in range(1, replies + 1):
-                members = [batch.add(voice) for _ in range(size)]
-                for member in members:  # the first chunk, and one that follows another
-                    batch.push(member, [0] * (2 * chunk + LOOK_AHEAD))
-                while batch.ready:
-                    batch.step()
-                batch.finish(members[0])
-                for member in members:
-                    batch.cancel(member)
+            warm_hearing(self.codec, replies, recorded)
+            # Apart from the batch of those who speak now: their sound is theirs.
+            batch = self.codec.decoder_batch(chunk, tail=tail)
+            warm_speaking(batch, voice, chunk, replies, recorded)
 
         await self.do(work)
 
@@ -114,13 +120,15 @@ class CodecThread:
         self._jobs.close()
         if self._thread:
             await asyncio.to_thread(self._thread.join)
+        self._guest.leave()
 
     # On the thread.
 
-    def batch(self, chunk: int) -> SpeakingBatch:
-        if chunk not in self._batches:
-            self._batches[chunk] = self.codec.decoder_batch(chunk, tail=self._tail)
-        return self._batches[chunk]
+    def batch(self, chunk: int, tail: TailRule = "cached") -> SpeakingBatch:
+        """Of all replies that are rendered like this."""
+        if (chunk, tail) not in self._batches:
+            self._batches[chunk, tail] = self.codec.decoder_batch(chunk, tail=tail)
+        return self._batches[chunk, tail]
 
     def forget(self, member: Any) -> None:
         """A reply that is closed gets no more sound."""
@@ -141,9 +149,28 @@ class CodecThread:
         try:
             with self._on_device():
                 while self._jobs.wait(lambda: bool(self._rendering)):
+                    self._guest.give_way(self._in_hurry, self._pause)
                     self.step()
+                    self._guest.say(bool(self._in_hurry()))
         except BaseException as error:  # told to all who wait, and to all who come
             self._rendering.give_up(self._jobs.give_up(error))
+        finally:
+            self._guest.leave()
+
+    def _in_hurry(self) -> bool | None:
+        """Whether what comes next is due so soon that others on the device should wait for it;
+        None: it is bookkeeping, which disturbs nobody."""
+        due = self._due
+        return None if due == NOW else due - self._clock() <= _HURRY_S
+
+    def _pause(self, most_s: float) -> None:
+        """Until there is news, or what can wait now can wait no longer."""
+        calm_s = self._due - _HURRY_S - self._clock()
+        self._jobs.pause(max(0.0, min(most_s, calm_s)))
+
+    @property
+    def _due(self) -> float:
+        return min(self._jobs.due, self._rendering.due)
 
     def _on_device(self) -> AbstractContextManager[Any]:
         """On a GPU a stream of its own, which goes first: the language model is never far behind

@@ -43,6 +43,7 @@ class Jobs:
         self._line: list[Job] = []  # a heap
         self._numbers = count()
         self._news = threading.Condition()
+        self._rung = False  # there was news since the last pause
         self._closing = False
         self._ended = ""  # why, if it did by itself
 
@@ -57,6 +58,13 @@ class Jobs:
             if self._ended:
                 return  # what nobody waits for, nobody misses
             heapq.heappush(self._line, Job(due, next(self._numbers), work, answer, settles))
+            self._rung = True
+            self._news.notify()
+
+    def ring(self) -> None:
+        """Ends the pause, or the next one."""
+        with self._news:
+            self._rung = True
             self._news.notify()
 
     def close(self) -> None:
@@ -76,6 +84,19 @@ class Jobs:
                     return False
                 self._news.wait()
         return True
+
+    def pause(self, most_s: float) -> None:
+        """Until a job comes, or the bell rings; it may have since the last pause."""
+        with self._news:
+            if not self._rung and not self._closing:
+                self._news.wait(most_s)
+            self._rung = False
+
+    @property
+    def due(self) -> float:
+        """When the most urgent of them is."""
+        with self._news:
+            return self._line[0].due if self._line else float("inf")
 
     def take(self, before: float) -> Job | None:
         """The most urgent job, if it is due by then."""

@@ -43,7 +43,10 @@ class CommonRendering:
         self, batch: SpeakingBatch, reply: Any, codes: Sequence[int], due: float, answer: Answer
     ) -> None:
         batch.push(reply, codes)
-        self._waiting[reply] = _Rendering(batch, due, answer)
+        if any(one is reply for one in batch.ready):
+            self._waiting[reply] = _Rendering(batch, due, answer)
+        else:  # they settle nothing yet
+            settle(answer, Done(_joined([]), 0.0))
 
     def forget(self, reply: Any) -> None:
         """It is closed, and gets no more sound."""

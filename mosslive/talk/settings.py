@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from mosslive.codec.flow_stream import TailRule, check_tail
 from mosslive.config import Sampling, refuse
 from mosslive.config.files import is_positive_number
 from mosslive.rows import Reply, check_reply
@@ -33,9 +34,13 @@ class TalkSettings:
     # the published driver does.
     history: History = "generated"
     chunk: int = 5  # codes rendered at a time, 5 or 25
+    # How the last codes of a reply are rendered. "cached": as all others, in one step. "reference":
+    # the whole reply once more, as published, which holds up the sound of all conversations.
+    tail: TailRule = "cached"
     voice_seed: int = 0  # of the vocoder's noise
     # How far ahead of the ear sound is handed out. None: it is not played in real time.
     lead_s: float | None = 0.5
+    ahead_s: float = 5.0  # how far ahead of the ear a reply is made, where it is played
     unread_s: float = 30.0  # sound that may wait for its reader; the reply waits meanwhile
     # When turn and reply would not fit into so many rows, the oldest turns leave, until the rest
     # fills at most `keep` of it.
@@ -57,10 +62,14 @@ class TalkSettings:
             raise refuse("history", self.history, " or ".join(get_args(History)))
         if type(self.chunk) is not int or self.chunk not in (5, 25):
             raise refuse("chunk", self.chunk, "5 or 25")
+        check_tail(self.tail)
         if type(self.voice_seed) is not int or not 0 <= self.voice_seed < 1 << 63:
             raise refuse("voice_seed", self.voice_seed, "a whole number, 0 or more")
         if self.lead_s not in (None, math.inf) and not is_positive_number(self.lead_s):
             raise refuse("lead_s", self.lead_s, "above 0 seconds, inf, or None")
+        enough = is_positive_number(self.ahead_s) and self.ahead_s >= 1
+        if self.ahead_s != math.inf and not enough:
+            raise refuse("ahead_s", self.ahead_s, "1 second or more, or inf")
         if not is_positive_number(self.unread_s):
             raise refuse("unread_s", self.unread_s, "above 0 seconds")
         if type(self.context_rows) is not int or self.context_rows < 64:

@@ -1,13 +1,17 @@
 """Codes of a reply → sound, handed out no faster than it may be.
 
-Rendering runs ahead as fast as the codec allows, and rests while plenty is made; handing out waits
-for the playback clock and for the reader. Dropping everything is one call. Knows codes and samples,
-not rows and not the dialogue. Invariant: what is kept of a reply's sound does not grow with it.
+Rendering follows the codes as fast as the codec allows; codes are taken while they are not far
+ahead of the ear (`keep_pace`), so that the device is there for others, and an interruption drops
+little. Handing out waits for the playback clock and for the reader. Dropping everything is one
+call. Knows codes and samples, not rows and not the dialogue. Invariant: what is kept of a reply's
+sound does not grow with it.
 """
 
 import asyncio
 import math
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -48,13 +52,16 @@ class SpeechOut:
         *,
         heard_from: float = -math.inf,
         keep_sound: bool = False,
+        ahead_s: float = math.inf,
     ) -> None:
-        """`heard_from`: on trial, nobody hears it before this moment."""
+        """`heard_from`: on trial, nobody hears it before this moment. `ahead_s`: how far ahead of
+        the ear codes are taken, where sound is played in real time."""
         self.playback = playback
         self.kept: list[Samples] | None = [] if keep_sound else None
         self._speaking, self._clock, self._stopwatch = speaking, clock, stopwatch
-        self._outlet, self._heard_from = outlet, heard_from
+        self._outlet, self._heard_from, self._ahead_s = outlet, heard_from, ahead_s
         self._codes: list[int] = []  # not rendered yet
+        self._taken = 0  # codes in all
         self._no_more_codes = False
         self._news = asyncio.Event()  # for rendering
         self._queue: deque[Samples] = deque()  # not handed out yet
@@ -63,12 +70,30 @@ class SpeechOut:
         self._sound_news = asyncio.Event()  # for handing out
         self._given = asyncio.Event()  # for rendering that rests
         self._released = asyncio.Event()
+        self._rests = self._works = 0  # how many of the two tasks do so now ...
+        self._accounted = 0.0  # ... and since when
 
     def push(self, code: int) -> None:
         self._codes.append(code)
+        self._taken += 1
         if self._speaking.ready(len(self._codes)):
             self._stopwatch.mark("first_chunk", self._clock.now())
             self._news.set()
+        elif self._speaking.leads_in(len(self._codes)):
+            self._news.set()
+
+    async def keep_pace(self) -> None:
+        """Until another code may be taken: while the reply is far ahead of the ear, none is."""
+        if self.playback.lead_s in (None, math.inf):
+            return
+        while (surplus_s := self._surplus_s()) >= 0:
+            with self._resting():
+                if self.playback.handed:
+                    moment = self._clock.now() + surplus_s + SECONDS_PER_CODE
+                    await self._clock.sleep_until(moment)
+                else:  # nobody has begun to listen
+                    self._given.clear()
+                    await self._given.wait()
 
     def end(self) -> None:
         """No more codes come."""
@@ -107,14 +132,17 @@ class SpeechOut:
             await self._rest()
             codes = self._codes[:_CODES_AT_ONCE]
             ending = self._no_more_codes and len(codes) == len(self._codes)
-            if not ending and not self._speaking.ready(len(codes)):
+            count = len(codes)
+            if not (ending or self._speaking.ready(count) or self._speaking.leads_in(count)):
                 continue
-            del self._codes[: len(codes)]
+            del self._codes[:count]
             render = self._speaking.finish if ending else self._speaking.push
-            done = await render(codes, self._runs_dry_at(), not self._released.is_set())
-            self._stopwatch.mark("first_pcm", self._clock.now())
-            if not self._stopwatch.has("first_render_s"):
-                self._stopwatch.set(first_render_s=done.cost_s)
+            with self._working():
+                done = await render(codes, self._runs_dry_at(), not self._released.is_set())
+            if ending or len(done.value):
+                self._stopwatch.mark("first_pcm", self._clock.now())
+                if not self._stopwatch.has("first_render_s"):
+                    self._stopwatch.set(first_render_s=done.cost_s)
             self._stopwatch.add(render_s=done.cost_s, audio_s=len(done.value) / self._rate_hz)
             self._take(done.value)
             self._all_rendered = ending
@@ -160,11 +188,41 @@ class SpeechOut:
 
     async def _rest(self) -> None:
         """While plenty is made, the codec is there for others."""
-        began = self._clock.now()
         while self._queued >= _AHEAD_S * self._rate_hz:
             self._given.clear()
-            await self._given.wait()
-        self._stopwatch.add(rest_s=self._clock.now() - began)
+            with self._resting():
+                await self._given.wait()
+
+    def _surplus_s(self) -> float:
+        """How much more of the reply is here than is wanted now; negative: more is."""
+        heard_s = self.playback.heard(self._clock.now()) / self._rate_hz
+        wanted_s = self._ahead_s + SECONDS_PER_CODE * self._speaking.needs
+        return SECONDS_PER_CODE * self._taken - heard_s - wanted_s
+
+    @contextmanager
+    def _resting(self) -> Iterator[None]:
+        """Inside, the reply waits for its listener, unless sound is being made."""
+        self._account(resting=1)
+        try:
+            yield
+        finally:
+            self._account(resting=-1)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        self._account(working=1)
+        try:
+            yield
+        finally:
+            self._account(working=-1)
+
+    def _account(self, resting: int = 0, working: int = 0) -> None:
+        """Time in which it rests and does not work is no cost of the reply."""
+        now = self._clock.now()
+        if self._rests and not self._works:
+            self._stopwatch.add(rest_s=now - self._accounted)
+        self._accounted = now
+        self._rests, self._works = self._rests + resting, self._works + working
 
     def _take(self, sound: Samples) -> None:
         if not len(sound):

@@ -57,7 +57,7 @@ class Talk:
         dialogue = self._begin(engine, turns)
         self._own_codec: CodecThread | None = None
         if codec is not None and not isinstance(codec, CodecThread):
-            codec = self._own_codec = CodecThread(codec)
+            codec = self._own_codec = CodecThread(codec, courtesy=engine.courtesy)
         self.codec = codec
         self._exchange = Exchange(
             dialogue, self.codec, voice, engine.tokenizer, self.settings, self.clock, self._unread
@@ -208,7 +208,7 @@ class Talk:
         if self.codec:
             await self._speech.warm()
         if self.codec and self.voice:
-            await self.codec.warm(self.voice, self.settings.chunk)
+            await self.codec.warm(self.voice, self.settings.chunk, tail=self.settings.tail)
         await self._exchange.dialogue.conversation.settled()
 
     async def close(self) -> None:

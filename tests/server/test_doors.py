@@ -1,6 +1,7 @@
 """Who may come in: keys, those that expire, and the pages browsers show."""
 
 import hmac
+import logging
 from typing import Any
 
 import httpx
@@ -27,8 +28,9 @@ def test_strangers_need_a_key(host: str) -> None:
     check_exposure(settings(host="127.0.0.1"))
 
 
-def test_keys(parts: Parts) -> None:
-    """Asked: no key, a wrong one and half of one are refused; header and subprotocol both open."""
+def test_keys(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+    """Asked: no key, a wrong one and half of one are refused; header and subprotocol both open.
+    Who is refused is no fault of ours, and does not fill the log with them."""
 
     async def test() -> None:
         async with serving(parts, api_keys=(KEY, OTHER)) as served:
@@ -52,6 +54,7 @@ def test_keys(parts: Parts) -> None:
                 assert (await http.get("/v1/models", headers=header)).status_code == 200
 
     run(test())
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

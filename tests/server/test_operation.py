@@ -230,7 +230,7 @@ def test_the_command(nano_folder: Path, codec_folder: Path, tmp_path: Path) -> N
                         port = lines[-1]["port"]
                     if lines[-1]["message"] == "ready":
                         break
-                async with connect(f"ws://127.0.0.1:{port}/v1/realtime") as socket:
+                async with connect(f"ws://127.0.0.1:{port}/v1/realtime?x=private") as socket:
                     peer = Peer(socket)
                     assert (await peer.next())["session"]["audio"]["output"]["voice"] == "anna"
                     await peer.manual()
@@ -242,6 +242,7 @@ def test_the_command(nano_folder: Path, codec_folder: Path, tmp_path: Path) -> N
                 assert await process.wait() == 0, rest
             lines += [json.loads(line) for line in rest.splitlines()]
             assert {"session begins", "turn", "draining"} <= {line["message"] for line in lines}
+            assert "private" not in json.dumps(lines)  # an address is a client's to choose
         finally:
             if process.returncode is None:
                 process.kill()

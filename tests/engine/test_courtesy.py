@@ -1,0 +1,214 @@
+"""Users of one device: who waits for whom, for how long, and what ends the waiting."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from mosslive import Engine, EngineSettings, LanguageModel, Sampling
+from mosslive.engine.courtesy import PATIENCE_S, Courtesy, Guest, may_go
+from mosslive.engine.schedule import Want, in_hurry
+from tests.engine.models import fresh, prompt_rows, wandering_lm
+from tests.engine.serving import ROOMY, Clock, Watched, until
+
+wandering = pytest.fixture(scope="module")(wandering_lm)
+ENDLESS = Sampling(max_new=40, min_new=41, ignored_audio="pad")
+
+
+@pytest.mark.parametrize(
+    ("urgent", "others", "waited_s", "goes"),
+    [
+        (True, True, 0.0, True),
+        (True, False, 0.0, True),
+        (False, False, 0.0, True),
+        (False, True, 0.0, False),
+        (False, True, 0.049, False),
+        (False, True, 0.05, True),
+        (False, True, 9.0, True),
+    ],
+)
+def test_the_rule(urgent: bool, others: bool, waited_s: float, goes: bool) -> None:
+    """The table of the module: hurry goes, patience ends."""
+    assert may_go(urgent, others, waited_s, 0.05) == goes
+
+
+def test_patience_is_shorter_than_a_row_of_speech() -> None:
+    """So that even who is held back before every single row speaks in real time."""
+    assert PATIENCE_S < 0.08
+
+
+@pytest.mark.parametrize(
+    ("want", "hurries"),
+    [
+        (Want(1, "speech", 3, since=10.0), True),  # a reply waits for rows
+        (Want(1, "speech", 0, since=10.0), True),  # its first row
+        (Want(1, "speech", 0, since=10.0, spoken=7, began=10.0), True),  # no sound yet
+        (Want(1, "speech", 0, since=10.0, spoken=8, began=10.0), False),  # four rows ahead
+        (Want(1, "speech", 0, since=10.0, spoken=8, began=9.68), True),  # they are used up
+        (Want(1, "listening", 2, since=9.9), False),
+        (Want(1, "listening", 2, since=9.7), True),
+        (Want(1, "text", 5, since=10.0), True),
+        (Want(1, "text", 0, since=9.9), False),
+        (Want(1, "text", 0, since=9.4), True),
+    ],
+)
+def test_when_a_step_hurries(want: Want, hurries: bool) -> None:
+    """What is due by the scheduler's rule, and speech before anything can be heard."""
+    calm = Want(2, "speech", 0, since=10.0, spoken=50, began=10.0)
+    assert in_hurry([want], 10.0, EngineSettings()) == hurries
+    assert in_hurry([calm, want], 10.0, EngineSettings()) == hurries
+    assert not in_hurry([], 10.0, EngineSettings())
+
+
+class Waiting:
+    """A guest that gives way under a clock of its own; `news`: what happens while it rests."""
+
+    def __init__(self, courtesy: Courtesy, clock: Clock, *news: Callable[[], None]) -> None:
+        self.guest, self._clock = courtesy.join(lambda: self.rung.append(clock.now)), clock
+        self.news, self.urgent, self.rung, self.rests = list(news), False, list[float](), 0
+
+    def rest(self, most_s: float) -> None:
+        self.rests += 1
+        if self.news:
+            self._clock.now += most_s / 10
+            self.news.pop(0)()
+        else:
+            self._clock.now += most_s + 1e-9
+
+    def go(self) -> float:
+        """Returns how long it waited."""
+        began = self._clock.now
+        self.guest.give_way(lambda: self.urgent, self.rest)
+        return self._clock.now - began
+
+
+def company() -> tuple[Courtesy, Clock, Guest]:
+    clock = Clock()
+    courtesy = Courtesy(0.05, clock)
+    return courtesy, clock, courtesy.join(lambda: None)
+
+
+def test_nobody_waits_longer_than_the_patience() -> None:
+    """However long another hurries; and next time the patience is as long again."""
+    courtesy, clock, other = company()
+    one = Waiting(courtesy, clock)
+    assert (one.go(), one.rests) == (0, 0)
+    other.say(True)
+    assert one.go() == pytest.approx(0.05)
+    assert one.go() == pytest.approx(0.05)
+    assert one.rests == 2
+    other.say(False)
+    assert one.go() == 0
+
+
+def test_the_end_of_a_hurry_rings_whoever_waits() -> None:
+    """And nobody else: who does not wait is left alone."""
+    courtesy, clock, other = company()
+    one = Waiting(courtesy, clock, lambda: other.say(False))
+    other.say(True)
+    assert one.go() == pytest.approx(0.005)
+    assert one.rung == [clock.now]
+    other.say(True)
+    other.say(False)
+    assert len(one.rung) == 1
+
+
+def test_own_hurry_ends_the_waiting() -> None:
+    """What comes while it waits is looked at, and other news does not end it."""
+    courtesy, clock, other = company()
+    one = Waiting(courtesy, clock, lambda: None, lambda: setattr(one, "urgent", True))
+    other.say(True)
+    assert one.go() < 0.01
+    assert (one.rests, one.guest._urgent) == (2, True)
+    assert other.asked
+
+
+@pytest.mark.parametrize("how", ["says", "leaves", "fails"])
+def test_no_hurry_stays_behind(how: str) -> None:
+    """Whoever has nothing to do, is gone, or failed while it looked, holds up nobody."""
+    courtesy, clock, other = company()
+    one = Waiting(courtesy, clock)
+    one.urgent = True
+    one.go()
+    assert other.asked
+
+    def rotten() -> bool:
+        raise ZeroDivisionError
+
+    if how == "says":
+        one.guest.say(False)
+    elif how == "leaves":
+        one.guest.leave()
+        one.guest.leave()
+        assert courtesy.guests == [other]
+    else:
+        with pytest.raises(ZeroDivisionError):
+            one.guest.give_way(rotten, one.rest)
+        one.guest.leave()
+    assert not other.asked
+
+
+def served(lm: LanguageModel) -> tuple[Engine, Guest]:
+    """An engine on a thread, under a clock that stands still and without an end of patience; and
+    somebody else on its device."""
+    courtesy = Courtesy(patience_s=1e6)
+    engine = Engine(
+        Watched(fresh(lm).runner),
+        lm.tokenizer,
+        replace(ROOMY, first_rows=8),
+        clock=Clock(),
+        courtesy=courtesy,
+    )
+    return engine, courtesy.join(lambda: None)
+
+
+def test_an_engine_holds_back_and_goes_on(wandering: LanguageModel) -> None:
+    """The first rows of a reply come, more only when the other's hurry is over, or when another
+    reply's first rows are wanted; and it closes while it waits."""
+
+    async def story() -> None:
+        engine, other = served(wandering)
+        other.say(True)
+        talks = [engine.open() for _ in range(2)]
+        for talk in talks:
+            talk.append(prompt_rows(wandering, "text to speech"))
+        one = talks[0].reply(ENDLESS)
+        await until(lambda: len(one.rows) == 8 and engine.device.guest._waiting)
+        two = talks[1].reply(ENDLESS)
+        await until(lambda: len(two.rows) == 8 and engine.device.guest._waiting)
+        assert 8 <= len(one.rows) <= 17
+        other.say(False)
+        await until(lambda: bool(one.stop and two.stop))
+        assert (len(one.rows), len(two.rows)) == (40, 40)
+        assert not other.asked
+        other.say(True)
+        talks[0].reply(ENDLESS)
+        await until(lambda: engine.device.guest._waiting)
+        await asyncio.wait_for(engine.close(), 20)
+        assert engine.courtesy.guests == [other]
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_an_engine_that_breaks_holds_up_nobody(wandering: LanguageModel) -> None:
+    """In the middle of a step that hurried."""
+
+    async def story() -> None:
+        engine, other = served(wandering)
+
+        class Gone(BaseException):
+            pass
+
+        def breaks(_: object) -> None:
+            if other.asked:
+                raise Gone
+
+        engine.device.stepper.before = breaks  # type: ignore[attr-defined]
+        talk = engine.open()
+        talk.append(prompt_rows(wandering, "text to speech"))
+        talk.reply(ENDLESS)
+        await until(lambda: engine.courtesy.guests == [other])
+        assert not other.asked
+
+    asyncio.run(asyncio.wait_for(story(), 60))
