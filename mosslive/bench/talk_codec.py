@@ -44,7 +44,7 @@ def talk_forms(precision: Precision, conversations: int) -> list[Form]:
     last |= {OVERLAP_FRAMES + frames for frames in last}
     hift = [Form("hift", "fp32", (1,), tuple(sorted(last)))]
     if conversations > 1:
-        several = tuple(range(2, conversations + 1))
+        several = tuple(size for size in BUCKETS if 1 < size < 2 * conversations)
         hift.append(Form("hift", "fp32", several, (first, steady)))
     return [
         *(Form("flow", precision, (size,)) for size in BUCKETS if size < 2 * conversations),

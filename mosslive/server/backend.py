@@ -125,7 +125,12 @@ def load_backend(settings: ServerSettings) -> Backend:
         seats = min(settings.max_sessions, MOST_REPLIES)
         tail = check_tail(settings.tail)  # type: ignore[arg-type]  # what is none is refused
         asyncio.run(thread.warm(default, TalkSettings().chunk, seats, tail))
-    engine = Engine.load(parts.model, settings.device, settings.dtype, courtesy=courtesy)
+    try:
+        engine = Engine.load(parts.model, settings.device, settings.dtype, courtesy=courtesy)
+    except BaseException:
+        if thread:
+            asyncio.run(thread.close())
+        raise
     folder = VoiceFolder(settings.voices_dir) if settings.voices_dir else None
     shelf = VoiceShelf(default, others, settings.max_voices, folder)
     if codec:

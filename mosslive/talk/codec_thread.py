@@ -27,7 +27,7 @@ from mosslive.talk.warming import warm_hearing, warm_speaking
 # before it.
 _WHOLE_TURN_S = 0.5
 # What is due within this, other users of the device wait for: longer than any step takes.
-_HURRY_S = 0.1
+HURRY_S = 0.1
 
 
 class CodecThread:
@@ -161,11 +161,11 @@ class CodecThread:
         """Whether what comes next is due so soon that others on the device should wait for it;
         None: it is bookkeeping, which disturbs nobody."""
         due = self._due
-        return None if due == NOW else due - self._clock() <= _HURRY_S
+        return None if due == NOW or self._jobs.closing else due - self._clock() <= HURRY_S
 
     def _pause(self, most_s: float) -> None:
         """Until there is news, or what can wait now can wait no longer."""
-        calm_s = self._due - _HURRY_S - self._clock()
+        calm_s = self._due - HURRY_S - self._clock()
         self._jobs.pause(max(0.0, min(most_s, calm_s)))
 
     @property

@@ -44,7 +44,7 @@ class Jobs:
         self._numbers = count()
         self._news = threading.Condition()
         self._rung = False  # there was news since the last pause
-        self._closing = False
+        self.closing = False  # no more are taken
         self._ended = ""  # why, if it did by itself
 
     # On any thread.
@@ -53,7 +53,7 @@ class Jobs:
         self, work: Callable[[], Any], due: float, answer: Answer | None, settles: bool = True
     ) -> None:
         with self._news:
-            if self._closing and answer is not None:
+            if self.closing and answer is not None:
                 raise MossliveError(self._ended or f"{self._name} is closed")
             if self._ended:
                 return  # what nobody waits for, nobody misses
@@ -70,7 +70,7 @@ class Jobs:
     def close(self) -> None:
         """No more are taken; those that wait are still done."""
         with self._news:
-            self._closing = True
+            self.closing = True
             self._news.notify()
 
     # On the thread that does them.
@@ -80,7 +80,7 @@ class Jobs:
         all is done."""
         with self._news:
             while not self._line and not busy():
-                if self._closing:
+                if self.closing:
                     return False
                 self._news.wait()
         return True
@@ -88,7 +88,7 @@ class Jobs:
     def pause(self, most_s: float) -> None:
         """Until a job comes, or the bell rings; it may have since the last pause."""
         with self._news:
-            if not self._rung and not self._closing:
+            if not self._rung and not self.closing:
                 self._news.wait(most_s)
             self._rung = False
 
@@ -125,7 +125,7 @@ class Jobs:
     def give_up(self, error: BaseException) -> MossliveError:
         """The thread ends: all who wait are told, and all who come. Returns what they are told."""
         with self._news:
-            self._closing = True
+            self.closing = True
             self._ended = f"{self._name} has ended: {type(error).__name__}: {error}"
             line, self._line = self._line, []
         told = MossliveError(self._ended)

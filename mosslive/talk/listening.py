@@ -15,13 +15,13 @@ from mosslive.config import SECONDS_PER_CODE
 from mosslive.rows import Row
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_streams import Hearing
-from mosslive.talk.codec_thread import CodecThread
+from mosslive.talk.codec_thread import HURRY_S, CodecThread
 from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue
 from mosslive.talk.timing import Stopwatch
 
 # When the codes of new sound are wanted: later than the sound of a reply that would run dry, and
-# earlier than that of one well ahead.
-_SLACK_S = 0.06
+# earlier than that of one well ahead. A little later than what others on the device must wait for.
+_SLACK_S = HURRY_S + 0.02
 
 
 class Listening:

@@ -183,8 +183,8 @@ def test_an_engine_holds_back_and_goes_on(wandering: LanguageModel) -> None:
         assert (len(one.rows), len(two.rows)) == (40, 40)
         assert not other.asked
         other.say(True)
-        talks[0].reply(ENDLESS)
-        await until(lambda: engine.device.guest._waiting)
+        three = talks[0].reply(ENDLESS)
+        await until(lambda: len(three.rows) == 8 and engine.device.guest._waiting)
         await asyncio.wait_for(engine.close(), 20)
         assert engine.courtesy.guests == [other]
 
@@ -207,8 +207,9 @@ def test_an_engine_that_breaks_holds_up_nobody(wandering: LanguageModel) -> None
         engine.device.stepper.before = breaks  # type: ignore[attr-defined]
         talk = engine.open()
         talk.append(prompt_rows(wandering, "text to speech"))
-        talk.reply(ENDLESS)
+        reply = talk.reply(ENDLESS)
         await until(lambda: engine.courtesy.guests == [other])
+        assert not reply.rows
         assert not other.asked
 
     asyncio.run(asyncio.wait_for(story(), 60))

@@ -178,7 +178,7 @@ async def serving(parts: Parts, *, silent: bool = False, **changes: Any) -> Asyn
         folder = VoiceFolder(given.voices_dir) if given.voices_dir else None
         shelf = VoiceShelf(None if silent else parts.voice, [], given.max_voices, folder)
         shelf.fill(parts.codec.voice)
-        codec = None if silent else CodecThread(parts.codec)
+        codec = None if silent else CodecThread(parts.codec, courtesy=engine.courtesy)
         made.append(Backend(engine, codec, shelf, given, LoudVad))
         return made[0]
 

@@ -53,6 +53,7 @@ def test_speech_events_only(served: Backend) -> None:
             await on.send("input_audio_buffer.append", audio=pcm(turn(0.3, 1)))
             done = await on.until("response.done")
             assert done["response"]["status"] == "incomplete"  # it was not cancelled
+            await until(lambda: len(on.of("input_audio_buffer.committed")) == 2)
             await on.quiet()
             assert len(on.of("input_audio_buffer.committed")) == 2
             assert len(on.of("response.created")) == 1

@@ -117,21 +117,23 @@ def test_a_reply_that_is_refused(parts: Parts) -> None:
         run(talk())
 
 
-def test_speech_interrupts_a_response_made_aside(served: Backend) -> None:
+def test_speech_interrupts_a_response_made_aside(parts: Parts) -> None:
     """Spec 5: whichever way a response of the conversation is made, speech that cuts it off is the
     reason told."""
+    # Long, so that it is not over before the speech is heard.
+    with benches.backend(parts, max_reply_s=8.0, min_reply_s=16.0) as served:
 
-    async def test() -> None:
-        async with bench(served) as on:
-            await on.send("response.create", response={"instructions": "Sing."})
-            await on.until("response.output_audio.delta")
-            await on.send("input_audio_buffer.append", audio=pcm(turn()))
-            done = (await on.until("response.done"))["response"]
-            assert done["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
-            assert (await on.until("response.done"))["response"]["status"] == "incomplete"
-            check(on.events)
+        async def test() -> None:
+            async with bench(served) as on:
+                await on.send("response.create", response={"instructions": "Sing."})
+                await on.until("response.output_audio.delta")
+                await on.send("input_audio_buffer.append", audio=pcm(turn()))
+                done = (await on.until("response.done"))["response"]
+                assert done["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
+                assert (await on.until("response.done"))["response"]["status"] == "incomplete"
+                check(on.events)
 
-    run(test())
+        run(test())
 
 
 def test_the_next_response_while_the_last_is_still_played(served: Backend) -> None:

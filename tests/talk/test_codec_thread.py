@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mosslive import LanguageModel
+from mosslive.engine.courtesy import Courtesy, Guest
 from mosslive.errors import MossliveError
 from mosslive.talk import CodecThread
 from mosslive.talk.codec_streams import Speaking
 from mosslive.talk.events import TalkFault
+from tests.engine.serving import until
 from tests.talk.rig import Rig, run
 from tests.talk.test_interruption import TOLD
 from tests.talk.toy import TOY_VOICE, ToyCodec
@@ -89,5 +91,68 @@ def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
         await rig.close()
         assert rig.served.all_free()
         assert not [event async for event in talk.events()], "who asks again is told it is over"
+
+    run(story())
+
+
+def shared() -> tuple[CodecThread, Guest]:
+    """A thread under a clock that stands still, and somebody else on its device, for whom it would
+    wait for ever."""
+    courtesy = Courtesy(patience_s=1e6)
+    thread = CodecThread(ToyCodec(), clock=lambda: 100.0, courtesy=courtesy)
+    return thread, courtesy.join(lambda: None)
+
+
+def test_what_can_wait_waits_for_the_others_on_the_device() -> None:
+    """While another hurries: a chunk due later waits, one due soon and bookkeeping do not, and the
+    end of the other's hurry ends the waiting."""
+
+    async def story() -> None:
+        thread, other = shared()
+        other.say(True)
+        speaking = Speaking(thread, TOY_VOICE, 5, 0)
+        late = asyncio.ensure_future(speaking.push([1] * 8, 100.5))
+        await until(lambda: thread._guest._waiting)
+        soon_done = await asyncio.wait_for(thread.do(lambda: "soon", 100.05), 20)
+        now_done = await asyncio.wait_for(thread.do(lambda: "now"), 20)
+        assert (soon_done.value, now_done.value) == ("soon", "now")
+        await until(lambda: thread._guest._waiting)
+        assert not late.done()
+        other.say(False)
+        assert len((await asyncio.wait_for(late, 20)).value)
+        await soon(thread.close())
+
+    run(story())
+
+
+@pytest.mark.parametrize(("due", "hurries"), [(100.0, True), (100.1, True), (100.2, False)])
+def test_the_others_are_told_of_a_hurry_and_of_its_end(due: float, hurries: bool) -> None:
+    """During the work, also if it fails; afterwards there is none."""
+
+    async def story() -> None:
+        thread, other = shared()
+        assert (await asyncio.wait_for(thread.do(lambda: other.asked, due), 20)).value == hurries
+        await until(lambda: not other.asked)
+        with pytest.raises(ZeroDivisionError):
+            await soon(thread.do(lambda: 1 // 0, due))
+        await until(lambda: not other.asked)
+        with pytest.raises(MossliveError, match="has ended"):
+            await soon(thread.do(gone, due))
+        await until(lambda: not other.asked)
+        await soon(thread.close())
+
+    run(story())
+
+
+def test_a_thread_that_waits_can_be_closed() -> None:
+    """What it was asked before is still done."""
+
+    async def story() -> None:
+        thread, other = shared()
+        other.say(True)
+        late = thread.do(lambda: 7, 200.0)
+        await until(lambda: thread._guest._waiting)
+        await soon(thread.close())
+        assert (await late).value == 7
 
     run(story())

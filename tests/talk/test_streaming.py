@@ -1,6 +1,7 @@
 """Law 2 for a whole conversation: however packets come, rows and sound are the offline ones."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from mosslive import Engine, LanguageModel, Sampling, Turn
 from mosslive.codec import Codec, Voice
+from mosslive.codec.flow_stream import TailRule
 from mosslive.rows import Reply, Row
 from mosslive.talk.events import ReplyDone, TextDelta, TimingReady
 from tests.codec.conftest import speech
@@ -66,19 +68,21 @@ def test_told_turns_equal_the_offline_reference(
     run(story())
 
 
+@pytest.mark.parametrize("tail", ["cached", "reference"])
 def test_the_real_codec_speaks_as_offline(
-    nano_lm: LanguageModel, codec: Codec, voice: Voice
+    nano_lm: LanguageModel, codec: Codec, voice: Voice, tail: TailRule
 ) -> None:
-    """Law 2: sound handed out live equals one decoder stream over the whole reply, bit for bit."""
+    """Law 2: sound handed out live equals one decoder stream over the whole reply, bit for bit,
+    whichever way its end is rendered."""
     wave = speech(0.7, 16_000)
 
     async def story() -> None:
-        rig = Rig(nano_lm, codec, voice, TOLD)
+        rig = Rig(nano_lm, codec, voice, replace(TOLD, tail=tail))
         await rig.say(wave, 16_000)
         rig.talk.commit()
         await rig.until(lambda: not rig.talk.replying)
         codes = reply_codes(rig.rows, nano_lm)
-        stream = codec.decoder_stream(voice)
+        stream = codec.decoder_stream(voice, tail=tail)
         whole = np.concatenate((stream.push(codes), stream.finish()))
         np.testing.assert_array_equal(rig.sound(), whole)
         assert len(whole) == 1920 * CODES
@@ -89,9 +93,18 @@ def test_the_real_codec_speaks_as_offline(
 
 
 @settings(max_examples=3, deadline=None, derandomize=True)
-@given(st.lists(st.integers(160, 9000), min_size=1, max_size=6), st.booleans())
+@given(
+    st.lists(st.integers(160, 9000), min_size=1, max_size=6),
+    st.booleans(),
+    st.sampled_from(get_args(TailRule)),
+)
 def test_a_live_turn_equals_the_offline_reference(
-    nano_lm: LanguageModel, codec: Codec, voice: Voice, packets: list[int], threaded: bool
+    nano_lm: LanguageModel,
+    codec: Codec,
+    voice: Voice,
+    packets: list[int],
+    threaded: bool,
+    tail: TailRule,
 ) -> None:
     """Law 2 from the microphone to the loudspeaker, real codec, turns heard by the ear: same rows
     and same samples as the turn's sound offline, for packets of any size, on a thread or not."""
@@ -102,7 +115,7 @@ def test_a_live_turn_equals_the_offline_reference(
 
     async def story() -> None:
         threads = Later() if threaded else None
-        rig = Rig(nano_lm, codec, voice, threads=threads)
+        rig = Rig(nano_lm, codec, voice, replace(RIG, tail=tail), threads=threads)
         sent, number = 0, 0
         while sent < len(wave):
             size = packets[number % len(packets)]
@@ -113,7 +126,7 @@ def test_a_live_turn_equals_the_offline_reference(
         await rig.until(lambda: not rig.talk.replying)
         expected = offline(nano_lm, [turn], "speech", RIG.sampling)
         assert rig.rows == expected
-        stream = codec.decoder_stream(voice)
+        stream = codec.decoder_stream(voice, tail=tail)
         codes = reply_codes(expected, nano_lm)
         whole = np.concatenate((stream.push(codes), stream.finish()))
         np.testing.assert_array_equal(rig.sound(), whole)

@@ -20,7 +20,10 @@ from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_sound
 RATE = ToyCodec.sample_rate
 LONG = 1500  # codes: two minutes
 LONG_TOLD = replace(
-    TOLD, sampling=replace(RIG.sampling, max_new=LONG, min_new=LONG + 1), unread_s=10.0
+    TOLD,
+    sampling=replace(RIG.sampling, max_new=LONG, min_new=LONG + 1),
+    unread_s=10.0,
+    ahead_s=math.inf,
 )
 
 

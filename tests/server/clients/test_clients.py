@@ -38,17 +38,17 @@ def needs(package: str) -> pytest.MarkDecorator:
 @pytest.fixture(autouse=True)
 def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first reply goes on until somebody speaks again; what comes then is short, and whole."""
-    real = Follower._speech_started
+    real = Follower._reply_started
 
-    def started(self: Follower, turn: int, position_s: float) -> None:
+    def started(self: Follower, turn: int) -> None:
+        # A reply that has begun keeps its length, and nobody has heard of it yet.
         session = self.session
-        if session.commits:
-            settings = session.backend.settings
-            session.backend.settings = replace(settings, max_reply_s=SHORT_S)
-            session.retune(session.config)
-        real(self, turn, position_s)
+        settings = session.backend.settings
+        session.backend.settings = replace(settings, max_reply_s=SHORT_S, min_reply_s=SHORT_S)
+        session.retune(session.config)
+        real(self, turn)
 
-    monkeypatch.setattr(Follower, "_speech_started", started)
+    monkeypatch.setattr(Follower, "_reply_started", started)
 
 
 def talk_with(parts: Parts, tmp_path: Path, *command: str | Path) -> dict[str, Any]:

@@ -1,0 +1,152 @@
+"""How far ahead of the ear a reply is made: not so far that it is in vain, and never too late."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mosslive import Engine, LanguageModel
+from mosslive.config import ConfigError
+from mosslive.engine.settings import EngineSettings
+from mosslive.talk import TalkSettings
+from mosslive.talk.events import ReplyDone, ReplyInterrupted, TimingReady
+from tests.talk.rig import RIG, FakeClock, Rig, Script, frames, run
+from tests.talk.test_interruption import TOLD
+from tests.talk.toy import TOY_VOICE, ToyCodec, toy_sound
+
+LONG = 500  # codes: 40 s
+SAMPLING = replace(RIG.sampling, max_new=LONG, min_new=LONG + 1)
+PACED = replace(TOLD, sampling=SAMPLING)
+AHEAD_ROWS = 20  # of the engine, beyond what is taken of it
+_NEXT_SOUND_S = 8 * 0.08  # a chunk and what it looks at
+
+
+def paced_rig(lm: LanguageModel, settings: TalkSettings) -> Rig:
+    """An engine and a codec that take no time."""
+    clock = FakeClock()
+    limits = EngineSettings(headroom_rows=0, ahead_rows=AHEAD_ROWS)
+    engine = Engine(Script(lm, [(1, 7)]), lm.tokenizer, limits, clock=clock.now, threaded=False)
+    rig = Rig(lm, ToyCodec(), TOY_VOICE, settings, engine=engine, clock=clock)
+    rig.eager = True
+    return rig
+
+
+def ahead_s(rig: Rig) -> tuple[float, float]:
+    """Codes taken, and rows made, beyond what was heard, in seconds."""
+    answer = rig.talk._exchange.answer
+    assert answer is not None
+    assert answer.sound is not None
+    assert answer._stream is not None
+    heard_s = answer.sound.playback.heard(rig.clock.now()) / rig.codec.sample_rate
+    return 0.08 * answer.sound._taken - heard_s, 0.08 * len(answer._stream.rows) - heard_s
+
+
+@pytest.mark.parametrize("wanted_s", [1.0, 5.0])
+def test_a_reply_is_made_a_bounded_time_ahead(nano_lm: LanguageModel, wanted_s: float) -> None:
+    """At every moment of 40 s, but for the end: as far ahead as is asked for and not further; no
+    underrun, the whole sound, and the rest is no part of the real-time factor."""
+
+    async def story() -> None:
+        rig = paced_rig(nano_lm, replace(PACED, ahead_s=wanted_s))
+        rig.talk.push_text("Hello")
+        await rig.settle()
+        seconds = 0.0
+        while not rig.of(ReplyDone):
+            taken_s, made_s = ahead_s(rig)
+            if seconds < 40 - wanted_s - 4:
+                assert wanted_s + _NEXT_SOUND_S - 0.09 <= taken_s <= wanted_s + _NEXT_SOUND_S + 0.09
+                assert made_s <= taken_s + 0.08 * AHEAD_ROWS + 0.01
+            await rig.wait(0.25)
+            seconds += 0.25
+        np.testing.assert_array_equal(rig.sound(), toy_sound([7] * LONG))
+        timing = rig.of(TimingReady)[0].timing
+        assert timing.underruns == 0
+        assert timing.rest_s > 30
+        assert timing.rtf == pytest.approx(0, abs=0.01)
+        await rig.close()
+        assert rig.codec.open_replies == 0
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        replace(PACED, lead_s=None),
+        replace(PACED, lead_s=math.inf),
+        replace(PACED, ahead_s=math.inf),
+    ],
+)
+def test_without_a_listener_in_real_time_there_is_no_pace(
+    nano_lm: LanguageModel, settings: TalkSettings
+) -> None:
+    """Files are written, and far clients served, as fast as sound can be made."""
+
+    async def story() -> None:
+        rig = paced_rig(nano_lm, settings)
+        rig.talk.push_text("Hello")
+        for _ in range(600):
+            await rig.one_step()
+        answer = rig.talk._exchange.answer
+        taken = answer.sound._taken if answer and answer.sound else LONG
+        assert taken == LONG
+        await rig.until(lambda: not rig.talk.replying)
+        assert rig.of(TimingReady)[0].timing.rest_s <= 10
+        await rig.close()
+
+    run(story())
+
+
+def test_a_reply_that_rests_can_be_interrupted(nano_lm: LanguageModel) -> None:
+    """At once, and little was made in vain."""
+
+    async def story() -> None:
+        rig = paced_rig(nano_lm, PACED)
+        rig.talk.push_text("Hello")
+        await rig.wait(3.0)
+        taken_s, _ = ahead_s(rig)
+        assert rig.talk.cancel()
+        await rig.settle()
+        (cut,) = rig.of(ReplyInterrupted)
+        assert cut.heard_codes == pytest.approx(3.0 / 0.08, abs=1)
+        assert taken_s < 6
+        assert rig.codec.open_replies == 0
+        assert rig.talk._exchange.floor.tasks == 0
+        await rig.close()
+
+    run(story())
+
+
+def test_a_reply_on_trial_rests_until_it_is_adopted(nano_lm: LanguageModel) -> None:
+    """Nobody hears it yet: as much is made as a listener would want, the rest when there is one."""
+
+    async def story() -> None:
+        rig = paced_rig(nano_lm, replace(RIG, sampling=SAMPLING, speculate=True))
+        pause = frames((0.64, True), (8 * 0.032, False))
+        await rig.say(pause, 16_000, 512)
+        trying = rig.talk._exchange._trials._current
+        assert trying is not None
+        sound = trying[0].answer.sound
+        assert sound is not None
+        assert sound._taken == pytest.approx((5 + _NEXT_SOUND_S) / 0.08, abs=1)
+        await rig.say(frames((0.6, False)), 16_000, 512)
+        await rig.until(lambda: not rig.talk.replying)
+        np.testing.assert_array_equal(rig.sound(), toy_sound([7] * LONG))
+        assert rig.of(TimingReady)[0].timing.underruns == 0
+        await rig.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("ahead", [0.0, 0.99, -1.0, math.nan, "5"])
+def test_too_small_a_lead_is_refused(ahead: float) -> None:
+    """Less than a second would stutter whenever anything else happens."""
+    with pytest.raises(ConfigError, match=r"ahead_s is .*; allowed: 1 second or more, or inf"):
+        TalkSettings(ahead_s=ahead)
+
+
+def test_other_ends_of_a_reply_are_refused() -> None:
+    """By name, before anybody speaks."""
+    with pytest.raises(ConfigError, match="tail is 'exact'; allowed: reference, cached"):
+        TalkSettings(tail="exact")  # type: ignore[arg-type]

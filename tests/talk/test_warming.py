@@ -1,0 +1,147 @@
+"""What is prepared before conversations begin, and that it disturbs nobody."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mosslive.codec import Codec, Voice
+from mosslive.codec.encoder_stream import HeardTurn
+from mosslive.codec.flow_pages import PoolFull
+from mosslive.talk import CodecThread
+from mosslive.talk.codec_streams import Speaking
+from tests.talk.rig import run
+from tests.talk.test_deadlines import loop_turns, rest
+from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyHearing
+
+
+class Batch(ToyBatch):
+    """Writes down the shapes it meets."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.firsts, self.nexts = set[int](), set[int]()  # replies in one step
+        self.ends = set[tuple[int, bool]]()  # codes left, and whether a chunk was before them
+        self._room = room
+
+    def step(self) -> dict[Any, Samples]:
+        if len(self.replies) > self._room:
+            raise PoolFull("no page")
+        first = [reply for reply in self.ready if not reply.rendered]
+        self.firsts.add(len(first))
+        self.nexts.add(len(self.ready) - len(first))
+        return super().step()
+
+    def finish(self, reply: Any) -> Samples:
+        self.ends.add((len(reply.codes) - reply.rendered, reply.rendered > 0))
+        return super().finish(reply)
+
+
+class Hearing(ToyHearing):
+    def __init__(self, codec: "GpuCodec", rate_hz: int) -> None:
+        super().__init__(rate_hz)
+        self._codec, self._hears = codec, 0
+        codec.open += 1
+        codec.most_open = max(codec.most_open, codec.open)
+
+    def push(self, pcm: Tensor) -> list[int]:
+        codes = super().push(pcm)
+        self._codec.steps.add((self._hears.bit_length(), len(codes)))
+        self._hears += len(codes)
+        return codes
+
+    def finish(self) -> HeardTurn:
+        self._codec.open -= 1
+        return super().finish()
+
+
+class GpuCodec(ToyCodec):
+    """Where shapes are recorded, as it says."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, room: int = 1000) -> None:
+        super().__init__()
+        self.speaking = self.batch = Batch(room)
+        self.open = self.most_open = 0
+        self.steps = set[tuple[int, int]]()  # size of what was heard before, and codes at once
+
+    def encoder_stream(self, sample_rate: int) -> Hearing:
+        return Hearing(self, sample_rate)
+
+
+class CpuCodec(GpuCodec):
+    device = torch.device("cpu")
+
+
+def warmed(codec: GpuCodec, replies: int) -> GpuCodec:
+    async def story() -> None:
+        thread = CodecThread(codec, threaded=False)
+        warming = asyncio.ensure_future(thread.warm(TOY_VOICE, 5, replies))
+        await loop_turns()
+        rest(thread)
+        await warming
+
+    run(story())
+    assert codec.open == 0
+    assert codec.speaking.replies == []
+    return codec
+
+
+@pytest.mark.parametrize(
+    ("replies", "sizes"),
+    [(1, {1}), (2, {1, 2}), (5, {1, 2, 4, 5}), (200, {1, 2, 4, 8, 16, 32, 64})],
+)
+def test_every_shape_is_met(replies: int, sizes: set[int]) -> None:
+    """Chunks of every recorded number of replies, ends of every length, turns beside each other,
+    steps of one to sixteen codes at once, and steps far into a turn."""
+    codec = warmed(GpuCodec(), replies)
+    assert codec.batch.firsts - {0} == codec.batch.nexts - {0} == sizes
+    alone = {(left, False) for left in range(1, 8)}
+    assert codec.batch.ends == alone | {(left, True) for left in range(3, 8)}
+    assert codec.most_open == replies
+    assert {count for _, count in codec.steps} >= set(range(1, 17))
+    assert {size for size, count in codec.steps if count == 2} >= set(range(4, 10))
+
+
+def test_a_small_pool_is_no_obstacle() -> None:
+    """As many as have room are prepared, and everything else all the same."""
+    codec = warmed(GpuCodec(room=3), 8)
+    assert codec.batch.firsts - {0} == {1, 2}
+    assert len(codec.batch.ends) == 12
+
+
+def test_where_nothing_is_recorded_once_is_enough() -> None:
+    """The start of a server on a CPU does not grow with its seats."""
+    codec = warmed(CpuCodec(), 64)
+    assert (codec.most_open, codec.batch.sizes) == (1, [1, 1])
+    assert codec.batch.ends == {(3, True)}
+
+
+def test_warming_takes_nobodys_sound(codec: Codec, voice: Voice) -> None:
+    """Another conversation speaks meanwhile: its next chunk is its own; and no page stays taken but
+    those of the voice and of that reply."""
+
+    async def story() -> None:
+        thread = CodecThread(codec, threaded=False)
+        speaking = Speaking(thread, voice, 5, 0)
+        pushed = asyncio.ensure_future(speaking.push([3] * 8, 5.0))
+        await loop_turns()
+        thread.step()  # its codes are in the batch
+        warming = asyncio.ensure_future(thread.warm(voice, 5))
+        await loop_turns()
+        rest(thread)
+        await warming
+        assert len((await pushed).value) == 5 * 1920 - 3840
+        used = [pool.used for pool in codec._streams[next(iter(codec._streams))].pools]
+        again = asyncio.ensure_future(thread.warm(voice, 5))
+        await loop_turns()
+        rest(thread)
+        await again
+        assert [pool.used for pool in codec._streams[next(iter(codec._streams))].pools] == used
+        speaking.close()
+        rest(thread)
+
+    run(story())
