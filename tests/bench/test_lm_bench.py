@@ -94,9 +94,11 @@ def test_a_wrong_kernel_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 1: a decoder that computes something else than transformers is an error."""
     honest = mosslive.kernels.norm_feed_forward
 
-    def swapped(*given: Any) -> Tensor:
-        *before, gate_up, down = given
-        return honest(*before, Matrix(gate_up.weight.roll(len(gate_up.weight) // 2, 0)), down)
+    def swapped(
+        hidden: Tensor, delta: Tensor, norm: Tensor, eps: float, gate_up: Matrix, down: Matrix
+    ) -> Tensor:
+        rolled = Matrix(gate_up.weight.roll(len(gate_up.weight) // 2, 0))
+        return honest(hidden, delta, norm, eps, rolled, down)
 
     monkeypatch.setattr(mosslive.kernels, "norm_feed_forward", swapped)
     result = decode.measure_decode(_decode())

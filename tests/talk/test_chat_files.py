@@ -46,7 +46,7 @@ BAD_SOUND: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "not readable as sound"),
     "no samples": (lambda path: soundfile.write(path, np.zeros(0), 16_000), "holds no samples"),
     "cut in its header": (lambda path: path.write_bytes(b"RIFF\0\0\0\0WAVEfmt "), "not readable"),
-    "a folder": (lambda path: path.mkdir(), "not readable as sound"),
+    "a folder": (lambda path: path.mkdir(), "is a folder; allowed"),
     "missing": (lambda path: None, "not readable as sound"),
     "too fast": (lambda path: soundfile.write(path, np.zeros(99), 384_000), "8000..192000 Hz"),
     "not finite": (

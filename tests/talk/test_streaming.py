@@ -1,7 +1,8 @@
 """Law 2 for a whole conversation: however packets come, rows and sound are the offline ones."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from mosslive.codec import Codec, Voice
 from mosslive.codec.flow_stream import TailRule
 from mosslive.rows import Reply, Row
 from mosslive.talk.events import ReplyDone, TextDelta, TimingReady
+from mosslive.talk.jobs import NOW
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY
 from tests.talk.rig import CODES, RIG, FakeClock, Later, Rig, Script, frames, run
@@ -86,6 +88,43 @@ def test_the_real_codec_speaks_as_offline(
         whole = np.concatenate((stream.push(codes), stream.finish()))
         np.testing.assert_array_equal(rig.sound(), whole)
         assert len(whole) == 1920 * CODES
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_the_end_of_the_prompt_is_there_before_the_first_chunk(
+    nano_lm: LanguageModel, codec: Codec, voice: Voice
+) -> None:
+    """Three codes go ahead and give no sound; the first chunk then needs the other five, and what
+    the timing calls the first sound is sound."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, codec, voice, TOLD)
+        given: list[int] = []
+        render = rig.codec.render
+
+        def watched(reply: Any, codes: Sequence[int], due: float, begin: float = NOW) -> Any:
+            given.append(len(codes))
+            return render(reply, codes, due, begin)
+
+        rig.codec.render = watched  # type: ignore[method-assign]
+        rig.talk.push_text("Hello")
+        while not given:
+            await rig.one_step()
+        while len(given) == 1:
+            rig.clock.move_to(rig.clock.time + 0.001)
+            await rig.one_step()
+        await rig.until(lambda: not rig.talk.replying)
+        assert given[:2] == [3, 5]
+        assert sum(given) == CODES
+        timing = rig.of(TimingReady)[0].timing
+        assert timing.first_row is not None
+        assert timing.first_chunk is not None
+        assert timing.first_pcm is not None
+        assert timing.first_row < timing.first_chunk <= timing.first_pcm
+        assert timing.first_render_s <= timing.render_s
         await rig.close()
         rig.assert_clean()
 

@@ -1,0 +1,56 @@
+"""A function as a graph: on a CPU the function itself, on a GPU recorded where it will run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mosslive.kernels import graph
+from mosslive.kernels.graph import Graphed
+
+
+def test_on_a_cpu_it_is_the_function() -> None:
+    """Called with other shapes, too."""
+    double = Graphed(lambda x: 2 * x, torch.ones(3))
+    assert torch.equal(double(torch.ones(4)), torch.full((4,), 2.0))
+
+
+@pytest.mark.parametrize("priority", [0, -1])
+def test_it_is_recorded_at_the_priority_of_the_stream_in_use(
+    monkeypatch: pytest.MonkeyPatch, priority: int
+) -> None:
+    """Warmed up and recorded on one stream of that priority: what is recorded keeps it."""
+    log: list[tuple[str, Any]] = []
+
+    class Stream(SimpleNamespace):
+        def wait_stream(self, other: Any) -> None:
+            log.append(("wait", (self.name, other.name)))
+
+    def side(priority: int) -> Stream:
+        return Stream(name="side", priority=priority)
+
+    @contextmanager
+    def recorded(_: Any, *, stream: Stream, capture_error_mode: str) -> Iterator[None]:
+        log.append(("record", (stream.name, stream.priority, capture_error_mode)))
+        yield
+
+    current = Stream(name="current", priority=priority)
+    monkeypatch.setattr(graph, "is_recording", lambda: False)
+    monkeypatch.setattr(Graphed, "_on_device", lambda _: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: current)
+    monkeypatch.setattr(torch.cuda, "Stream", side)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
+    monkeypatch.setattr(torch.cuda, "graph", recorded)
+    calls: list[int] = []
+    Graphed(lambda x: calls.append(len(x)), torch.ones(3))
+    assert log == [
+        ("wait", ("side", "current")),
+        ("wait", ("current", "side")),
+        ("record", ("side", priority, "thread_local")),
+    ]
+    assert calls == [3] * 4
