@@ -100,7 +100,5 @@ class StepGraphs:
         self.buffers.ids[index, :bucket] = self.decoder.kernels.choose(logits, draws)
 
     def _batch(self, positions: Tensor, slots: Tensor, tables: Tensor) -> PagedBatch:
-        # Apart: whatever a row sees but itself was computed before this step, in the tails too; of
-        # tables that end in the same row one computes it, and the others see their own copy.
-        spread = Spread(tables, self._starts[: len(positions) + 1], 1, apart=True)
+        spread = Spread(tables, self._starts[: len(positions) + 1], 1)
         return PagedBatch(positions, slots, [], spread)

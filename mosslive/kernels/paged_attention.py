@@ -42,10 +42,6 @@ class Spread(NamedTuple):
     tables: Tensor  # [B, P] int32, pages of each request in order, the rest is anything valid
     starts: Tensor  # [B + 1] int32, rows starts[b] .. starts[b+1]-1 of the batch are request b's
     longest: int  # most rows of one request; 1: a decode step
-    # Every request has one row, and none sees the row of another: they need not wait for each other
-    # to be written. Requests that share pages may differ in what they have computed, so only
-    # whoever made the batch can tell.
-    apart: bool = False
 
 
 @dataclass(frozen=True)

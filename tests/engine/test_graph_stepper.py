@@ -36,13 +36,13 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     attention = sys.modules["mosslive.kernels.gpu.paged_attention"]
     step = sys.modules["mosslive.kernels.gpu.attend"]
     product = sys.modules["mosslive.kernels.gpu.one_row"]
-    shape, step_shape, tile = attention._shape, step._shape, product._tile
+    shape, tile = attention._shape, product._tile
 
     def few_parts(requests: int, longest: int, *heads: int) -> Any:
         return shape(requests, longest, *heads)._replace(parts=2 if longest == 1 else 1)
 
     monkeypatch.setattr(attention, "_shape", few_parts)
-    monkeypatch.setattr(step, "_shape", lambda *heads: step_shape(*heads)._replace(parts=2))
+    monkeypatch.setattr(step, "_PARTS", 2)
     monkeypatch.setattr(product, "_tile", lambda *size: (128, *tile(*size)[1:]))
 
 

@@ -162,4 +162,3 @@ def test_full_size_bits(count: int) -> None:
     q, scale = silu_mul_float8(gate_up)
     assert torch.equal(scale, wanted_scale)
     assert torch.equal(q.view(torch.uint8), wanted.view(torch.uint8))
-
