@@ -18,7 +18,10 @@ def main() -> None:
         print(f"mosslive: {error}", file=sys.stderr)
         sys.exit(1)
     except ModuleNotFoundError as error:
-        hint = "sound needs pip install 'mosslive[voice]', benchmarks 'mosslive[bench]'"
+        hint = (
+            "sound needs pip install 'mosslive[voice]', live talk 'mosslive[talk]', "
+            "the server 'mosslive[server]', benchmarks 'mosslive[bench]'"
+        )
         print(f"mosslive: {error.name} is not installed; {hint}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ import typer
 from mosslive.cli.console import print_json
 from mosslive.config import SECONDS_PER_CODE
 
-voice = typer.Typer(help="Prepare and show voices.", no_args_is_help=True)
+voice = typer.Typer(help="Prepare voices.", no_args_is_help=True)
 
 CodecOption = Annotated[
     Path, typer.Option("--codec", metavar="DIR", help="A codec folder, or its parent.")

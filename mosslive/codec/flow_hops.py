@@ -13,8 +13,13 @@ def next_hop(available: int, cursor: int, prompt: int, chunk: int) -> int | None
     Of `available` reply codes `cursor` are rendered already; the voice prompt has `prompt` codes.
     The first hop is longer by what aligns the prompt. Three codes beyond the hop must be there.
     """
-    hop = chunk + (-prompt % chunk if cursor == 0 else 0)
-    return hop if available - cursor >= hop + LOOK_AHEAD else None
+    needed = needed_codes(cursor, prompt, chunk)
+    return needed - LOOK_AHEAD if available - cursor >= needed else None
+
+
+def needed_codes(cursor: int, prompt: int, chunk: int) -> int:
+    """How many codes beyond those rendered the next hop takes, look-ahead included."""
+    return chunk + (-prompt % chunk if cursor == 0 else 0) + LOOK_AHEAD
 
 
 def leads_in(available: int, cursor: int, prompt: int, chunk: int) -> bool:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mosslive.codec.conformer import LOOK_AHEAD
 from mosslive.codec.encoder_stream import HeardTurn
-from mosslive.codec.flow_hops import leads_in, next_hop
+from mosslive.codec.flow_hops import leads_in, needed_codes, next_hop
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice, aligned
 from mosslive.errors import MossliveError
@@ -90,7 +89,7 @@ class Speaking:
     @property
     def needs(self) -> int:
         """Codes that must have come, beyond those rendered, before there is more sound."""
-        return self._chunk + LOOK_AHEAD
+        return needed_codes(self._rendered, self._prompt, self._chunk)
 
     def leads_in(self, waiting: int) -> bool:
         """Whether so many first codes are enough to prepare for the sound of those that follow."""

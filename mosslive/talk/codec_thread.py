@@ -15,17 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
 from mosslive.engine.courtesy import Courtesy
 from mosslive.talk.jobs import NOW, Done, Jobs, Value
 from mosslive.talk.rendering import CommonRendering
 from mosslive.talk.speech_codec import Samples, SpeakingBatch, SpeechCodec
-from mosslive.talk.warming import warm_hearing, warm_speaking
+from mosslive.talk.warming import hearing_pieces, speaking_pieces
 
-# A turn that is encoded whole is wanted soon; sound that somebody hears, or is about to, goes
-# before it.
-_WHOLE_TURN_S = 0.5
+# A turn that is encoded whole, or what is prepared for later, is wanted soon; sound that somebody
+# hears, or is about to, goes before it.
+_CAN_WAIT_S = 0.5
 # What is due within this, other users of the device wait for: longer than any step takes.
 HURRY_S = 0.1
 
@@ -88,7 +89,7 @@ class CodecThread:
 
     async def encode(self, wave: Tensor, rate_hz: int, due: float | None = None) -> list[int]:
         """A whole turn at once; default: soon, but after what somebody is about to hear."""
-        due = self._clock() + _WHOLE_TURN_S if due is None else due
+        due = self._clock() + _CAN_WAIT_S if due is None else due
         return (await self.do(lambda: self.codec.encode(wave, rate_hz), due)).value
 
     async def warm(
@@ -104,16 +105,22 @@ class CodecThread:
         - ends of replies, whatever number of codes is left.
 
         Other voices are prepared when they are first used. Where nothing is recorded one turn and
-        one reply are enough."""
+        one reply are enough. Done piece by piece, behind the sound of those who speak meanwhile."""
         recorded = self.codec.device.type == "cuda"
 
-        def work() -> None:
-            warm_hearing(self.codec, replies, recorded)
-            # Apart from the batch of those who speak now: their sound is theirs.
-            batch = self.codec.decoder_batch(chunk, tail=tail)
-            warm_speaking(batch, voice, chunk, replies, recorded)
+        async def do(piece: Callable[[], Value]) -> Value:
+            return (await self.do(piece, self._clock() + _CAN_WAIT_S)).value
 
-        await self.do(work)
+        for piece in hearing_pieces(self.codec, replies, recorded):
+            await do(piece)
+        # Apart from the batch of those who speak now: their sound is theirs.
+        batch = await do(lambda: self.codec.decoder_batch(chunk, tail=tail))
+        for piece in speaking_pieces(batch, voice, chunk, replies, recorded):
+            try:
+                await do(piece)
+            except PoolFull:
+                if not self.open_replies:  # else those who speak now have the room
+                    raise
 
     async def close(self) -> None:
         """After the jobs that wait."""

@@ -6,6 +6,7 @@ something the model was never shown, is refused. Knows nothing of engines.
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -42,7 +43,8 @@ def save_turns(path: str | Path, turns: Sequence[Said], ids: RowIds) -> None:
     except OSError as error:
         raise BadConversation(f"{path}: cannot be written: {error}") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written, nothing can be taken away
+            part.unlink()
 
 
 def load_turns(path: str | Path, ids: RowIds) -> list[Said]:

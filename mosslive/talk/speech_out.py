@@ -4,7 +4,7 @@ Rendering follows the codes as fast as the codec allows; codes are taken while t
 ahead of the ear (`keep_pace`), so that the device is there for others, and an interruption drops
 little. Handing out waits for the playback clock and for the reader. Dropping everything is one
 call. Knows codes and samples, not rows and not the dialogue. Invariant: what is kept of a reply's
-sound does not grow with it.
+sound does not grow with it, unless the whole is asked for (`keep_sound`).
 """
 
 import asyncio

@@ -57,7 +57,9 @@ class Talk:
         dialogue = self._begin(engine, turns)
         self._own_codec: CodecThread | None = None
         if codec is not None and not isinstance(codec, CodecThread):
-            codec = self._own_codec = CodecThread(codec, courtesy=engine.courtesy)
+            codec = self._own_codec = CodecThread(
+                codec, clock=self.clock.now, courtesy=engine.courtesy
+            )
         self.codec = codec
         self._exchange = Exchange(
             dialogue, self.codec, voice, engine.tokenizer, self.settings, self.clock, self._unread

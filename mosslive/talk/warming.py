@@ -1,11 +1,16 @@
 """What is done once before conversations begin, so that none of them waits for it.
 
 On a GPU kernels are compiled and graphs recorded when a shape is first met; here all shapes are met
-that live hearing and speaking can have. Runs on the codec's thread. Keeps nothing: what it leaves
-behind is in the networks. Knows the codec's interfaces, not its networks.
+that live hearing and speaking can have. It is pieces of work for the codec's thread, each so short
+that those who speak meanwhile need not wait for all. Keeps nothing: what a piece leaves behind is
+in the networks. Knows the codec's interfaces, not its networks.
 """
 
+from collections.abc import Callable, Iterator
+from functools import partial
+
 import torch
+from torch import Tensor
 
 from mosslive.codec.conformer import LOOK_AHEAD
 from mosslive.codec.flow_pages import PoolFull
@@ -19,55 +24,74 @@ _MOST_AT_ONCE = 16  # codes that the end of a question may bring; resampling kee
 _FAR = (16, 32, 64, 128, 256, 370)  # codes into a turn; the kernels differ by powers of two
 
 
-def warm_hearing(codec: SpeechCodec, turns: int, recorded: bool) -> None:
+Piece = Callable[[], None]
+
+
+def hearing_pieces(codec: SpeechCodec, turns: int, recorded: bool) -> Iterator[Piece]:
     """So many turns at once; where steps are `recorded`, also those of several codes."""
-    rate_hz = codec.sample_rate
-    code = round(SECONDS_PER_CODE * rate_hz)  # samples
-    for hearing in [codec.encoder_stream(rate_hz) for _ in range(turns if recorded else 1)]:
-        for _ in range(3):
-            hearing.push(torch.zeros(code))
-        hearing.finish()
-    if not recorded:
-        return
-    for count in range(1, _MOST_AT_ONCE + 2):
-        hearing = codec.encoder_stream(rate_hz)
-        hearing.push(torch.zeros(count * code))
-        hearing.finish()
-    hearing, heard = codec.encoder_stream(rate_hz), 0
-    for far in _FAR:
-        hearing.push(torch.zeros((far - 2 - heard) * code))
-        hearing.push(torch.zeros(2 * code))
-        heard = far
-    hearing.finish()
+    yield partial(_hear_together, codec, turns if recorded else 1)
+    if recorded:
+        for count in range(1, _MOST_AT_ONCE + 2):
+            yield partial(_hear_at_once, codec, count)
+        yield partial(_hear_far, codec)
 
 
-def warm_speaking(
+def speaking_pieces(
     batch: SpeakingBatch, voice: Voice, chunk: int, replies: int, recorded: bool
-) -> None:
+) -> Iterator[Piece]:
     """First and further chunks of 1, 2, 4 ... and so many replies, then ends of every length; or,
     where steps are not `recorded`, one reply with one end."""
     two_chunks = 2 * chunk + LOOK_AHEAD
     if not recorded:
-        _whole_reply(batch, voice, two_chunks)
+        yield partial(_whole_reply, batch, voice, two_chunks)
         return
     together = min(replies, MOST_REPLIES)
-    sizes = [size for size in BUCKETS if size < together] + [together]
-    for size in sizes:
-        members = []
-        try:
-            for _ in range(size):
-                members.append(batch.add(voice))
-                batch.push(members[-1], [0] * two_chunks)
-            while batch.ready:
-                batch.step()
-        except PoolFull:  # so many never speak at a time
-            break
-        finally:
-            for member in members:
-                batch.cancel(member)
+    for size in [*(size for size in BUCKETS if size < together), together]:
+        yield partial(_speak_together, batch, voice, two_chunks, size)
     # With and without a chunk before them.
     for codes in range(1, two_chunks):
-        _whole_reply(batch, voice, codes)
+        yield partial(_whole_reply, batch, voice, codes)
+
+
+def _hear_together(codec: SpeechCodec, turns: int) -> None:
+    for hearing in [codec.encoder_stream(codec.sample_rate) for _ in range(turns)]:
+        for _ in range(3):
+            hearing.push(_sound(codec, 1))
+        hearing.finish()
+
+
+def _hear_at_once(codec: SpeechCodec, codes: int) -> None:
+    hearing = codec.encoder_stream(codec.sample_rate)
+    hearing.push(_sound(codec, codes))
+    hearing.finish()
+
+
+def _hear_far(codec: SpeechCodec) -> None:
+    hearing, heard = codec.encoder_stream(codec.sample_rate), 0
+    for far in _FAR:
+        hearing.push(_sound(codec, far - 2 - heard))
+        hearing.push(_sound(codec, 2))
+        heard = far
+    hearing.finish()
+
+
+def _sound(codec: SpeechCodec, codes: int) -> Tensor:
+    return torch.zeros(codes * round(SECONDS_PER_CODE * codec.sample_rate))
+
+
+def _speak_together(batch: SpeakingBatch, voice: Voice, codes: int, replies: int) -> None:
+    members = []
+    try:
+        for _ in range(replies):
+            members.append(batch.add(voice))
+            batch.push(members[-1], [0] * codes)
+        while batch.ready:
+            batch.step()
+    except PoolFull:  # so many never speak at a time
+        return
+    finally:
+        for member in members:
+            batch.cancel(member)
 
 
 def _whole_reply(batch: SpeakingBatch, voice: Voice, codes: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mosslive.codec.flow import Flow, FlowVoice
-from mosslive.codec.flow_hops import leads_in, next_hop, settled_prompt
+from mosslive.codec.flow_hops import leads_in, needed_codes, next_hop, settled_prompt
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_past import Whole
 from mosslive.codec.flow_solver import Condition, solve
@@ -95,6 +95,16 @@ def test_later_hops() -> None:
     assert next_hop(9 + 7, 9, 11, 5) is None
     assert next_hop(9 + 8, 9, 11, 5) == 5
     assert next_hop(9 + 100, 9, 11, 5) == 5
+
+
+@pytest.mark.parametrize("chunk", [5, 25])
+@pytest.mark.parametrize("prompt", [0, 4, 25, 26])
+@pytest.mark.parametrize("cursor", [0, 50])
+def test_a_hop_takes_what_it_says_it_needs(cursor: int, prompt: int, chunk: int) -> None:
+    """So many codes are enough and one fewer is not; who waits for sound may rely on it."""
+    needed = needed_codes(cursor, prompt, chunk)
+    assert next_hop(cursor + needed, cursor, prompt, chunk) == needed - 3
+    assert next_hop(cursor + needed - 1, cursor, prompt, chunk) is None
 
 
 @pytest.mark.parametrize(

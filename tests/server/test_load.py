@@ -3,14 +3,17 @@
 import asyncio
 import ctypes
 import gc
+import json
 import os
 import random
+import sys
 from pathlib import Path
 
 import pytest
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from mosslive.server import run as server_run
 from tests.server.rig import MANUAL, Parts, Peer, Served, pcm, run, serving, spoken, turn, until
 
 LONG = pytest.mark.skipif(
@@ -22,11 +25,21 @@ def handles() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def visit(served: Served, chance: random.Random) -> None:
-    """One client: some patience, some turns, and one of several ways to leave."""
+WAYS = ["close", "vanish", "in mid-speech", "in mid-reply", "unread", "half-open"]
+
+
+@pytest.fixture(autouse=True)
+def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is dead on the other side is found by pings, 20 s apart in real life."""
+    monkeypatch.setattr(server_run, "_PING_S", 1.0)
+
+
+async def visit(served: Served, chance: random.Random) -> ClientConnection | None:
+    """One client: some patience, some turns, and one of several ways to leave. A line that it left
+    half-open is returned: nobody reads it or answers its pings any more."""
     socket = await connect(served.ws, max_size=None)
     peer = Peer(socket)
-    leaving = chance.choice(["close", "vanish", "in mid-speech", "in mid-reply", "unread"])
+    leaving = chance.choice(WAYS)
     try:
         await peer.until("session.created")
         if chance.random() < 0.5:
@@ -44,25 +57,35 @@ async def visit(served: Served, chance: random.Random) -> None:
             await peer.send("input_audio_buffer.append", audio=pcm(spoken(0.2)))
     except ConnectionClosed:
         pass
+    if leaving == "half-open":
+        socket.transport.pause_reading()
+        return socket
     if leaving == "close":
         await socket.close()
     else:
         socket.transport.abort()  # no goodbye: the server must notice by itself
         await socket.wait_closed()
+    return None
 
 
 async def crowd(served: Served, visitors: int, at_once: int, seed: int) -> None:
     chance = random.Random(seed)
     room = asyncio.Semaphore(at_once)
+    half_open: list[ClientConnection] = []
 
     async def come(number: int) -> None:
         async with room:
-            await visit(served, random.Random(number))
+            if left := await visit(served, random.Random(number)):
+                half_open.append(left)
 
     numbers = [chance.randrange(1 << 30) for _ in range(visitors)]
     async with asyncio.TaskGroup() as tasks:
         for number in numbers:
             tasks.create_task(come(number))
+    await until(lambda: served.house.seats.taken == 0)  # found dead by the server alone
+    for socket in half_open:
+        socket.transport.abort()
+        await socket.wait_closed()
 
 
 async def back_to_normal(served: Served, before_handles: int, before_tasks: int) -> None:
@@ -85,6 +108,47 @@ def test_twenty_sessions_come_and_vanish(parts: Parts) -> None:
             before = handles(), len(asyncio.all_tasks())
             await crowd(served, 20, 20, seed=2)
             await back_to_normal(served, *before)
+
+    run(test())
+
+
+_ASKS = """
+import asyncio, json, sys
+from websockets.asyncio.client import connect
+
+async def main():
+    async with connect(sys.argv[1], max_size=None) as socket:
+        await socket.send(sys.argv[2])
+        await socket.send('{"type": "response.create"}')
+        while json.loads(await socket.recv())["type"] != "response.created":
+            pass
+        print("speaking", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_killed_in_mid_reply(parts: Parts) -> None:
+    """Asked: a client that is killed leaves nothing behind."""
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            item = {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "hello"}],
+            }
+            asked = json.dumps({"type": "conversation.item.create", "item": item})
+            client = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", _ASKS, served.ws, asked, stdout=asyncio.subprocess.PIPE
+            )
+            assert client.stdout is not None
+            assert await client.stdout.readline() == b"speaking\n"
+            assert served.house.seats.taken == 1
+            client.kill()
+            await client.wait()
+            await until(lambda: served.house.seats.taken == 0)
 
     run(test())
 

@@ -167,6 +167,16 @@ def test_strange_files_are_refused(nano_lm: LanguageModel, tmp_path: Path) -> No
         load_turns(tmp_path / "none.json", ids)
 
 
+@pytest.mark.parametrize("name", ["file/talk.json", "none/talk.json", 250 * "x"])
+def test_a_file_that_cannot_be_written_is_named(
+    nano_lm: LanguageModel, tmp_path: Path, name: str
+) -> None:
+    """Law 4: in our words, also where nothing can be cleaned up either."""
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(MossliveError, match=f"{name}: cannot be written: "):
+        save_turns(tmp_path / name, [], nano_lm.ids)
+
+
 def test_who_leaves() -> None:
     """The policy by itself: oldest first, as few as needed, never the system turn."""
     turns = [_said("system", 10), *(_said("user", 20) for _ in range(4))]

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from mosslive import Engine, LanguageModel
+from mosslive.codec import Codec, Voice
+from mosslive.codec.flow import FlowVoice
 from mosslive.config import ConfigError
 from mosslive.engine.settings import EngineSettings
 from mosslive.talk import TalkSettings
 from mosslive.talk.events import ReplyDone, ReplyInterrupted, TimingReady
+from mosslive.talk.speech_codec import SpeechCodec
 from tests.talk.rig import RIG, FakeClock, Rig, Script, frames, run
 from tests.talk.test_interruption import TOLD
 from tests.talk.toy import TOY_VOICE, ToyCodec, toy_sound
@@ -22,12 +25,17 @@ AHEAD_ROWS = 20  # of the engine, beyond what is taken of it
 _NEXT_SOUND_S = 8 * 0.08  # a chunk and what it looks at
 
 
-def paced_rig(lm: LanguageModel, settings: TalkSettings) -> Rig:
+def paced_rig(
+    lm: LanguageModel,
+    settings: TalkSettings,
+    codec: SpeechCodec | None = None,
+    voice: Voice = TOY_VOICE,
+) -> Rig:
     """An engine and a codec that take no time."""
     clock = FakeClock()
     limits = EngineSettings(headroom_rows=0, ahead_rows=AHEAD_ROWS)
     engine = Engine(Script(lm, [(1, 7)]), lm.tokenizer, limits, clock=clock.now, threaded=False)
-    rig = Rig(lm, ToyCodec(), TOY_VOICE, settings, engine=engine, clock=clock)
+    rig = Rig(lm, codec or ToyCodec(), voice, settings, engine=engine, clock=clock)
     rig.eager = True
     return rig
 
@@ -135,6 +143,28 @@ def test_a_reply_on_trial_rests_until_it_is_adopted(nano_lm: LanguageModel) -> N
         np.testing.assert_array_equal(rig.sound(), toy_sound([7] * LONG))
         assert rig.of(TimingReady)[0].timing.underruns == 0
         await rig.close()
+
+    run(story())
+
+
+def test_a_long_first_chunk_is_waited_for(
+    nano_lm: LanguageModel, codec: Codec, voice: Voice
+) -> None:
+    """A voice shorter than a chunk makes the first one longer: as many codes are taken as it needs,
+    however little is asked for ahead."""
+    prompt = voice.prompt
+    few = FlowVoice(prompt.prompt_codes[:4], prompt.prompt_feat[:16], prompt.embedding)
+    sampling = replace(SAMPLING, max_new=60, min_new=61)
+
+    async def story() -> None:
+        settings = replace(PACED, chunk=25, ahead_s=1.0, sampling=sampling)
+        rig = paced_rig(nano_lm, settings, codec, replace(voice, prompt=few))
+        rig.talk.push_text("Hello")
+        await rig.until(lambda: bool(rig.of(ReplyDone)), 10)
+        assert len(rig.sound()) == 60 * 1920
+        assert rig.of(TimingReady)[0].timing.underruns == 0
+        await rig.close()
+        assert rig.codec.open_replies == 0
 
     run(story())
 

@@ -1,17 +1,20 @@
 """What is prepared before conversations begin, and that it disturbs nobody."""
 
 import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from mosslive.codec import Codec, Voice
+from mosslive.codec import Codec, Sound, Voice, load_codec
 from mosslive.codec.encoder_stream import HeardTurn
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.talk import CodecThread
 from mosslive.talk.codec_streams import Speaking
+from tests.codec.conftest import speech
 from tests.talk.rig import run
 from tests.talk.test_deadlines import loop_turns, rest
 from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyHearing
@@ -76,13 +79,19 @@ class CpuCodec(GpuCodec):
     device = torch.device("cpu")
 
 
+async def finished(thread: CodecThread, work: Coroutine[Any, Any, None]) -> None:
+    """The thread does all it is asked for, until this is done."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        await loop_turns()
+        rest(thread)
+    await task
+
+
 def warmed(codec: GpuCodec, replies: int) -> GpuCodec:
     async def story() -> None:
         thread = CodecThread(codec, threaded=False)
-        warming = asyncio.ensure_future(thread.warm(TOY_VOICE, 5, replies))
-        await loop_turns()
-        rest(thread)
-        await warming
+        await finished(thread, thread.warm(TOY_VOICE, 5, replies))
 
     run(story())
     assert codec.open == 0
@@ -130,18 +139,61 @@ def test_warming_takes_nobodys_sound(codec: Codec, voice: Voice) -> None:
         pushed = asyncio.ensure_future(speaking.push([3] * 8, 5.0))
         await loop_turns()
         thread.step()  # its codes are in the batch
-        warming = asyncio.ensure_future(thread.warm(voice, 5))
-        await loop_turns()
-        rest(thread)
-        await warming
+        await finished(thread, thread.warm(voice, 5))
         assert len((await pushed).value) == 5 * 1920 - 3840
         used = [pool.used for pool in codec._streams[next(iter(codec._streams))].pools]
-        again = asyncio.ensure_future(thread.warm(voice, 5))
-        await loop_turns()
-        rest(thread)
-        await again
+        await finished(thread, thread.warm(voice, 5))
         assert [pool.used for pool in codec._streams[next(iter(codec._streams))].pools] == used
         speaking.close()
         rest(thread)
+
+    run(story())
+
+
+def test_warming_lets_sound_go_first() -> None:
+    """A chunk that somebody waits for is rendered between two pieces, not after all of them."""
+
+    async def story() -> None:
+        codec = GpuCodec()
+        thread = CodecThread(codec, clock=lambda: 100.0, threaded=False)
+        warming = asyncio.ensure_future(thread.warm(TOY_VOICE, 5, 4))
+        await loop_turns()
+        thread.step()
+        speaking = Speaking(thread, TOY_VOICE, 5, 0)
+        heard = asyncio.ensure_future(speaking.push([3] * 8, 100.2))
+        await loop_turns()
+        thread.step()  # its codes are in the batch ...
+        thread.step()  # ... and rendered, before the next piece
+        await loop_turns()
+        assert len(heard.result().value) == 5 * 1920 - 3840
+        assert not warming.done()
+        speaking.close()
+        while not warming.done():
+            rest(thread)
+            await loop_turns()
+        assert codec.open == 0
+        assert codec.batch.replies == []
+
+    run(story())
+
+
+def test_others_may_have_all_the_room(codec_folder: Path) -> None:
+    """A pool that is full of replies is no fault of a codec; one that never has room for any is."""
+
+    async def story() -> None:
+        codec = load_codec(codec_folder, pool_seconds=1.2)  # 3 pages; a reply needs them all
+        voice = codec.voice(Sound(torch.from_numpy(speech(0.5, 24_000)), 24_000))
+        thread = CodecThread(codec, threaded=False)
+        speaking = Speaking(thread, voice, 5, 0)
+        heard = asyncio.ensure_future(speaking.push([3] * 8, 5.0))
+        await loop_turns()
+        rest(thread)
+        await finished(thread, thread.warm(voice, 5))
+        assert len((await heard).value)
+        speaking.close()
+        rest(thread)
+        small = CodecThread(load_codec(codec_folder, pool_seconds=0.4), threaded=False)
+        with pytest.raises(PoolFull):
+            await finished(small, small.warm(voice, 5))
 
     run(story())
