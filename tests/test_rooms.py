@@ -26,6 +26,7 @@ ROOMS = (
     "server",
     "bench",
     "cli",
+    "__main__",
 )
 # Design: what a room must not know, beyond the order.
 FORBIDDEN = {

@@ -104,7 +104,10 @@ def chat(
         raise typer.BadParameter("--mic plays its replies; -o is for files and text")
     parts = find_parts(model, codec, voice)
     if reply is ReplyOption.speech and not (parts.codec and parts.voice):
-        raise typer.BadParameter("a spoken reply needs --codec and --voice; or --reply text")
+        raise typer.BadParameter(
+            "a spoken reply needs --codec and --voice, unless the model's folder has them; "
+            "or --reply text"
+        )
     if (files or mic) and not parts.codec:
         raise typer.BadParameter("hearing needs --codec")
     # Rows that are written then look as the prompt format has them, and the audio tail can rest.

@@ -8,16 +8,23 @@ from mosslive.errors import MossliveError
 
 
 def read_codes(name: str) -> list[int]:
-    """A JSON list, or numbers separated by white space; `-` is standard input."""
+    """A JSON list, an object with one named `codes` (as `--json` prints it), or numbers separated by
+    white space; `-` is standard input."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise MossliveError(f"codes from {name}: not readable: {error}") from None
     try:
-        found = json.loads(text) if text.lstrip().startswith("[") else [*map(int, text.split())]
-    except (ValueError, RecursionError):
+        is_json = text.lstrip().startswith(("[", "{"))
+        found = json.loads(text) if is_json else [*map(int, text.split())]
+        if isinstance(found, dict):
+            found = found["codes"]
+        if not isinstance(found, list):
+            raise ValueError("no list")
+    except (ValueError, KeyError, RecursionError):
         raise MossliveError(
-            f"codes from {name}: allowed: a JSON list of integers, or integers and spaces"
+            f"codes from {name}: allowed: a JSON list of integers, an object with such a list as "
+            '"codes", or integers and spaces'
         ) from None
     if not found:
         raise MossliveError(f"codes from {name}: there are none; at least one is needed")

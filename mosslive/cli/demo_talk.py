@@ -43,8 +43,8 @@ async def ask(parts: Parts, question: Sound) -> tuple[Answer, str]:
     listener = replace(settings, reply="text", system=WRITE_DOWN_SYSTEM)
     courtesy = Courtesy()  # of the two on one device
     thread = CodecThread(codec, courtesy=courtesy)
-    await thread.warm(voice, settings.chunk)
     try:
+        await thread.warm(voice, settings.chunk)
         async with Engine.load(parts.model, courtesy=courtesy) as engine:
             answer = await _ask(Talk(engine, thread, voice, settings), question, in_real_time=True)
             said = Sound(answer.sound, answer.rate_hz)  # type: ignore[arg-type]  # any sound will do

@@ -14,7 +14,7 @@ from mosslive.server.settings import CONFIG_VARIABLE, ServerSettings, kind_of, r
 
 
 def _run(config: Path | None, **flags: Any) -> None:
-    """Serve the model: the Realtime protocol over WebSocket, and plain HTTP.
+    """Serve the model: Realtime over WebSocket and WebRTC, plain HTTP, and a web page.
 
     Each flag is also a MOSSLIVE_* variable and a name in a TOML file (--config); a flag beats the
     variable, which beats the file.

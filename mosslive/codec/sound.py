@@ -64,6 +64,8 @@ def read_sound(path: str | Path) -> Sound:
 
     if Path(path).is_dir():
         raise BadSound(f"{path}: is a folder; allowed: a file of sound")
+    if not Path(path).exists():
+        raise BadSound(f"{path}: no such file")
     try:
         samples, rate = soundfile.read(str(path), dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError, RuntimeError) as error:

@@ -36,6 +36,8 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=each_once)
     except FileNotFoundError:
+        if not path.parent.exists():
+            raise ConfigError(f"{path.parent}: no such folder") from None
         raise ConfigError(f"{path}: no such file; a model folder holds {path.name}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not readable as JSON: {error}") from None

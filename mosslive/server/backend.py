@@ -121,18 +121,18 @@ def load_backend(settings: ServerSettings) -> Backend:
                 others.append((path.stem, codec.voice(path)))
     courtesy = Courtesy()  # of the two on one device
     thread = CodecThread(codec, courtesy=courtesy) if codec else None
-    if thread and default:  # its networks and its memory too are there before the engine's
-        seats = min(settings.max_sessions, MOST_REPLIES)
-        tail = check_tail(settings.tail)  # type: ignore[arg-type]  # what is none is refused
-        asyncio.run(thread.warm(default, TalkSettings().chunk, seats, tail))
     try:
+        if thread and default:  # its networks and its memory too are there before the engine's
+            seats = min(settings.max_sessions, MOST_REPLIES)
+            tail = check_tail(settings.tail)  # type: ignore[arg-type]  # what is none is refused
+            asyncio.run(thread.warm(default, TalkSettings().chunk, seats, tail))
+        folder = VoiceFolder(settings.voices_dir) if settings.voices_dir else None
+        shelf = VoiceShelf(default, others, settings.max_voices, folder)
+        if codec:
+            shelf.fill(codec.voice)
         engine = Engine.load(parts.model, settings.device, settings.dtype, courtesy=courtesy)
     except BaseException:
         if thread:
             asyncio.run(thread.close())
         raise
-    folder = VoiceFolder(settings.voices_dir) if settings.voices_dir else None
-    shelf = VoiceShelf(default, others, settings.max_voices, folder)
-    if codec:
-        shelf.fill(codec.voice)
     return Backend(engine, thread, shelf, settings, drawn=drawn)

@@ -7,11 +7,13 @@ handed out; what the other side reports puts that right. Arithmetic only; times 
 
 import math
 
+PIECE_S = 0.02  # sound is handed out in pieces not shorter than this, but for the last
+
 
 class Playback:
     def __init__(self, rate_hz: int, lead_s: float | None) -> None:
-        """`lead_s`: how far ahead of the ear sound is handed out. None: nobody plays it in real
-        time, as when a file is written; what is handed out counts as heard."""
+        """`lead_s`: how far ahead of the ear sound is handed out, a piece or more. None: nobody
+        plays it in real time, as when a file is written; what is handed out counts as heard."""
         self.rate_hz = rate_hz
         self.lead_s = lead_s
         self.handed = 0  # samples

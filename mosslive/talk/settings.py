@@ -8,6 +8,7 @@ from mosslive.codec.flow_stream import TailRule, check_tail
 from mosslive.config import Sampling, refuse
 from mosslive.config.files import is_positive_number
 from mosslive.rows import Reply, check_reply
+from mosslive.talk.playback import PIECE_S
 from mosslive.talk.turns import TurnSettings
 
 History = Literal["generated", "reencode"]
@@ -65,8 +66,10 @@ class TalkSettings:
         check_tail(self.tail)
         if type(self.voice_seed) is not int or not 0 <= self.voice_seed < 1 << 63:
             raise refuse("voice_seed", self.voice_seed, "a whole number, 0 or more")
-        if self.lead_s not in (None, math.inf) and not is_positive_number(self.lead_s):
-            raise refuse("lead_s", self.lead_s, "above 0 seconds, inf, or None")
+        lead_s = math.inf if self.lead_s is None else self.lead_s
+        fits = is_positive_number(lead_s) and lead_s >= PIECE_S  # one piece of sound
+        if lead_s != math.inf and not fits:
+            raise refuse("lead_s", self.lead_s, f"{PIECE_S:g} seconds or more, inf, or None")
         enough = is_positive_number(self.ahead_s) and self.ahead_s >= 1
         if self.ahead_s != math.inf and not enough:
             raise refuse("ahead_s", self.ahead_s, "1 second or more, or inf")

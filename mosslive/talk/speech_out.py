@@ -19,11 +19,10 @@ import numpy as np
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_streams import Speaking
-from mosslive.talk.playback import Playback
+from mosslive.talk.playback import PIECE_S, Playback
 from mosslive.talk.speech_codec import Samples
 from mosslive.talk.timing import Stopwatch
 
-_PIECE_S = 0.02  # sound is handed out in pieces not shorter than this, but for the last
 _AHEAD_S = 30.0  # while so much is made and not handed out, rendering rests
 _CODES_AT_ONCE = 125  # 10 s; more than any chunk needs to begin
 
@@ -154,7 +153,7 @@ class SpeechOut:
     async def play(self) -> None:
         """Until everything was handed out."""
         await self._released.wait()
-        least = round(_PIECE_S * self._rate_hz)
+        least = round(PIECE_S * self._rate_hz)
         while self._queue or not self._all_rendered:
             if not self._queue:
                 await self._sound_news.wait()

@@ -7,6 +7,7 @@ push sound and read `events`.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Literal
@@ -53,7 +54,7 @@ class Talk:
         self.voice = voice
         self._closed = False
         rate_hz = codec.sample_rate if codec else 0
-        self._unread = Unread(self.clock, round(self.settings.unread_s * rate_hz))
+        self._unread = Unread(self.clock, math.ceil(self.settings.unread_s * rate_hz))
         dialogue = self._begin(engine, turns)
         self._own_codec: CodecThread | None = None
         if codec is not None and not isinstance(codec, CodecThread):

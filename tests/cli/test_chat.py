@@ -127,7 +127,7 @@ def test_bad_options(nano_folder: Path, arguments: tuple[str, ...], message: str
 def test_a_file_that_is_no_sound(folder: Path, nano_folder: Path) -> None:
     """Law 4: said before the model is loaded."""
     result = run("nowhere.wav", "--model", "nowhere", "--codec", folder, "--reply", "text")
-    assert "nowhere.wav: not readable as sound" in str(result.exception)
+    assert "nowhere.wav: no such file" in str(result.exception)
 
 
 @pytest.mark.parametrize("option", ["-o", "--save", "--timeline"])

@@ -66,8 +66,8 @@ def test_resynth(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("encode", "nowhere.wav"), "nowhere.wav: not readable as sound"),
-        (("resynth", "nowhere.wav", "-o", "x.wav"), "nowhere.wav: not readable as sound"),
+        (("encode", "nowhere.wav"), "nowhere.wav: no such file"),
+        (("resynth", "nowhere.wav", "-o", "x.wav"), "nowhere.wav: no such file"),
     ],
 )
 def test_bad_input(folder: Path, arguments: tuple[str, ...], message: str) -> None:

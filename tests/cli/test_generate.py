@@ -100,6 +100,8 @@ def test_bad_arguments(nano_folder: Path, arguments: list[str], message: str) ->
     ("codes", "message"),
     [
         ("[1, 2", "JSON list"),
+        ('{"code": [1]}', 'an object with such a list as "codes"'),
+        ('{"codes": 3}', "JSON list"),
         ("1 two", "integers"),
         ("[]", "there are none"),
         ("[1, 500]", "0..499"),

@@ -181,7 +181,7 @@ def test_folder_name_is_printed_as_it_is(nano_copy: Path, name: str) -> None:
 def test_folder_that_does_not_exist(tmp_path: Path) -> None:
     """A wrong path is answered in one sentence with exit code 1."""
     missing = tmp_path / "nowhere"
-    assert_one_sentence(console("inspect", missing), missing, "no such file")
+    assert_one_sentence(console("inspect", missing), missing, "no such folder")
 
 
 def test_bad_config(nano_copy: Path) -> None:

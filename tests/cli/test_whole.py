@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from mosslive.cli.cores import share_cores
 from mosslive.codec import load_codec
 from mosslive.codec.synth import synthesise_codec
 from mosslive.config import folders
+from mosslive.errors import MossliveError
 from mosslive.server.backend import load_backend
 from mosslive.server.settings import ServerSettings
+from mosslive.server.voices import VoiceShelf
+from mosslive.talk import CodecThread
 from tests.codec.conftest import speech
 
 RATE = 22_050
@@ -119,6 +123,23 @@ def test_the_server_takes_the_same_parts(whole: Path) -> None:
         assert not plain.sampling().greedy
     finally:
         asyncio.run(plain.close())
+
+
+@pytest.mark.parametrize("fails", ["warm", "fill"])
+def test_a_server_that_cannot_start_leaves_no_thread(
+    whole: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """Whatever fails after the codec's thread has begun, it ends; the engine's never begins."""
+    before = set(threading.enumerate())
+
+    def breaks(*_: object, **__: object) -> None:
+        raise MossliveError("no room")
+
+    monkeypatch.setattr(CodecThread if fails == "warm" else VoiceShelf, fails, breaks)
+    with pytest.raises(MossliveError, match="no room"):
+        load_backend(ServerSettings(model=whole))
+    left = set(threading.enumerate()) - before
+    assert not [thread.name for thread in left if thread.name.startswith("mosslive")]
 
 
 def test_inspect_tells_all_parts(whole: Path) -> None:

@@ -215,7 +215,7 @@ def test_the_command(nano_folder: Path, codec_folder: Path, tmp_path: Path) -> N
         flags = ["--model", nano_folder, "--codec", codec_folder, "--voice", tmp_path / "anna.wav"]
         more = ["--port", "0", "--max-reply-s", "0.8", "--min-reply-s", "1.6"]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "mosslive.cli", "serve"),
+            *(sys.executable, "-m", "mosslive", "serve"),
             *map(str, flags + more),
             stderr=asyncio.subprocess.PIPE,
             env=os.environ | {"MOSSLIVE_SEED": "3"},

@@ -47,7 +47,7 @@ BAD_SOUND: dict[str, tuple[Callable[[Path], object], str]] = {
     "no samples": (lambda path: soundfile.write(path, np.zeros(0), 16_000), "holds no samples"),
     "cut in its header": (lambda path: path.write_bytes(b"RIFF\0\0\0\0WAVEfmt "), "not readable"),
     "a folder": (lambda path: path.mkdir(), "is a folder; allowed"),
-    "missing": (lambda path: None, "not readable as sound"),
+    "missing": (lambda path: None, "no such file"),
     "too fast": (lambda path: soundfile.write(path, np.zeros(99), 384_000), "8000..192000 Hz"),
     "not finite": (
         lambda path: soundfile.write(path, np.full(99, np.nan), 16_000, subtype="FLOAT"),

@@ -8,7 +8,7 @@ import pytest
 from mosslive import LanguageModel
 from mosslive.engine.courtesy import Courtesy, Guest
 from mosslive.errors import MossliveError
-from mosslive.talk import CodecThread
+from mosslive.talk import CodecThread, Talk
 from mosslive.talk.codec_streams import Speaking
 from mosslive.talk.events import TalkFault
 from tests.engine.serving import until
@@ -68,6 +68,20 @@ def test_a_thread_that_ends_says_so(who: str) -> None:
             await soon(tasks.pop(who))
         for task in tasks.values():
             task.cancel()
+
+    run(story())
+
+
+def test_a_codec_of_ones_own_has_the_conversations_clock(nano_lm: LanguageModel) -> None:
+    """What is due is compared with the moment it was computed from, and with no other clock's."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        talk = Talk(rig.engine, ToyCodec(), TOY_VOICE, TOLD, clock=rig.clock, threads=None)
+        assert talk.codec is not None
+        assert talk.codec._clock() == rig.clock.time
+        await soon(talk.close())
+        await rig.close()
 
     run(story())
 

@@ -149,7 +149,8 @@ def test_a_conversation_in_writing_needs_no_codec(nano_lm: LanguageModel) -> Non
     [
         ({"history": "song"}, "history is 'song'; allowed: generated or reencode"),
         ({"chunk": 7}, "chunk is 7; allowed: 5 or 25"),
-        ({"lead_s": 0}, "lead_s is 0; allowed: above 0 seconds, inf, or None"),
+        ({"lead_s": 0}, "lead_s is 0; allowed: 0.02 seconds or more, inf, or None"),
+        ({"lead_s": 0.019}, "lead_s is 0.019; allowed: 0.02 seconds or more, inf, or None"),
         ({"context_rows": 3}, "context_rows is 3; allowed: 64 rows or more"),
         ({"keep": 1.5}, "keep is 1.5; allowed: above 0 and at most 1"),
         ({"speculate": True, "turns": None}, "speculate is True; allowed: False where turns are"),

@@ -13,7 +13,7 @@ from mosslive.talk import TalkSettings, unread
 from mosslive.talk.events import AudioChunk, ReplyDone, ReplyInterrupted, TalkFault, TimingReady
 from mosslive.talk.unread import PATIENCE_S, NotRead
 from tests.engine.serving import ROOMY
-from tests.talk.rig import RIG, FakeClock, Rig, Script, run
+from tests.talk.rig import CODES, RIG, FakeClock, Rig, Script, run
 from tests.talk.test_interruption import TOLD
 from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_sound
 
@@ -98,6 +98,24 @@ def test_a_slow_reader_gets_everything(nano_lm: LanguageModel) -> None:
         starts = [event.first_sample for event in rig.of(AudioChunk)]
         assert starts == sorted(set(starts))
         await rig.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "settings", [replace(TOLD, unread_s=1e-6), replace(TOLD, lead_s=0.02)], ids=["unread", "lead"]
+)
+def test_the_smallest_limits_stall_nothing(nano_lm: LanguageModel, settings: TalkSettings) -> None:
+    """There is room for one piece of sound, however little may wait or be ahead."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, settings)
+        rig.talk.push_text("Hello")
+        await rig.until(lambda: bool(rig.of(TimingReady)), 10)
+        assert not rig.of(TalkFault)
+        assert len(rig.sound()) == CODES * SAMPLES
+        await rig.close()
+        rig.assert_clean()
 
     run(story())
 

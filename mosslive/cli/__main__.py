@@ -1,5 +1,0 @@
-"""`python -m mosslive.cli`: the command, where it is not on the path."""
-
-from mosslive.cli import main
-
-main()
