@@ -8,8 +8,8 @@ from mosslive.errors import MossliveError
 
 
 def read_codes(name: str) -> list[int]:
-    """A JSON list, an object with one named `codes` (as `--json` prints it), or numbers separated by
-    white space; `-` is standard input."""
+    """A JSON list, an object with one named `codes` (as `--json` prints it), or numbers and white
+    space; `-` is standard input."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
