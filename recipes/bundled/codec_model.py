@@ -133,7 +133,9 @@ class CodecModel(nn.Module):
         at = t[:, None, None]
         x = (1 - at) * noise + at * mel
         speaker = self.flow.spk_embed_affine_layer(self.speaker)[None, :, None].expand_as(mel)
-        told = torch.cat((mu, speaker, known), 1) * (draw(rows, 1, 1) >= _UNTOLD)
+        told = torch.cat((mu, speaker, known), 1)
+        if self.sizes.guidance:  # what it would say unasked has to be learned as well
+            told = told * (draw(rows, 1, 1) >= _UNTOLD)
         past = self._pasts(mel.shape[2] // _FRAMES_PER_CODE, chunk)[1]
         found = self.flow.estimator(torch.cat((x, told), 1), t, past)
         loss: Tensor = (found.float() - (mel - noise)).square().mean() / MEL_SCALE**2

@@ -1,6 +1,7 @@
 """What the served engine's tests share: engines stepped by hand, steppers that meddle or fail."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from mosslive.engine.stepper import Made
 from mosslive.rows import Row
 from tests.engine.models import Answer, all_free, answer, fresh, prompt_rows
 
+_WAIT_S = 50.0  # a shared machine can be slow; nothing waits so long otherwise
 ROOMY = EngineSettings(headroom_rows=0, ahead_rows=10_000)
 
 
@@ -102,13 +104,15 @@ def oracle_of(wandering: LanguageModel) -> Oracle:
 
 
 async def until(done: Callable[[], bool], step: Callable[[], Any] = lambda: None) -> None:
-    """Lets other tasks run, and the engine, until something is so."""
-    for _ in range(100_000):
-        if done():
-            return
+    """Lets other tasks run, and the engine, until something is so. After a while it sleeps between
+    looks: an engine with a thread of its own needs the processor more than who waits for it."""
+    begun, looks = time.monotonic(), 0
+    while not done():
+        if time.monotonic() - begun > _WAIT_S:
+            raise AssertionError("waited in vain")
         step()
-        await asyncio.sleep(0)
-    raise AssertionError("waited in vain")
+        looks += 1
+        await asyncio.sleep(0 if looks < 1000 else 0.001)
 
 
 async def read(reply: Reply) -> list[Row]:
