@@ -67,8 +67,8 @@ class Sizes:
     text_vocab: int
     context_rows: int = 8192
     # How far the flow is pushed away from what it would say unasked; published: 0.7. One voice has
-    # nothing to be pushed away from, and without it a step is one pass. Numbers of flow/config.yaml:
-    # they can be changed afterwards.
+    # nothing to be pushed away from, and without it a step is one pass. A number of
+    # flow/config.yaml, as the next one: they can be changed afterwards.
     guidance: float = 0.0
     steps: int = 6  # of the solver; published: 10
     speaker: tuple[int, int] = field(default=(1, 4))  # CAM++: growth, first channels
