@@ -159,21 +159,26 @@ def _decoder_config(s: CodecSize, codes: int) -> dict[str, object]:
                 "estimator": {"attention_head_dim": s.head_dim, "num_heads": s.estimator_heads},
             },
         },
-        "hift": {
-            "sampling_rate": 24000,
-            "nb_harmonics": hift.harmonics,
-            "nsf_alpha": 0.1,
-            "nsf_sigma": 0.003,
-            "nsf_voiced_threshold": 10,
-            "upsample_rates": list(hift.upsample_rates),
-            "upsample_kernel_sizes": list(hift.upsample_kernels),
-            "istft_params": {"n_fft": hift.n_fft, "hop_len": hift.hop_samples},
-            "resblock_kernel_sizes": list(hift.resblock_kernels),
-            "resblock_dilation_sizes": [list(hift.dilations)] * len(hift.resblock_kernels),
-            "source_resblock_kernel_sizes": list(hift.source_kernels),
-            "lrelu_slope": hift.slope,
-            "audio_limit": hift.audio_limit,
-        },
+        "hift": hift_config(hift),
+    }
+
+
+def hift_config(hift: HiftSettings) -> dict[str, object]:
+    """The vocoder's section of flow/config.yaml."""
+    return {
+        "sampling_rate": hift.source.sample_rate_hz,
+        "nb_harmonics": hift.harmonics,
+        "nsf_alpha": hift.source.sine_amplitude,
+        "nsf_sigma": hift.source.voiced_noise,
+        "nsf_voiced_threshold": hift.source.voiced_above_hz,
+        "upsample_rates": list(hift.upsample_rates),
+        "upsample_kernel_sizes": list(hift.upsample_kernels),
+        "istft_params": {"n_fft": hift.n_fft, "hop_len": hift.hop_samples},
+        "resblock_kernel_sizes": list(hift.resblock_kernels),
+        "resblock_dilation_sizes": [list(hift.dilations)] * len(hift.resblock_kernels),
+        "source_resblock_kernel_sizes": list(hift.source_kernels),
+        "lrelu_slope": hift.slope,
+        "audio_limit": hift.audio_limit,
     }
 
 

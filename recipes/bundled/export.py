@@ -39,6 +39,7 @@ from mosslive.checkpoint.layout import (
 )
 from mosslive.checkpoint.writer import new_folder, write_shard
 from mosslive.codec.hift import HiftSettings
+from mosslive.codec.synth import hift_config
 from mosslive.config import ModelConfig
 from mosslive.config.folders import CODEC_FOLDER, DEFAULT_VOICE, LM_FOLDER, VOICES_FOLDER
 from recipes.bundled.budget import load_carried
@@ -178,21 +179,7 @@ def _decoder_config(sizes: Sizes) -> dict[str, Any]:
                 },
             },
         },
-        "hift": {
-            "sampling_rate": hift.source.sample_rate_hz,
-            "nb_harmonics": hift.harmonics,
-            "nsf_alpha": hift.source.sine_amplitude,
-            "nsf_sigma": hift.source.voiced_noise,
-            "nsf_voiced_threshold": hift.source.voiced_above_hz,
-            "upsample_rates": list(hift.upsample_rates),
-            "upsample_kernel_sizes": list(hift.upsample_kernels),
-            "istft_params": {"n_fft": hift.n_fft, "hop_len": hift.hop_samples},
-            "resblock_kernel_sizes": list(hift.resblock_kernels),
-            "resblock_dilation_sizes": [list(hift.dilations)] * len(hift.resblock_kernels),
-            "source_resblock_kernel_sizes": list(hift.source_kernels),
-            "lrelu_slope": hift.slope,
-            "audio_limit": hift.audio_limit,
-        },
+        "hift": hift_config(hift),
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from mosslive.bench.bundled_words import edits
 from mosslive.codec.wave_kernels import definitions_only
 from recipes.bundled.augment import features
 from recipes.bundled.bank import Bank
@@ -38,7 +39,7 @@ def judge_codec(model: CodecModel, bank: Bank, phone_names: list[str]) -> dict[s
                 vectors = model.quantiser.codebook[model.quantiser.nearest(heard.states)]
                 said = _greedy(model.phone_logits(vectors)[0].argmax(-1).tolist())
                 wanted = [number[p] for p in bank.utterances[index].phones]
-                wrong += _edits(said, wanted)
+                wrong += edits(said, wanted)
                 total += len(wanted)
                 if bank.utterances[index].role == "assistant":
                     mu = model.mu(vectors, 5, finalize=True)[0]
@@ -51,13 +52,3 @@ def judge_codec(model: CodecModel, bank: Bank, phone_names: list[str]) -> dict[s
 def _greedy(path: list[int]) -> list[int]:
     """CTC's reading: repetitions count once, blanks (0) not at all."""
     return [p for place, p in enumerate(path) if p and (not place or p != path[place - 1])]
-
-
-def _edits(said: list[int], wanted: list[int]) -> int:
-    row = list(range(len(wanted) + 1))
-    for place, one in enumerate(said, 1):
-        before, row[0] = row[0], place
-        for column, other in enumerate(wanted, 1):
-            cheapest = min(row[column] + 1, row[column - 1] + 1, before + (one != other))
-            before, row[column] = row[column], cheapest
-    return row[-1]

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from mosslive import Engine, LanguageModel, Turn
 from mosslive.codec import Codec, Voice
@@ -111,6 +112,18 @@ def test_live_turns_in_flat_memory(nano_lm: LanguageModel) -> None:
     run(story())
 
 
+async def hears_nothing(rig: Rig, wave: NDArray[np.float32]) -> None:
+    """All of the sound at once: no event, no row, and nothing left."""
+    before = rig.rows
+    for first in range(0, len(wave), 8000):
+        rig.talk.push_audio(wave[first : first + 8000], 16_000)
+    await rig.settle()
+    assert rig.events == []
+    assert rig.rows == before
+    await rig.close()
+    rig.assert_clean()
+
+
 @pytest.mark.parametrize("sound", ["silence", "clicks", "hum"])
 def test_the_real_ear_hears_nothing_in_it(nano_lm: LanguageModel, sound: str) -> None:
     """Silero, where it is installed: ten seconds of silence, clicks and mains hum are no turn."""
@@ -124,14 +137,7 @@ def test_the_real_ear_hears_nothing_in_it(nano_lm: LanguageModel, sound: str) ->
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, vad=SileroVad())
-        before = rig.rows
-        for first in range(0, len(wave), 8000):
-            rig.talk.push_audio(wave[first : first + 8000], 16_000)
-        await rig.settle()
-        assert rig.events == []
-        assert rig.rows == before
-        await rig.close()
-        rig.assert_clean()
+        await hears_nothing(rig, wave)
 
     run(story())
 
@@ -147,14 +153,7 @@ def test_sound_that_is_no_speech_leaves_nothing(nano_lm: LanguageModel, sound: s
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE)
-        before = rig.rows
-        for first in range(0, len(wave), 8000):
-            rig.talk.push_audio(wave[first : first + 8000], 16_000)
-        await rig.settle()
-        assert rig.events == []
-        assert rig.rows == before
-        await rig.close()
-        rig.assert_clean()
+        await hears_nothing(rig, wave)
 
     run(story())
 
