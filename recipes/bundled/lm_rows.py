@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from mosslive.rows import DRIVER_SYSTEM, PromptFormat, Reply, Row, RowIds, TextTokenizer
 from mosslive.rows import Turn as PromptTurn
 from mosslive.rows.prompt import PROCESSOR_SYSTEM
-from recipes.bundled.corpus import Corpus, Dialogue, Split, Turn
+from recipes.bundled.corpus import Corpus, Dialogue, Role, Split, Turn
 from recipes.bundled.encode_bank import Spoken
+from recipes.bundled.grammar import Talk
 from recipes.bundled.vocabulary import TASK_SYSTEM
 
 # What a row is to the trainer.
@@ -166,11 +167,19 @@ def _as_typed(text: str, host: np.random.Generator) -> str:
     return text.rstrip(".?!") if host.random() < 0.3 else text
 
 
-def build_examples(builder: RowBuilder, tasks: Tasks, count: int, split: Split) -> Examples:
+def build_examples(
+    builder: RowBuilder,
+    tasks: Tasks,
+    count: int,
+    split: Split,
+    written: Sequence[Dialogue] = (),
+) -> Examples:
     """`count` examples by their shares, drawn with replacement; every user turn in any voice and
-    version. Examples longer than the limit, or that nobody says, are drawn again."""
+    version. Examples longer than the limit, or that nobody says, are drawn again. `written`: more
+    dialogues that nobody says, for text to text."""
     host = np.random.default_rng(len(builder.corpus.utterances) + count)
     sources: dict[str, Sequence[Any]] = _sources(builder.corpus, split)
+    sources["text_text"] = [*sources["text_text"], *written]
     shares = {name: getattr(tasks, name) for name, source in sources.items() if len(source)}
     names = list(shares)
     if not names:
@@ -199,6 +208,25 @@ def build_examples(builder: RowBuilder, tasks: Tasks, count: int, split: Split) 
         if len(made) == count:
             break
     return _flat(made, kept)
+
+
+def written_dialogues(talks: Sequence[Talk]) -> list[Dialogue]:
+    """Dialogues of the grammar as they are typed; no speech has to be made for them."""
+    roles: tuple[Role, Role] = ("user", "assistant")
+    return [
+        Dialogue(
+            number,
+            talk.category,
+            talk.split,
+            [
+                Turn(role, text, [])
+                for pair in talk.turns
+                for role, text in zip(roles, pair, strict=True)
+            ],
+            talk.heldout_by,
+        )
+        for number, talk in enumerate(talks)
+    ]
 
 
 def _mode(name: str) -> Reply:

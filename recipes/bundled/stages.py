@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mosslive.rows import RowIds
+from recipes.bundled import grammar
 from recipes.bundled.bank import Bank
 from recipes.bundled.budget import Budget, Curves, load_carried, save_carried, save_whole
 from recipes.bundled.codec_model import CodecModel
@@ -26,7 +27,7 @@ from recipes.bundled.encode_bank import Spoken, encode_bank, said_again
 from recipes.bundled.judge_codec import judge_codec
 from recipes.bundled.lm_batch import Batches
 from recipes.bundled.lm_model import LmModel
-from recipes.bundled.lm_rows import RowBuilder, Tasks, build_examples
+from recipes.bundled.lm_rows import RowBuilder, Tasks, build_examples, written_dialogues
 from recipes.bundled.sizes import SIZES, Sizes
 from recipes.bundled.train_codec import CodecTraining, train_codec, train_flow
 from recipes.bundled.train_lm import LmTraining, train_lm
@@ -194,7 +195,8 @@ def run_lm(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     row_ids = RowIds.from_config(config)
     spoken = _unpacked(_awaited(plan.work / "spoken.pt"))
     builder = RowBuilder(corpus, spoken, tokenizer, row_ids, plan.lm.seed)
-    made = build_examples(builder, Tasks(), plan.lm.examples, "train")
+    typed = written_dialogues(grammar.training(plan.lm.typed, plan.lm.seed))
+    made = build_examples(builder, Tasks(), plan.lm.examples, "train", typed)
     batches = Batches(made, row_ids, bank.device, plan.lm.rows, plan.lm.seed)
     held = None
     if any(each.split == "heldout" for each in corpus.dialogues):

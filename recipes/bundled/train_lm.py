@@ -20,7 +20,8 @@ from recipes.bundled.lm_model import LmModel
 class LmTraining:
     rate: float = 2e-3
     rows: int = 32_768  # of a batch, padding included
-    examples: int = 90_000
+    examples: int = 120_000
+    typed: int = 40_000  # dialogues that are only written: what is asked, in many more words
     held_out: int = 512
     test_every: int = 500
     decay: float = 0.05

@@ -105,7 +105,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     vocoder = VocoderTraining(
         rows=2, codes=4, rate=2e-3, judges_from=_STEPS - 4, judges_width=2, look_every=5
     )
-    lm = LmTraining(rate=1e-2, rows=1024, examples=40, held_out=4, test_every=20)
+    lm = LmTraining(rate=1e-2, rows=1024, examples=40, typed=20, held_out=4, test_every=20)
     plan = Plan(
         folder, out, seconds=1e9, size="toy", device="cpu", steps=_STEPS,
         codec=codec, vocoder=vocoder, lm=lm,
