@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from mosslive.bench.bundled_asking import Asker, Given, Said
 from mosslive.bench.bundled_exam import RATE_HZ, Dialogue, Exam, Form, Kind, Who
 from mosslive.bench.bundled_judges import Judges, OwnHearings, Wave
+from mosslive.bench.bundled_layout import laid
 from mosslive.bench.bundled_rendering import Codes, Mouth
 from mosslive.bench.bundled_words import same_words
 from mosslive.config.folders import Parts
@@ -66,6 +69,7 @@ class Examiner:
         self.parts, self.exam, self.judges, self.stage = parts, exam, judges, stage
         self.mouth = Mouth(parts.codec, parts.voice)
         self._codes: dict[int, Codes] = {}  # by utterance, as the whole turn is heard
+        self._taught: dict[int, Codes] = {}  # by utterance of the synthesiser
         self._own = OwnHearings(exam)
         self._heard: dict[tuple[Mouth, Codes], str] = {}
 
@@ -84,6 +88,14 @@ class Examiner:
             found = self.mouth.codec.encode(self.exam.pcm(form), RATE_HZ)
             self._codes[form.utterance] = tuple(found)
         return self._codes[form.utterance]
+
+    def own_codes(self, form: Form) -> Codes:
+        """Of an answer of the synthesiser, laid out as it is taught."""
+        if form.utterance not in self._taught:
+            pcm = laid((self.exam.pcm(form) * 32768).astype(np.int16), "assistant")
+            found = self.mouth.codec.encode(np.divide(pcm, 32768, dtype=np.float32), RATE_HZ)
+            self._taught[form.utterance] = tuple(found)
+        return self._taught[form.utterance]
 
     def hear_own(self, forms: Sequence[Form]) -> list[str]:
         """What the recogniser hears when the synthesiser itself says these."""
@@ -150,7 +162,7 @@ class Examiner:
             if not same_words(text, d.answer)
         ]
         self.hear_own(wrong)
-        self.hear([self.codes(form) for form in wrong])
+        self.hear([self.own_codes(form) for form in wrong])
         return [
             self._answer(d, who, one, text)
             for d, one, text in zip(dialogues, given, heard, strict=True)
@@ -158,9 +170,9 @@ class Examiner:
 
     def _answer(self, dialogue: Dialogue, who: Who, given: Given, heard: str) -> Answer:
         strict = same_words(heard, dialogue.answer)
-        exact = given.codes == self.codes(dialogue.own)
+        exact = given.codes == self.own_codes(dialogue.own)
         right = strict or exact
         if not right and heard:
-            own, copied = self.hear_own([dialogue.own]), self.hear([self.codes(dialogue.own)])
+            own, copied = self.hear_own([dialogue.own]), self.hear([self.own_codes(dialogue.own)])
             right = any(same_words(heard, other) for other in (*own, *copied))
         return Answer(dialogue, who, given, heard, strict, right, exact)

@@ -16,6 +16,7 @@ from mosslive.bench.bundled_examiner import Answer, Examiner
 from mosslive.bench.bundled_fetch import FROM_NPM, FROM_WHEEL, NotFetched, _place
 from mosslive.bench.bundled_human import pieces
 from mosslive.bench.bundled_judges import Judges, NoJudges, OwnHearings, Wave
+from mosslive.bench.bundled_layout import CODE_SAMPLES, LEAST_CODES, laid
 from mosslive.bench.bundled_pitch import pitch_hz
 from mosslive.cli.app import app
 from mosslive.errors import MossliveError
@@ -163,7 +164,7 @@ def _judged(folder: Path, reply: int, texts: dict[float, str]) -> tuple[Answer, 
     exam = Exam(folder)
     examiner = Examiner.__new__(Examiner)
     vars(examiner).update(
-        exam=exam, judges=_Scripted(texts), mouth=_Mouth(), _codes={}, _heard={},
+        exam=exam, judges=_Scripted(texts), mouth=_Mouth(), _codes={}, _taught={}, _heard={},
         stage=lambda _label, _total: nullcontext(lambda _count: None), _own=OwnHearings(exam),
     )  # fmt: skip
     examiner._own.texts = {}
@@ -176,7 +177,7 @@ def test_right_answers_and_wrong_ones(folder: Path) -> None:
     """Right by its words; right when heard as the right answer is heard, from the synthesiser or
     the codec; right by its codes; wrong otherwise, and never right for being silent."""
     _, dialogue, own = _judged(folder, 5, {})
-    spoken, codes = float(own.utterance / 32768), 1001 + own.utterance
+    spoken, codes = float(own.utterance / 32768), 1000 + LEAST_CODES * CODE_SAMPLES
     cases = {
         "words": (5, {5.0: dialogue.answer}, (True, True, False)),
         "as the synthesiser": (5, {5.0: "mumble", spoken: "mumble"}, (False, True, False)),
@@ -190,6 +191,17 @@ def test_right_answers_and_wrong_ones(folder: Path) -> None:
         assert (answer.strict, answer.right, answer.exact) == expected, name
     document = json.loads(json.dumps(answer.document()))
     assert document["expected"] == dialogue.answer
+
+
+def test_layout_is_that_of_training() -> None:
+    """Silence at the ends makes no difference; whole codes, the same lead, never too short."""
+    word = (8000 * np.sin(np.arange(30_000) / 9)).astype(np.int16)
+    wide = np.concatenate((np.zeros(4800, np.int16), word, np.zeros(7200, np.int16)))
+    np.testing.assert_array_equal(laid(word, "assistant")[480:], laid(wide, "assistant")[480:])
+    assert len(laid(wide, "user")) % CODE_SAMPLES == 0
+    assert not laid(wide, "user")[:CODE_SAMPLES].any()
+    assert laid(wide, "user")[CODE_SAMPLES : CODE_SAMPLES + 240].any()
+    assert len(laid(word[:100], "assistant")) == LEAST_CODES * CODE_SAMPLES
 
 
 @pytest.mark.parametrize("hz", [95.0, 140.0, 210.0, 300.0])

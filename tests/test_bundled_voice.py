@@ -1,0 +1,122 @@
+"""The model that is shipped, as a newcomer meets it: it hears, understands and answers.
+
+Other tests run on random weights, where every answer is as good as any other. Here an answer is
+right or wrong. The questions are those of the demo and some that training had; how well it does on
+those it did not have is for `mosslive bench bundled` to say.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import mosslive
+from mosslive.bench.bundled_asking import Asker
+from mosslive.cli.app import app
+from mosslive.cli.demo_talk import ask
+from mosslive.codec.sound import Sound, read_sound
+from mosslive.config.folders import find_parts, has_bundled, shipped_folder
+from mosslive.server.backend import load_backend
+from mosslive.server.settings import ServerSettings
+
+ANSWER = "The capital of France is Paris."
+TYPED = {
+    "What is the capital of France?": ANSWER,
+    "what is two plus three": "Two plus three is five.",
+    "Which day comes after Monday?": "After Monday comes Tuesday.",
+    "What color is grass?": "Grass is green.",
+}
+
+
+@pytest.fixture(scope="module")
+def home() -> Path:
+    assert has_bundled(), "this copy has no model: see recipes/bundled/README.md"
+    return shipped_folder()
+
+
+@pytest.fixture(scope="module")
+def question(home: Path) -> Sound:
+    return read_sound(home / "question.flac")
+
+
+@pytest.fixture(scope="module")
+def codec(home: Path) -> mosslive.Codec:
+    return mosslive.load_codec(home / "codec")
+
+
+@pytest.fixture(scope="module")
+def asker(home: Path) -> Asker:
+    return Asker.load(home / "lm")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """The networks are small: more threads than cores would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_demo_is_answered_right(question: Sound) -> None:
+    """A spoken question, asked in real time: the spoken answer, heard by the model, is the right
+    one, and it is sound and not noise."""
+    answer, heard = asyncio.run(ask(find_parts("bundled"), question))
+    assert heard == ANSWER
+    assert 1.0 < len(answer.sound) / answer.rate_hz < 4.0
+    assert 0.01 < float(np.sqrt(np.mean(answer.sound**2))) < 0.5
+
+
+def test_it_reads_and_writes(asker: Asker) -> None:
+    """Typed questions of training get their written answers, with or without capitals."""
+    given = asker.ask([[text] for text in TYPED], "text", lambda _: None)
+    assert [each.text for each in given] == list(TYPED.values())
+    assert not any(each.runaway for each in given)
+
+
+def test_it_remembers_a_name(asker: Asker) -> None:
+    """The second turn is answered out of the first."""
+    (given,) = asker.ask([["My name is Adam.", "What is my name?"]], "text", lambda _: None)
+    assert "Adam" in given.text
+
+
+def test_all_four_modes_agree(asker: Asker, codec: mosslive.Codec, question: Sound) -> None:
+    """Heard or read, the same question is answered in writing with the same words, and in speech
+    with the same codes."""
+    heard = codec.encode(question.wave, question.rate_hz)
+    typed = next(iter(TYPED))
+    written = asker.ask([[heard], [typed]], "text", lambda _: None)
+    assert [each.text for each in written] == [ANSWER, ANSWER]
+    spoken = asker.ask([[heard], [typed]], "speech", lambda _: None)
+    assert spoken[0].codes == spoken[1].codes
+    assert 12 <= len(spoken[0].codes) <= 50
+
+
+def test_listening_live_is_listening_to_all_of_it(codec: mosslive.Codec, question: Sound) -> None:
+    """Streaming equals offline with weights that mean something, in packets of any size."""
+    whole = codec.encode(question.wave, question.rate_hz)
+    rng = np.random.default_rng(7)
+    stream = codec.encoder_stream(question.rate_hz)
+    at = 0
+    while at < len(question.wave):
+        step = int(rng.integers(1, 4000))
+        stream.push(question.wave[at : at + step])
+        at += step
+    assert stream.finish().codes == whole
+
+
+def test_it_is_what_commands_and_server_take_by_default() -> None:
+    """Nothing has to be named."""
+    shown = CliRunner().invoke(app, ["inspect", "bundled"])
+    assert shown.exit_code == 0
+    assert "usable" in shown.output
+    backend = load_backend(ServerSettings())
+    try:
+        assert backend.speaks
+        assert backend.drawn.greedy
+    finally:
+        asyncio.run(backend.close())
