@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-clients lint format bench judges clients clean
+.PHONY: demo test test-load test-clients lint format bench judges clients clean
 
 demo: .venv/talk
 	$(BIN)/mosslive demo
@@ -17,6 +17,10 @@ test: lint
 # Third-party programs and a browser, in real time; apart, since they need packages from elsewhere.
 test-clients: .venv/dev .venv/clients/ready
 	$(BIN)/pytest -m clients tests/server
+
+# Two minutes of fifty callers who come, talk and vanish; apart, since it takes its two minutes.
+test-load: .venv/dev
+	LONG_TESTS=1 $(BIN)/pytest tests/server/test_load.py
 
 lint: .venv/dev
 	$(BIN)/ruff check .
