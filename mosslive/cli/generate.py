@@ -1,4 +1,4 @@
-"""`mosslive generate`: one reply from a model folder."""
+"""`mosslive generate`: one reply from a model folder or an engine folder, by the plain loop."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from mosslive.rows import Turn
 
 
+_KV_ROWS = 8192  # of an engine folder's model: one reply needs no more, also where a GPU has more
+
+
 class ReplyOption(StrEnum):
     text = "text"
     speech = "speech"
 
 
 def generate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder, or its parent.")],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", help="A model folder, its parent, or an engine folder."),
+    ],
     user: Annotated[str | None, typer.Option(help="What the user writes.")] = None,
     codes: Annotated[
         str | None,
@@ -46,7 +52,13 @@ def generate(
     min_new: Annotated[int | None, typer.Option(help="Rows before speech may end.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same reply.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="float32 or bfloat16; default: float32. An engine folder has its own.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Generate one reply and print it: text as it comes, or codes."""
@@ -64,10 +76,9 @@ def generate(
     )
     question = _question(user, codes)  # bad input is said before the model is loaded
 
-    from mosslive.engine import load_lm
     from mosslive.rows import DRIVER_SYSTEM, Turn
 
-    lm = load_lm(model, device, dtype)
+    lm = _load(model, device, dtype)
     instruction = DRIVER_SYSTEM[reply.value] if system is None else system
     turns = [Turn("system", text=instruction)] if instruction else []
     prompt = lm.prompt([*turns, question], reply=reply.value)
@@ -89,6 +100,19 @@ def generate(
         _show(lm, generation, len(prompt))
 
 
+def _load(model: Path, device: str, dtype: str | None) -> "LanguageModel":
+    from mosslive.checkpoint.engine_folder import is_engine
+    from mosslive.engine import LanguageModel, PlainStepper, load_lm
+    from mosslive.engine.graph_stepper import GraphStepper
+    from mosslive.engine.load import load_stepper
+
+    if not is_engine(model):
+        return load_lm(model, device, dtype or "float32")
+    stepper, tokenizer = load_stepper(model, device, dtype, kv_rows=_KV_ROWS, most_requests=1)
+    assert isinstance(stepper, PlainStepper | GraphStepper), "there are no others"
+    return LanguageModel(stepper.runner, tokenizer)
+
+
 def _question(user: str | None, codes: str | None) -> "Turn":
     from mosslive.rows import Turn
 
@@ -101,10 +125,14 @@ def _question(user: str | None, codes: str | None) -> "Turn":
 
 def _show(lm: "LanguageModel", generation: "Generation", prompt_rows: int) -> None:
     stream = lm.text_stream()
+    written = False
     for row in generation:
-        print(stream.push(row), end="", flush=True)
-    print()  # a torn last character is withheld, as everywhere
+        piece = stream.push(row)
+        written |= bool(piece)
+        print(piece, end="", flush=True)
     codes = lm.read(generation.rows).codes
+    if written or not codes:  # a reply that is all speech has no line of text, not an empty one
+        print()  # a torn last character is withheld, as everywhere
     if codes:
         print(*codes)
     length = len(codes) * SECONDS_PER_CODE

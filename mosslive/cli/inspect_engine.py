@@ -14,6 +14,9 @@ def engine_report(folder: Path, values: bool) -> dict[str, Any]:
     """`values`: compare the SHA-256 of every file. Whether it computes right, `verify` tells."""
     from mosslive.checkpoint import CheckpointError
     from mosslive.checkpoint.engine_folder import check_hashes, open_engine
+    from mosslive.checkpoint.generation import folder_sampling
+    from mosslive.checkpoint.layout import GENERATION_FILE
+    from mosslive.config import ConfigError
 
     report: dict[str, Any] = {"folder": str(folder), "blocks": [], "values_read": values}
     report |= {"tensors": 0, "parameters": 0, "bytes": 0, "faults": [], "usable": True}
@@ -26,6 +29,12 @@ def engine_report(folder: Path, values: bool) -> dict[str, Any]:
                 check_hashes(engine, lambda count: advance(progress, count))
     except CheckpointError as fault:
         found = {"kind": type(fault).__name__, "names": fault.names, "message": fault.line()}
+        report |= {"faults": [found], "usable": False}
+        return report
+    try:
+        report["sampling"] = vars(folder_sampling(folder))
+    except ConfigError as fault:
+        found = {"kind": "ConfigError", "names": [GENERATION_FILE], "message": str(fault)}
         report |= {"faults": [found], "usable": False}
     return report
 

@@ -13,6 +13,7 @@ from mosslive.rows.mode import Mode, compose, ends_reply, first_mode, next_mode
 from mosslive.rows.output import Output, TextStream, read_rows, read_rows_as_processor
 from mosslive.rows.prompt import (
     DRIVER_SYSTEM,
+    READ_ALOUD_SYSTEM,
     WRITE_DOWN_SYSTEM,
     Fallback,
     PromptFormat,
@@ -27,6 +28,7 @@ __all__ = [
     "CHANNELS",
     "DRIVER_SYSTEM",
     "END_OF_TEXT",
+    "READ_ALOUD_SYSTEM",
     "WRITE_DOWN_SYSTEM",
     "Channel",
     "Fallback",

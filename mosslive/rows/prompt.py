@@ -26,8 +26,10 @@ PROCESSOR_SYSTEM: dict[Reply, str] = {
     "speech": "You are a helpful assistant. Respond with spoken outputs.",
     "text": "You are a helpful assistant. Respond with text outputs.",
 }
-# No published system turn asks for this; how well a model does it is a matter of its training.
+# No published system turn asks for these; how well a model does them is a matter of its training.
+# A model is taught a task by one wording, so whoever asks for it takes the wording from here.
 WRITE_DOWN_SYSTEM = "Write down what the user says."
+READ_ALOUD_SYSTEM = "Read the user's text aloud."
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
-from mosslive.server import chat, operation, secrets_api, speech, voices_api
+from mosslive.server import chat, operation, secrets_api, speech, transcriptions, voices_api
+from mosslive.server.elsewhere import METHODS, elsewhere
 from mosslive.server.house import House
 from mosslive.server.requests import Wrapped, http_error
 from mosslive.server.web_page import WebPage
@@ -32,6 +33,7 @@ def make_app(house: House) -> Starlette:
         Route("/v1/realtime/sessions", secrets_api.beta_sessions, methods=["POST"]),
         Route("/v1/chat/completions", chat.completions, methods=["POST"]),
         Route("/v1/audio/speech", speech.speech, methods=["POST"]),
+        Route("/v1/audio/transcriptions", transcriptions.transcription, methods=["POST"]),
         Route("/v1/voices", voices_api.listing),
         Route("/v1/voices", voices_api.upload, methods=["POST"]),
         Route("/v1/voices/{name}", voices_api.removal, methods=["DELETE"]),
@@ -43,6 +45,8 @@ def make_app(house: House) -> Starlette:
         Route("/metrics", operation.metrics),
         Route("/version", operation.version),
     ]
+    # Without it the page's folder would answer for the interface, and say nothing useful.
+    routes.append(Route("/v1/{rest:path}", elsewhere(routes), methods=METHODS))
     routes.append(Mount("/", WebPage()))
     app = Starlette(routes=routes, lifespan=life, exception_handlers={HTTPException: http_error})
     app.state.house = house

@@ -35,8 +35,8 @@ class House:
         self.metrics = Metrics()
         # Without keys everybody is the same nobody.
         per_key = settings.max_sessions_per_key if self.keys.needed else settings.max_sessions
-        self.seats = Seats(settings.max_sessions, per_key)
-        self.requests = Seats(settings.max_requests, settings.max_requests)
+        self.seats = Seats("sessions", settings.max_sessions, per_key)
+        self.requests = Seats("requests", settings.max_requests, settings.max_requests)
         self.draining = asyncio.Event()
         self.ended = asyncio.Event()  # whoever is still here leaves now
         self._load = load
@@ -63,6 +63,12 @@ class House:
         backend = await self._load()
         self.metrics.watch(backend.engine.stats, _gpu_bytes)
         self._backend = backend
+        if not backend.speaks:
+            _log.warning(
+                "no voice: replies are written, not spoken; --voice names one"
+                if backend.codec
+                else "no codec: sound is neither understood nor made; --codec names one"
+            )
         _log.info("ready", extra={"model": self.settings.name})
 
     async def drain(self) -> None:

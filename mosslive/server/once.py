@@ -9,13 +9,11 @@ from contextlib import aclosing
 
 from mosslive.codec import Sound, Voice
 from mosslive.errors import MossliveError
-from mosslive.rows import Role, Turn
+from mosslive.rows import WRITE_DOWN_SYSTEM, Role, Turn
 from mosslive.server.backend import Backend
 from mosslive.talk import TalkSettings
 from mosslive.talk.dialogue import Said
 from mosslive.talk.events import Event, ReplyDone, TalkFault, TimingReady
-
-_TRANSCRIBE = "Write down what the user says, word for word, and nothing else."
 
 
 async def turn_of(backend: Backend, role: Role, words: str | Sound) -> Said:
@@ -61,7 +59,7 @@ async def write_down(backend: Backend, said: Said) -> str:
         return ""
     form = backend.engine.format
     turns = [
-        Said("system", "text", tuple(form.turn(Turn("system", text=_TRANSCRIBE)))),
+        Said("system", "text", tuple(form.turn(Turn("system", text=WRITE_DOWN_SYSTEM)))),
         Said("user", "speech", tuple(form.turn(Turn("user", codes=codes)))),
     ]
     settings = backend.talk_settings("text", "", backend.sampling())

@@ -18,7 +18,7 @@ from mosslive.errors import MossliveError
 from mosslive.server.house import House
 from mosslive.server.keys import Bearer
 from mosslive.server.sockets import cut
-from mosslive.server.wire import Refusal, as_refusal, error_body, read_json
+from mosslive.server.wire import Refusal, as_refusal, error_body, read_json, retry_headers
 
 # Open to everybody: they tell nothing of anybody. What is not below /v1 is the page.
 _OPEN = ("/health", "/health/live", "/version")
@@ -47,7 +47,8 @@ async def body_of(request: Request) -> dict[str, Any]:
 
 
 def refusal_response(refusal: Refusal) -> Response:
-    return JSONResponse({"error": error_body(refusal)}, refusal.status)
+    body = {"error": error_body(refusal)}
+    return JSONResponse(body, refusal.status, retry_headers(refusal))
 
 
 class Streamed(StreamingResponse):

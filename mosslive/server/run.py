@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any
 import uvicorn
 
 from mosslive.server import logs
+from mosslive.server.address import address, check_address, check_certificate
 from mosslive.server.app import make_app
 from mosslive.server.backend import Backend, load_backend
 from mosslive.server.house import House
@@ -40,7 +42,8 @@ class DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: object = None) -> None:
         await super().startup()
-        _log.info("listening", extra={"host": self.config.host, "port": self.port})
+        told = {"host": self.config.host, "port": self.port, "page": f"{self._at('http')}/"}
+        _log.info("listening", extra=told)
         self._loading = asyncio.get_running_loop().create_task(self._house.open())
         self._loading.add_done_callback(self._loaded)
 
@@ -60,10 +63,23 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
     def _loaded(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()):
+        if task.cancelled():
+            return
+        if error := task.exception():
             _log.error("loading failed: %s", error)
             self.failure = error
             self.should_exit = True
+        elif sys.stderr.isatty():  # elsewhere every line is for programs
+            page, socket = self._at("http"), self._at("ws")
+            print(
+                f"mosslive: ready. Open {page}/ in a browser, or point a realtime client at "
+                f"{socket}/v1/realtime. Ctrl-C ends it.",
+                file=sys.stderr,
+            )
+
+    def _at(self, scheme: str) -> str:
+        safe = "s" if self.config.ssl_certfile else ""
+        return address(self.config.host, self.port, scheme + safe)
 
 
 def make_server(
@@ -71,6 +87,8 @@ def make_server(
 ) -> tuple[DrainingServer, House]:
     """Refuses what must not be served; loads nothing yet."""
     check_exposure(settings)
+    check_certificate(settings.ssl_certfile, settings.ssl_keyfile)
+    check_address(settings.host, settings.port)
 
     house = House(settings, load or (lambda: _load_on_thread(settings)))
     config = uvicorn.Config(

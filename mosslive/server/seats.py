@@ -1,4 +1,5 @@
-"""How many sessions there may be: in all, and of one key. A seat is given back whatever happens."""
+"""How many sessions or requests there may be: in all, and of one key. A seat is given back whatever
+happens."""
 
 import asyncio
 from collections import Counter
@@ -9,8 +10,9 @@ from mosslive.server.wire import Refusal
 
 
 class Seats:
-    def __init__(self, most: int, most_per_owner: int) -> None:
-        self._most, self._most_per_owner = most, most_per_owner
+    def __init__(self, what: str, most: int, most_per_owner: int) -> None:
+        """`what`: sits there, "sessions" or "requests"; refusals name it."""
+        self._what, self._most, self._most_per_owner = what, most, most_per_owner
         self._taken: Counter[str] = Counter()
         self.closed = False  # nobody new is let in
         self._left = asyncio.Event()  # set for a moment when somebody leaves
@@ -22,12 +24,12 @@ class Seats:
     @contextmanager
     def take(self, owner: str) -> Iterator[None]:
         if self.closed:
-            raise _full("the server is shutting down", "shutting_down", 503)
+            message = "the server is shutting down"
+            raise Refusal(message, "shutting_down", kind="server_error", status=503)
         if self.taken >= self._most:
-            raise _full(f"{self._most} sessions are open, which is the most", "too_many_sessions")
+            raise self._full(f"this server holds {self._most} {self._what} at once at most")
         if self._taken[owner] >= self._most_per_owner:
-            most = self._most_per_owner
-            raise _full(f"this key has {most} sessions, which is the most", "too_many_sessions")
+            raise self._full(f"a key has {self._most_per_owner} {self._what} at once at most")
         self._taken[owner] += 1
         try:
             yield
@@ -43,6 +45,6 @@ class Seats:
         while self.taken:
             await self._left.wait()
 
-
-def _full(message: str, code: str, status: int = 429) -> Refusal:
-    return Refusal(message, code, kind="server_error", status=status)
+    def _full(self, message: str) -> Refusal:
+        message, code = f"{message}; try again soon", f"too_many_{self._what}"
+        return Refusal(message, code, kind="server_error", status=429)

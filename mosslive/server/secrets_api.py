@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse, Response
 
 from mosslive.server.house import House
 from mosslive.server.keys import Bearer
-from mosslive.server.realtime import fields
-from mosslive.server.realtime.config import Offer, SessionConfig, merged
+from mosslive.server.realtime import fields, rules
+from mosslive.server.realtime.config import first_config, merged
 from mosslive.server.realtime.dialect import session_from_beta, session_to_beta
 from mosslive.server.requests import bearer_of, body_of, house_of
 from mosslive.server.wire import Refusal, new_id
@@ -51,17 +51,7 @@ def _lend(
 
 def _shown(house: House, bearer: Bearer, session: dict[str, Any]) -> dict[str, Any]:
     """The session as it would begin; what is wrong with it is said now."""
-    backend = house.backend
-
-    def voice(asked: object) -> str:
-        found = backend.voices.find(asked, bearer.owner)
-        return found.name if found else "none"
-
-    offer = Offer(voice, backend.speaks, house.settings.transcripts, house.settings.max_text_chars)
-    config = SessionConfig(
-        model=fields.text(session, "model", "session.", house.settings.name),
-        voice=voice(""),
-        instructions=backend.instructions(),
-    )
-    document = merged(config, session, offer).document()
+    offer = rules.offer(house.backend, bearer.owner)
+    model = fields.text(session, "model", "session.", house.settings.name)
+    document = merged(first_config(offer, model), session, offer).document()
     return {"id": new_id("sess"), "expires_at": 0} | document

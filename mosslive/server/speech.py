@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mosslive.codec import Voice
+from mosslive.rows import READ_ALOUD_SYSTEM
 from mosslive.server.backend import Backend
 from mosslive.server.house import House
 from mosslive.server.once import reply_once, turn_of
@@ -28,7 +29,6 @@ from mosslive.talk.dialogue import Said
 from mosslive.talk.events import AudioChunk, ReplyDone, TimingReady
 
 _MOST_CHARS = 4096
-_READ_ALOUD = "Read the user's text aloud, word for word, and say nothing else."
 
 
 async def speech(request: Request) -> Response:
@@ -44,7 +44,7 @@ async def speech(request: Request) -> Response:
     )
     voice = speaking_voice(house.backend, raw.get("voice"), bearer.owner)
     manner = fields.text(raw, "instructions", default=None)
-    system = _READ_ALOUD if not manner else f"{_READ_ALOUD} {manner}"
+    system = READ_ALOUD_SYSTEM if not manner else f"{READ_ALOUD_SYSTEM} {manner}"
     turns = [
         await turn_of(house.backend, "system", system),
         await turn_of(house.backend, "user", text),

@@ -6,9 +6,9 @@ frames and limits, not what events mean.
 
 import asyncio
 import json
+import logging
 import time
 
-from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from mosslive.errors import MossliveError
@@ -19,8 +19,11 @@ from mosslive.server.keys import Bearer
 from mosslive.server.outbox import Outbox, SlowReader
 from mosslive.server.realtime.handlers import HANDLERS
 from mosslive.server.realtime.session import Client, RealtimeSession
+from mosslive.server.requests import refusal_response
 from mosslive.server.sockets import cut
-from mosslive.server.wire import Refusal, as_refusal, error_body, error_event, read_json
+from mosslive.server.wire import Refusal, as_refusal, error_event, read_json
+
+_log = logging.getLogger("mosslive.session")
 
 
 async def realtime(websocket: WebSocket) -> None:
@@ -32,8 +35,8 @@ async def realtime(websocket: WebSocket) -> None:
             await _admitted(websocket, house, bearer, offered)
     except Refusal as refusal:
         house.metrics.refused(refusal.code or "other")
-        body = {"error": error_body(refusal)}
-        await websocket.send_denial_response(JSONResponse(body, refusal.status))
+        _log.info("refused", extra={"code": refusal.code, "status": refusal.status})
+        await websocket.send_denial_response(refusal_response(refusal))
 
 
 async def _admitted(websocket: WebSocket, house: House, bearer: Bearer, offered: list[str]) -> None:

@@ -12,6 +12,7 @@ from mosslive.engine import EngineFull
 from mosslive.errors import MossliveError
 
 Event = dict[str, Any]
+_RETRY_S = "1"
 ErrorType = Literal["invalid_request_error", "server_error", "authentication_error"]
 
 
@@ -66,6 +67,12 @@ def as_refusal(error: MossliveError) -> Refusal:
         code = f"engine_full_{error.reason}"
         return Refusal(str(error), code, kind="server_error", status=503)
     return Refusal(str(error))
+
+
+def retry_headers(refusal: Refusal) -> dict[str, str]:
+    """For refusals that time mends: clients that try again by themselves wait so long."""
+    ours = refusal.kind == "server_error" and refusal.status in (429, 503)
+    return {"retry-after": _RETRY_S} if ours else {}
 
 
 def error_body(refusal: Refusal) -> dict[str, Any]:

@@ -13,14 +13,20 @@ from tokenizers import pre_tokenizers as pre
 from tokenizers.trainers import BpeTrainer
 
 from mosslive.checkpoint.vocabulary import SPEECH_START, TEXT_PLACEHOLDER
-from mosslive.rows import DRIVER_SYSTEM, END_OF_TEXT, WRITE_DOWN_SYSTEM, TextTokenizer
+from mosslive.rows import (
+    DRIVER_SYSTEM,
+    END_OF_TEXT,
+    READ_ALOUD_SYSTEM,
+    WRITE_DOWN_SYSTEM,
+    TextTokenizer,
+)
 from mosslive.rows.prompt import PROCESSOR_SYSTEM
 from mosslive.rows.tokenizer import TURN_END, TURN_START
 
 # Tasks that no published system turn asks for.
 TASK_SYSTEM = {
     "transcribe": WRITE_DOWN_SYSTEM,
-    "read": "Read the user's text aloud.",
+    "read": READ_ALOUD_SYSTEM,
     "echo": "Repeat what the user says.",
 }
 _TOKENS = 400

@@ -11,6 +11,7 @@ from mosslive.build import verify as verify_module
 from mosslive.build.verify import Limits
 from mosslive.checkpoint import CheckpointError, faults
 from mosslive.checkpoint.engine_folder import open_engine
+from mosslive.checkpoint.layout import GENERATION_FILE
 from mosslive.cli.app import app
 from mosslive.errors import MossliveError
 
@@ -51,6 +52,7 @@ def test_build_verify_inspect(nano_folder: Path, tmp_path: Path) -> None:
     assert inspected.exit_code == 0
     assert "usable" in inspected.stdout
     assert "trunk layers" in inspected.stdout
+    assert "replies are drawn with: greedy False" in inspected.stdout
 
 
 def test_fp8_report(nano_folder: Path, tmp_path: Path) -> None:
@@ -121,6 +123,26 @@ def test_inspect_of_half_an_engine(engine: Path, tmp_path: Path) -> None:
     (fault,) = report["faults"]
     assert fault["kind"] == "NotAnEngine"
     assert "was not finished" in fault["message"]
+
+
+def test_inspect_shows_how_replies_are_drawn(nano_copy: Path, tmp_path: Path) -> None:
+    """An engine carries its source's generation_config.json: both folders report the same."""
+    stated = {"do_sample": False, "repetition_penalty": 1.25}
+    (nano_copy / GENERATION_FILE).write_text(json.dumps(stated))
+    engine = tmp_path / "engine"
+    assert run("build", nano_copy, engine).exit_code == 0
+    drawn = document("inspect", engine)["sampling"]
+    assert (drawn["greedy"], drawn["repetition_penalty"]) == (True, 1.25)
+    assert drawn == document("inspect", nano_copy)["sampling"]
+
+
+def test_inspect_of_an_engine_nobody_can_draw_from(nano_copy: Path, tmp_path: Path) -> None:
+    """`build` copies the file as it is; what `chat` and `serve` would refuse is not usable."""
+    (nano_copy / GENERATION_FILE).write_text('{"num_beams": 3}')
+    assert run("build", nano_copy, tmp_path / "engine").exit_code == 0
+    (fault,) = document("inspect", tmp_path / "engine", exit_code=1)["faults"]
+    assert fault["names"] == [GENERATION_FILE]
+    assert "num_beams is 3" in fault["message"]
 
 
 @pytest.mark.parametrize(

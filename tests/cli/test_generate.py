@@ -62,8 +62,36 @@ def test_plain_output(nano_folder: Path) -> None:
     """Codes on standard output, the summary on standard error."""
     result = run("generate", str(nano_folder), "--user", "Hi", "--greedy", "--max-new", "5")
     assert result.returncode == 0, result.stderr
-    assert [0 <= int(code) < 500 for code in result.stdout.split()] == [True] * 5
+    (line,) = result.stdout.splitlines()  # no empty one for the text that there is not
+    assert [0 <= int(code) < 500 for code in line.split()] == [True] * 5
     assert "5 codes = 0.40 s of speech; ended by length" in result.stderr
+
+
+def test_written_reply_is_one_line(nano_folder: Path) -> None:
+    """A written reply ends with its line, also one without a visible character."""
+    asked = ("generate", str(nano_folder), "--user", "Hi", "--reply", "text")
+    result = run(*asked, "--greedy", "--max-new", "5")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith("\n")
+    assert "codes" not in result.stderr
+
+
+def test_an_engine_folder_replies_as_its_source(nano_folder: Path, tmp_path: Path) -> None:
+    """Docs: an engine folder gives bit for bit the source's weights; so the rows are the same, and
+    its precision is not to be chosen."""
+    engine = tmp_path / "engine"
+    assert CliRunner().invoke(app, ["build", str(nano_folder), str(engine)]).exit_code == 0
+    asked = ["--user", "Hi", "--seed", "3", "--max-new", "8", "--json"]
+    source = ["generate", str(nano_folder), *asked, "--dtype", "bfloat16"]
+    documents = []
+    for arguments in (["generate", str(engine), *asked], source):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        documents.append(json.loads(result.stdout))
+    assert documents[0] == documents[1]
+    refused = run("generate", str(engine), *asked, "--dtype", "bfloat16")
+    assert refused.returncode == 1
+    assert "an engine folder has been built for one precision" in refused.stderr
 
 
 def test_system_turn_and_presets(nano_folder: Path) -> None:

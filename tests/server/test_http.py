@@ -271,11 +271,38 @@ def test_what_is_not_there(parts: Parts) -> None:
             form = {"content-type": "multipart/form-data; boundary=x"}
             for answer, status, code in (
                 (await http.get("/v1/nothing"), 404, "not_found"),
+                (await http.post("/v1/nothing"), 404, "not_found"),
                 (await http.put("/v1/models"), 405, "method_not_allowed"),
+                (await http.get("/v1/chat/completions"), 405, "method_not_allowed"),
+                (await http.get("/v1/realtime"), 426, "upgrade_required"),
                 (await http.post("/v1/voices", content=b"x", headers=form), 400, "invalid_request"),
                 (await http.post("/v1/audio/speech", content=b'"\\ud800"'), 400, "invalid_json"),
             ):
                 assert answer.status_code == status
                 assert answer.json()["error"]["code"] == code
+
+    run(test())
+
+
+def test_a_wrong_address_is_named(parts: Parts) -> None:
+    """Law 4: who mistypes a path or a method reads what was asked for and what is allowed."""
+
+    async def test() -> None:
+        keys: dict[str, Any] = {"api_keys": ("a-key-for-tests",)}
+        async with serving(parts, **keys) as served:
+            header = {"Authorization": "Bearer a-key-for-tests"}
+            async with client(served, headers=header) as http:
+                missing = await http.post("/v1/audio/speeches", json={})
+                assert "/v1/audio/speeches" in missing.json()["error"]["message"]
+                wrong = await http.request("DELETE", "/v1/voices")
+                assert wrong.headers["allow"] == "GET, HEAD, POST"
+                assert "DELETE; allowed: GET, HEAD, POST" in wrong.json()["error"]["message"]
+                plain = await http.get("/v1/realtime")
+                assert plain.headers["upgrade"] == "websocket"
+                assert "ws://" in plain.json()["error"]["message"]
+                long = await http.get("/v1/" + "x" * 500)
+                assert len(long.json()["error"]["message"]) < 200
+            async with client(served) as http:  # strangers do not learn what there is
+                assert (await http.get("/v1/nothing")).status_code == 401
 
     run(test())

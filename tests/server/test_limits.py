@@ -8,6 +8,8 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from mosslive.rows import PromptFormat
 from mosslive.server.sounds import read_file
@@ -205,5 +207,28 @@ def test_long_texts_hold_up_nobody(parts: Parts, monkeypatch: pytest.MonkeyPatch
             body = {"messages": messages * 11}
             answer = await http.post("/v1/chat/completions", json=body)
             assert answer.json()["error"]["message"] == "messages: 10000 characters at most"
+
+    run(test())
+
+
+def test_number_of_requests(parts: Parts) -> None:
+    """Asked: beyond `max_requests` a request is refused as what it is, and told when to come back;
+    so is a session."""
+
+    async def test() -> None:
+        limits: dict[str, Any] = {"max_requests": 1, "max_sessions": 1}
+        async with serving(parts, **limits) as served, served.session():
+            async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
+                with served.house.requests.take("somebody"):
+                    full = await http.post("/v1/audio/speech", json={"input": "x"})
+            assert (full.status_code, full.headers["retry-after"]) == (429, "1")
+            error = full.json()["error"]
+            assert error["code"] == "too_many_requests"
+            assert "1 requests at once" in error["message"]
+            with pytest.raises(InvalidStatus) as caught:
+                async with connect(served.ws):
+                    pass
+            assert caught.value.response.headers["retry-after"] == "1"
+            assert b"1 sessions at once" in (caught.value.response.body or b"")
 
     run(test())

@@ -80,3 +80,26 @@ def test_logs_hold_no_words(parts: Parts, caplog: pytest.LogCaptureFixture) -> N
 
     with caplog.at_level(logging.DEBUG, "mosslive"):
         run(test())
+
+
+def test_lines_keep_their_own_fields(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+    """Asked: a session's lines name it, and tell why it was refused, how a turn went and why it
+    ended; with `log_content` and at level debug, what was replied."""
+
+    async def test() -> None:
+        async with serving(parts, log_content=True) as served, served.session() as peer:
+            await peer.send("no such event")
+            await peer.refusal()
+            await peer.send("response.create", response={"output_modalities": ["text"]})
+            await peer.until("response.done")
+
+    with caplog.at_level(logging.DEBUG, "mosslive"):
+        run(test())
+    lines = [json.loads(JsonLines().format(record)) for record in caplog.records]
+    told = {line["message"]: line for line in lines if line["logger"] == "mosslive.session"}
+    assert told["refused"]["code"] == "invalid_value"
+    assert told["turn"]["timing"]["reply"] == "text"
+    assert told["session ends"]["code"] == 1000
+    assert told["session ends"]["reason"] == "the client left"
+    assert told["reply"]["text"]
+    assert len({line["session"] for line in told.values()}) == 1

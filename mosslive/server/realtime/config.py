@@ -103,6 +103,13 @@ class Offer:
     speaks: bool
     transcripts: bool
     max_chars: int
+    instructions: Callable[[Modality], str]  # where the client gives none
+
+
+def first_config(offer: Offer, model: str) -> SessionConfig:
+    """Of a session that has said nothing yet."""
+    modality: Modality = "audio" if offer.speaks else "text"
+    return SessionConfig(model, offer.voice(""), offer.instructions(modality), modality)
 
 
 def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionConfig:
@@ -122,6 +129,10 @@ def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionC
         changes["transcription"] = wanted if offer.transcripts else None
     if "noise_reduction" in audio_in:
         fields.record(audio_in, "noise_reduction", where, None)
+    modality = changes.get("modality", config.modality)
+    if config.instructions == offer.instructions(config.modality):
+        # Nobody chose them: a model asked for text must not be told to speak.
+        changes.setdefault("instructions", offer.instructions(modality))
     shown = {name: raw[name] for name in config.shown if name in raw}
     return replace(config, **changes, shown=config.shown | shown)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from mosslive.config import Sampling
 from mosslive.rows import Reply
 from mosslive.server.backend import Backend
-from mosslive.server.realtime.config import SessionConfig
+from mosslive.server.realtime.config import Modality, Offer, SessionConfig
 from mosslive.talk import AdaptiveSilence, FixedSilence, TalkSettings, TurnSettings
 
 # How long a semantic VAD waits. At most less than the public service (8, 4, 2 s): this one learns
@@ -18,11 +18,26 @@ _EAGERNESS = {
     "medium": AdaptiveSilence(),
     "high": AdaptiveSilence(first_s=0.4, least_s=0.3, most_s=0.8),
 }
+_REPLY: dict[Modality, Reply] = {"audio": "speech", "text": "text"}
 _OFF_BELOW = 0.7  # of the threshold: where speech is taken to have ended
 
 
+def offer(backend: Backend, owner: str) -> Offer:
+    """What this server has for sessions of that key."""
+
+    def voice(asked: object) -> str:
+        shelved = backend.voices.find(asked, owner)
+        return shelved.name if shelved else "none"
+
+    def instructions(modality: Modality) -> str:
+        return backend.instructions(_REPLY[modality])
+
+    settings = backend.settings
+    return Offer(voice, backend.speaks, settings.transcripts, settings.max_text_chars, instructions)
+
+
 def reply_kind(config: SessionConfig) -> Reply:
-    return "speech" if config.modality == "audio" else "text"
+    return _REPLY[config.modality]
 
 
 def turn_settings(config: SessionConfig, longest_s: float) -> TurnSettings | None:

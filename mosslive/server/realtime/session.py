@@ -14,9 +14,10 @@ from typing import Any
 from mosslive.codec.voice import Voice
 from mosslive.errors import MossliveError
 from mosslive.server.backend import Backend
+from mosslive.server.logs import Named
 from mosslive.server.metrics import Metrics
 from mosslive.server.realtime import dialect, rules
-from mosslive.server.realtime.config import Offer, SessionConfig, merged
+from mosslive.server.realtime.config import Offer, SessionConfig, first_config, merged
 from mosslive.server.realtime.history import Edit, with_system
 from mosslive.server.realtime.idle import Idle
 from mosslive.server.realtime.input_buffer import InputBuffer
@@ -65,9 +66,8 @@ class RealtimeSession:
         self.detached = False  # sound is kept here, and told to the conversation when committed
         self.over = asyncio.Event()  # the conversation cannot go on
         self.spoke = False  # sound was produced: the voice stays
-        self.log = logging.LoggerAdapter(
-            logging.getLogger("mosslive.session"), {"session": self.id, "key": client.owner}
-        )
+        named = {"session": self.id, "key": client.owner}
+        self.log = Named(logging.getLogger("mosslive.session"), named)
         self._send, self._handlers, self._lead_s = send, handlers, lead_s
         self._expires_at = expires_at
         self._edits: list[Edit] = []
@@ -145,10 +145,7 @@ class RealtimeSession:
 
     @property
     def offer(self) -> Offer:
-        settings = self.backend.settings
-        return Offer(
-            self._voice_name, self.backend.speaks, settings.transcripts, settings.max_text_chars
-        )
+        return rules.offer(self.backend, self.client.owner)
 
     def voice(self, config: SessionConfig | None = None) -> Voice | None:
         shelved = self.backend.voices.find((config or self.config).voice, self.client.owner)
@@ -226,16 +223,6 @@ class RealtimeSession:
         if not task.cancelled() and (error := task.exception()):
             self.log.error("a task of the session failed", exc_info=error)
 
-    def _voice_name(self, asked: object) -> str:
-        shelved = self.backend.voices.find(asked, self.client.owner)
-        return shelved.name if shelved else "none"
-
     def _first_config(self) -> SessionConfig:
-        backend, default = self.backend, self.backend.voices.default
-        config = SessionConfig(
-            model=self.client.model or backend.settings.name,
-            voice=default.name if default else "none",
-            instructions=backend.instructions(),
-            modality="audio" if backend.speaks else "text",
-        )
+        config = first_config(self.offer, self.client.model or self.backend.settings.name)
         return merged(config, self.client.session, self.offer) if self.client.session else config

@@ -1,0 +1,159 @@
+"""The words with which the server asks the model: those it was taught by, for each kind of task."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI
+
+from mosslive.codec import Voice
+from mosslive.rows import DRIVER_SYSTEM, READ_ALOUD_SYSTEM, WRITE_DOWN_SYSTEM, Row, Turn
+from mosslive.server.backend import Backend
+from mosslive.server.once import write_down
+from mosslive.server.realtime.session import Client
+from mosslive.talk import Talk, TalkSettings
+from mosslive.talk.dialogue import Said
+from recipes.bundled.vocabulary import TASK_SYSTEM
+from tests.server import bench as benches
+from tests.server.bench import Bench, bench
+from tests.server.rig import WAIT_S, Parts, run, serving, wav
+
+
+def asked_with(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Row, ...]]:
+    """Grows by the rows of the first turn of every reply that is made from now on."""
+    first: list[tuple[Row, ...]] = []
+    talk = backend.talk
+
+    def watched(settings: TalkSettings, voice: Voice | None, turns: Sequence[Said] = ()) -> Talk:
+        first.append(tuple(turns[0].rows))
+        return talk(settings, voice, turns)
+
+    monkeypatch.setattr(backend, "talk", watched)
+    return first
+
+
+def system(backend: Backend, text: str) -> tuple[Row, ...]:
+    return tuple(backend.engine.format.turn(Turn("system", text=text)))
+
+
+def test_the_words_are_those_of_the_training() -> None:
+    """A task is known to the model by its wording, so recipe and server share one."""
+    assert TASK_SYSTEM["transcribe"] == WRITE_DOWN_SYSTEM
+    assert TASK_SYSTEM["read"] == READ_ALOUD_SYSTEM
+
+
+def test_reading_aloud(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/v1/audio/speech` asks as the model was taught to read; a manner comes after it."""
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            first = asked_with(served.backend, monkeypatch)
+            async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
+                for more in ({}, {"instructions": "Slowly."}):
+                    asked = {"input": "Hello", "response_format": "pcm", **more}
+                    assert (await http.post("/v1/audio/speech", json=asked)).status_code == 200
+            manner = f"{READ_ALOUD_SYSTEM} Slowly."
+            assert first == [system(served.backend, text) for text in (READ_ALOUD_SYSTEM, manner)]
+
+    run(test())
+
+
+def test_writing_down(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transcript is asked for as the model was taught to write it."""
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            first = asked_with(served.backend, monkeypatch)
+            rows = served.backend.engine.format.turn(Turn("user", codes=[1, 2, 3]))
+            await write_down(served.backend, Said("user", "speech", tuple(rows)))
+            assert first == [system(served.backend, WRITE_DOWN_SYSTEM)]
+
+    run(test())
+
+
+TEXT = {"type": "realtime", "output_modalities": ["text"]}
+AUDIO = {"type": "realtime", "output_modalities": ["audio"]}
+
+
+async def told(on: Bench) -> str:
+    """The session's instructions; and they are what the conversation knows."""
+    text = on.session.config.instructions
+    (first,) = [one for one in await on.session.talk.settled() if one.role == "system"]
+    assert tuple(first.rows) == system(on.session.backend, text)
+    return text
+
+
+def test_instructions_follow_the_kind_of_reply(parts: Parts) -> None:
+    """A session for text that gives no instructions is not told to speak, and back; a key's session
+    too; what the client or the operator chose stays."""
+
+    async def test(backend: Backend, chosen: str | None) -> None:
+        spoken, written = (chosen or DRIVER_SYSTEM[kind] for kind in ("speech", "text"))
+        async with bench(backend) as on:
+            assert await told(on) == spoken
+            for update, words in (
+                (TEXT, written),
+                ({"type": "realtime"}, written),
+                (AUDIO, spoken),
+            ):
+                await on.send("session.update", session=update)
+                assert await told(on) == words
+                assert on.of("session.updated")[-1]["session"]["instructions"] == words
+            await on.send("session.update", session=TEXT | {"instructions": "Be kind."})
+            await on.send("session.update", session=AUDIO)
+            assert await told(on) == "Be kind."
+        async with bench(backend, Client("somebody", session=TEXT)) as on:
+            assert await told(on) == written
+
+    for chosen in (None, "By the operator."):
+        with benches.backend(parts, instructions=chosen) as backend:
+            run(test(backend, chosen))
+
+
+def test_a_server_without_a_voice_asks_for_text(parts: Parts) -> None:
+    """Where nothing can be spoken, sessions and ephemeral keys begin with text and say so."""
+
+    async def test() -> None:
+        changes: dict[str, Any] = {"silent": True, "instructions": None}
+        async with serving(parts, **changes) as served, served.session() as peer:
+            begun = peer.events[0]["session"]
+            async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
+                lent = (await http.post("/v1/realtime/client_secrets", json={})).json()["session"]
+            for shown in (begun, lent):
+                assert shown["output_modalities"] == ["text"]
+                assert shown["instructions"] == DRIVER_SYSTEM["text"]
+
+    run(test())
+
+
+def test_transcriptions(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spec 9: a recording in any usual kind of file becomes its text, by the openai package, asked
+    for as the model was taught; what there is not is refused by name."""
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            first = asked_with(served.backend, monkeypatch)
+            openai = AsyncOpenAI(api_key="unused", base_url=f"{served.http}/v1")
+            ask = openai.audio.transcriptions.create
+            written = await ask(model="any", file=("x.wav", wav(0.4)))
+            assert written.text
+            assert first == [system(served.backend, WRITE_DOWN_SYSTEM)]
+            flac = ("x.flac", wav(0.4, "FLAC"))
+            plain: Any = await ask(model="any", file=flac, response_format="text")
+            assert plain == f"{written.text}\n"  # the same seed and sound, the same words
+            async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
+                for file, more, param in (
+                    (b"no sound", {}, "file"),
+                    (wav(), {"response_format": "srt"}, "response_format"),
+                    (wav(), {"stream": "true"}, "stream"),
+                    (None, {"model": "any"}, "file"),
+                ):
+                    files = {"file": ("x", file)} if file else None
+                    path = "/v1/audio/transcriptions"
+                    refused = await http.post(path, files=files, data=more)
+                    assert refused.status_code == 400
+                    assert refused.json()["error"]["param"] == param
+                assert served.house.requests.taken == 0
+
+    run(test())

@@ -1,0 +1,135 @@
+"""`deploy/Dockerfile` as far as it can be judged without docker: what it copies, installs and runs.
+
+Whether the image builds is not known here: base images and wheels come from elsewhere.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from mosslive import MossliveError
+from mosslive.cli.app import app
+from mosslive.server.settings import PREFIX, check_exposure, read_settings
+from tests.server.rig import WAIT_S, Parts, run, serving
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "deploy" / "Dockerfile"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def instructions() -> list[tuple[str, str]]:
+    """(name, the rest) in order; comments dropped and continued lines joined, as docker does."""
+    lines = [one for one in FILE.read_text().splitlines() if not one.lstrip().startswith("#")]
+    whole = "\n".join(lines).replace("\\\n", " ")
+    pairs = (line.split(maxsplit=1) for line in whole.splitlines() if line.strip())
+    return [(name, rest) for name, rest in pairs]
+
+
+def all_of(name: str) -> list[str]:
+    return [rest for one, rest in instructions() if one == name]
+
+
+def variables() -> dict[str, str]:
+    pairs = (pair.partition("=") for rest in all_of("ENV") for pair in shlex.split(rest))
+    return {name: value for name, _, value in pairs}
+
+
+def copied() -> set[str]:
+    return {source for rest in all_of("COPY") for source in shlex.split(rest)[:-1]}
+
+
+def test_what_is_copied_is_there() -> None:
+    """Asked: every source of a COPY exists and is let into the build, and what the package's own
+    file needs is among them."""
+    for source in copied():
+        assert (ROOT / source).exists(), source
+    ignored = (FILE.parent / "Dockerfile.dockerignore").read_text().splitlines()
+    assert "*" in ignored
+    assert {line[1:] for line in ignored if line.startswith("!")} == copied()
+    assert {PROJECT["readme"], *PROJECT["license-files"], "pyproject.toml", "mosslive"} <= copied()
+
+
+def test_what_is_installed_is_there() -> None:
+    """Asked: the package is installed from where it was copied to, with extras it has, the server's
+    among them."""
+    (place, names), *others = re.findall(r"'(/\w+)\[([\w,]+)\]'", " ".join(all_of("RUN")))
+    assert not others
+    extras = set(names.split(","))
+    assert extras <= set(PROJECT["optional-dependencies"])
+    assert "server" in extras
+    for rest in all_of("COPY"):
+        target = shlex.split(rest)[-1]
+        whole = rest.startswith("mosslive ")  # a folder's contents go where the name says
+        assert target == (f"{place}/mosslive" if whole else f"{place}/")
+
+
+def test_the_shell_reads_every_command() -> None:
+    """Asked: no RUN has a slip that the shell would find only in the middle of a build."""
+    for command in all_of("RUN"):
+        told = subprocess.run(["sh", "-n", "-c", command], capture_output=True, text=True)
+        assert told.returncode == 0, (command, told.stderr)
+
+
+def test_what_is_run_is_a_command_that_starts() -> None:
+    """Asked: the entry point and its flags are understood; with the image's variables the server
+    asks for a key, and with one it would start."""
+    (entry,) = all_of("ENTRYPOINT")
+    program, command, *flags = json.loads(entry)
+    assert program in PROJECT["scripts"]
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    with commands[command].make_context(command, flags, resilient_parsing=False):
+        pass
+    given = {name: value for name, value in variables().items() if name.startswith(PREFIX)}
+    settings = read_settings({}, given)
+    with pytest.raises(MossliveError, match=f"{PREFIX}API_KEYS"):
+        check_exposure(settings)
+    check_exposure(read_settings({}, given | {f"{PREFIX}API_KEYS": "a-key-of-enough-letters"}))
+    assert str(settings.port) in all_of("EXPOSE")
+
+
+def test_it_is_nobody_who_serves() -> None:
+    """Asked: the process is not root's; its user is made before, and owns what it writes to."""
+    names = [name for name, _ in instructions()]
+    (user,) = all_of("USER")
+    assert user not in ("root", "0")
+    assert names.index("USER") < names.index("ENTRYPOINT")
+    (made,) = [command for command in all_of("RUN") if "useradd" in command]
+    assert instructions().index(("RUN", made)) < names.index("USER")
+    assert re.search(rf"useradd [^&]*\b{user}\b", made)
+    owned = re.findall(rf"install -d -o {user} [^&]*?((?: /\S+)+)", made)[0].split()
+    written = {"MOSSLIVE_VOICES_DIR", "TRITON_CACHE_DIR"}
+    for name in written:
+        assert any(variables()[name].startswith(f"{folder}/") for folder in owned), name
+
+
+def test_the_health_check(parts: Parts) -> None:
+    """Asked: the image's own check passes beside a server that is ready, and fails once it ends."""
+    (check,) = all_of("HEALTHCHECK")
+    python, option, program = shlex.split(check.partition("CMD")[2])
+    assert (python, option) == ("python3", "-c")
+
+    async def passes(port: int) -> bool:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", program),
+            env=os.environ | {"MOSSLIVE_PORT": str(port)},
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        async with asyncio.timeout(WAIT_S):
+            return await process.wait() == 0
+
+    async def test() -> None:
+        async with serving(parts, silent=True) as served:
+            assert await passes(served.port)
+            await served.house.drain()
+            assert not await passes(served.port)
+
+    run(test())

@@ -1,0 +1,107 @@
+"""`mosslive serve` for the first time: what it says when it can start, and when it cannot."""
+
+import os
+import pty
+import re
+import select
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mosslive import MossliveError
+from mosslive.server.address import address, check_address
+from mosslive.server.run import make_server
+from mosslive.server.settings import ServerSettings
+from tests.server.rig import WAIT_S, settings
+
+
+def serve(*flags: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mosslive", "serve", *map(str, flags)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+
+def test_a_port_that_is_taken() -> None:
+    """Law 4: one sentence with the port and what to do; nothing is loaded before."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = serve("--port", str(port), "--model", "nowhere")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"mosslive: port is {port}; allowed: one that is free")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"host": "no-such-host.invalid"}, "host is 'no-such-host.invalid'; allowed: a name or"),
+        ({"host": "192.0.2.1"}, "host is '192.0.2.1'; allowed: an address of this machine"),
+        (
+            {"ssl_certfile": Path("no.pem"), "ssl_keyfile": Path(__file__)},
+            "ssl_certfile is 'no.pem'",
+        ),
+        (
+            {"ssl_certfile": Path(__file__), "ssl_keyfile": Path("no.key")},
+            "ssl_keyfile is 'no.key'",
+        ),
+        (
+            {"ssl_certfile": Path(__file__), "ssl_keyfile": Path(__file__)},
+            "not a certificate and its key in PEM form",
+        ),
+    ],
+)
+def test_where_it_cannot_listen(changes: dict[str, object], message: str) -> None:
+    """Law 4: the setting, its value, what is allowed; before anything is loaded."""
+    given: ServerSettings = settings(no_auth=True, **changes)
+    with pytest.raises(MossliveError) as caught:
+        make_server(given)
+    assert message in str(caught.value)
+
+
+def test_a_free_address_is_let_go() -> None:
+    """Asking must not take what it asks for, nor be confused by names with several addresses."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    for _ in range(2):
+        check_address("127.0.0.1", port)
+    check_address("localhost", 0)
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://localhost:80"),
+        ("::", "http://localhost:80"),
+        ("::1", "http://[::1]:80"),
+    ],
+)
+def test_addresses_a_browser_understands(host: str, shown: str) -> None:
+    """What is told can be opened as it is."""
+    assert address(host, 80, "http") == shown
+
+
+def test_at_a_terminal(nano_folder: Path) -> None:
+    """Who starts it by hand is told where the page is once it can be used, what is missing for
+    speech, and how it ends; Ctrl-C ends it."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "mosslive", "serve", "--port", "0", "--model", nano_folder]
+    process = subprocess.Popen(list(map(str, command)), stderr=theirs, stdin=theirs)
+    os.close(theirs)
+    shown, end = "", time.monotonic() + WAIT_S
+    try:
+        while "mosslive: ready." not in shown or not shown.endswith("\n"):
+            assert time.monotonic() < end, shown
+            if select.select([ours], [], [], 1)[0]:
+                shown += os.read(ours, 4096).decode()
+        assert re.search(r"Open http://127\.0\.0\.1:\d+/ in a browser", shown)
+        assert "no codec" in shown
+        process.send_signal(2)
+        assert process.wait(WAIT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
