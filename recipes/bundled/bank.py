@@ -15,24 +15,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from mosslive.bench.bundled_layout import CODE_SAMPLES, laid
 from mosslive.codec.mel import FLOW_MEL, log_mel
 from mosslive.codec.resample import resample
 from recipes.bundled.corpus import SAMPLE_RATE_HZ, Corpus, Utterance
 from recipes.bundled.pitch import pitch_hz
 
-CODE_SAMPLES = 1920  # at 24 kHz
 HEARD_SAMPLES = 1280  # the same 80 ms at 16 kHz
 FRAMES = 4  # mel frames per code
 _HEARD_HZ = 16_000
-# Before the first sound: a user's turn begins with a little silence; an assistant's wait is heard.
-_LEAD_SAMPLES = {"user": CODE_SAMPLES, "assistant": 480}
-# After the last sound; more than half a mel window, so that frames of two utterances do not mix.
-_TAIL_SAMPLES = {"user": 1200, "assistant": 1920}
-# The end of speech may be masked for the first nine rows of a reply: no reply may be shorter.
-LEAST_CODES = 12
-_LOUD = 0.01  # of the utterance's own peak: below it, ends count as silence
-_FRAME_SAMPLES = 240
 _PIECE_CODES = 4096
+_MOST_BEFORE, _MOST_AFTER = 5, 8  # codes of silence around a user's turn
 
 
 @dataclass(frozen=True)
@@ -68,10 +61,9 @@ def load_bank(corpus: Corpus, device: torch.device) -> Bank:
     at = 1
     spoken_codes = 1
     for utterance in order:
-        laid = _laid(corpus.pcm(utterance), utterance.role)
-        first[utterance.id], count[utterance.id] = at, len(laid) // CODE_SAMPLES
+        pieces.append(_waited(laid(corpus.pcm(utterance), utterance.role), utterance))
+        first[utterance.id], count[utterance.id] = at, len(pieces[-1]) // CODE_SAMPLES
         at += int(count[utterance.id])
-        pieces.append(laid)
         if utterance.role == "assistant":
             spoken_codes = at
     pieces.append(np.zeros(CODE_SAMPLES, np.int16))
@@ -82,21 +74,14 @@ def load_bank(corpus: Corpus, device: torch.device) -> Bank:
     return Bank(sound, heard, mel, pitch, first, count, corpus.utterances)
 
 
-def _laid(pcm: NDArray[np.int16], role: str) -> NDArray[np.int16]:
-    """Trimmed, with silence before and after, a whole number of codes."""
-    whole = pcm[: len(pcm) // _FRAME_SAMPLES * _FRAME_SAMPLES].reshape(-1, _FRAME_SAMPLES)
-    level = np.abs(whole.astype(np.int32)).max(1) if len(whole) else np.zeros(1, np.int32)
-    loud = np.flatnonzero(level > max(_LOUD * level.max(), 16))
-    if len(loud):
-        begin, end = int(loud[0]) * _FRAME_SAMPLES, int(loud[-1] + 1) * _FRAME_SAMPLES
-        pcm = pcm[begin:end]
-    samples = _LEAD_SAMPLES[role] + len(pcm) + _TAIL_SAMPLES[role]
-    codes = -(-samples // CODE_SAMPLES)
-    if role == "assistant":
-        codes = max(codes, LEAST_CODES)
-    laid = np.zeros(codes * CODE_SAMPLES, np.int16)
-    laid[_LEAD_SAMPLES[role] : _LEAD_SAMPLES[role] + len(pcm)] = pcm
-    return laid
+def _waited(spoken: NDArray[np.int16], utterance: Utterance) -> NDArray[np.int16]:
+    """A user's turn with the silence of a live one: what came before the first word is kept, and
+    the turn's end is known only a while after the last. The assistant never waits."""
+    if utterance.role == "assistant":
+        return spoken
+    draws = np.random.default_rng(utterance.id)
+    before, after = (int(draws.integers(most + 1)) for most in (_MOST_BEFORE, _MOST_AFTER))
+    return np.pad(spoken, (before * CODE_SAMPLES, after * CODE_SAMPLES))
 
 
 def _by_pieces(sound: Tensor, make: Callable[[Tensor], Tensor], codes: int) -> Tensor:

@@ -19,6 +19,7 @@ from mosslive.codec.encoder import Encoder
 from mosslive.codec.flow import Flow, FlowDims
 from mosslive.codec.flow_past import Whole
 from mosslive.codec.flow_solver import Condition, FlowSettings, solve
+from recipes.bundled.flow_start import begin_straight, can_begin_straight
 from recipes.bundled.quantiser import Quantiser
 from recipes.bundled.sizes import SPEAKER_WIDTH, Sizes
 
@@ -76,9 +77,9 @@ class CodecModel(nn.Module):
         self.ctc_codes = nn.Conv1d(width, _FRAMES_PER_CODE * (phones + 1), 5, padding=2)
         with torch.no_grad():  # begin near an average mel, not two spreads above it
             self.flow.encoder_proj.bias.fill_(_MEL_MEAN)
-            nn.init.constant_(_bias_of(self.flow.estimator.final_proj), _MEL_MEAN)
-            for part in (self.flow.encoder_proj, self.flow.estimator.final_proj):
-                part.weight.mul_(0.1)
+            self.flow.encoder_proj.weight.mul_(0.1)
+        if can_begin_straight(self.flow.estimator):
+            begin_straight(self.flow.estimator)
         self.flow.input_embedding.weight.requires_grad_(False)
         self._fast: list[Tensor] = []
         self.encoder.layers[-1].register_forward_hook(self._keep)
@@ -188,11 +189,6 @@ class CodecModel(nn.Module):
         self.encoder.codebook.weight.copy_(self.quantiser.codebook)
         self.encoder.measure_codebook()
         self.encoder.requires_grad_(False)
-
-
-def _bias_of(conv: nn.Conv1d) -> Tensor:
-    assert conv.bias is not None
-    return conv.bias
 
 
 def ctc(logits: Tensor, phones: Tensor, counts: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Invariant: every utterance is encoded on its own from position 0, as a live turn
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from mosslive.codec.wave_kernels import definitions_only
 from recipes.bundled.augment import Augment, augmented_features, features
 from recipes.bundled.bank import HEARD_SAMPLES, Bank
+from recipes.bundled.budget import save_whole
 from recipes.bundled.codec_model import CodecModel
 
 _BATCH_CODES = 16_384
@@ -32,6 +34,21 @@ class Spoken:
     def of(self, utterance: int, version: int = 0) -> NDArray[np.int16]:
         begin = int(self.first[utterance])
         return self.codes[version][begin : begin + int(self.count[utterance])]
+
+
+def save_spoken(spoken: Spoken, path: Path) -> None:
+    content = {
+        "codes": [torch.from_numpy(each) for each in spoken.codes],
+        "first": torch.from_numpy(spoken.first),
+        "count": torch.from_numpy(np.asarray(spoken.count)),
+    }
+    save_whole(content, path)
+
+
+def load_spoken(path: Path) -> Spoken:
+    held = torch.load(path, map_location="cpu", weights_only=True)
+    codes = [each.numpy() for each in held["codes"]]
+    return Spoken(codes, held["first"].numpy(), held["count"].numpy())
 
 
 @torch.no_grad()

@@ -1,11 +1,12 @@
 """Batches of rows on the device, misheard as live speech is.
 
-All examples lie on the device; the host only says which. Codes that were heard are dropped, said
-twice, masked or replaced at random. Knows rows, not the model. Invariant: rows to be predicted, and
-everything written, are never changed.
+All examples and all versions of what was heard lie on the device; the host only says which. Codes
+that were heard come from any version, are dropped, said twice, masked or replaced at random. Knows
+rows, not the model. Invariants: rows to be predicted, and everything written, are never changed;
+the device is never waited for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,8 +20,9 @@ from recipes.bundled.bank import on_device
 from recipes.bundled.lm_rows import HEARD, PLAIN, SPEAK, WRITE, Examples
 
 IGNORED = -100
-_STEP_ROWS = 32  # lengths of batches are multiples of this
-_ROOM_ROWS = 8  # for codes said twice
+_STEP_ROWS = 16  # lengths of batches are multiples of this
+_ROOM_ROWS = 4  # for codes said twice, where something is heard; what goes beyond is cut off
+_STEP_PLACES = 256  # numbers of predictions are multiples of this
 
 
 @dataclass(frozen=True)
@@ -32,55 +34,76 @@ class Mishearing:
     masked_reply: float = 0.02  # of the codes of a reply, so that one slip is not the end of it
 
 
+class Wanted(NamedTuple):
+    """What one head should say, and where: only there are its logits made. Filled up to a whole
+    number of steps with places that do not count."""
+
+    place: Tensor  # [N] in the batch's rows one after another: after this row
+    value: Tensor  # [N], or IGNORED
+
+
 class Batch(NamedTuple):
     text: Tensor  # [B, L]
     audio: Tensor
-    write: Tensor  # what the text head should say after each row, or IGNORED
-    speak: Tensor  # the same for the audio head
+    write: Wanted
+    speak: Wanted
 
 
 class Batches:
     def __init__(
-        self, examples: Examples, ids: RowIds, device: torch.device, rows: int, seed: int
+        self,
+        examples: Examples,
+        codes: Sequence[NDArray[np.int16]],  # all that was said, by version
+        ids: RowIds,
+        device: torch.device,
+        rows: int,
+        seed: int,
     ) -> None:
         """`rows`: how many of them one batch holds, padding included."""
         self.ids, self.device, self._rows = ids, device, rows
-        self._text, self._audio = (
-            torch.from_numpy(each).to(device) for each in (examples.text, examples.audio)
+        self.examples = examples
+        self._text, self._audio, self._kind, self._code = (
+            torch.from_numpy(each).to(device)
+            for each in (examples.text, examples.audio, examples.kind, examples.code)
         )
-        self._kind = torch.from_numpy(examples.kind).to(device)
-        self._first, self._count = examples.first, examples.count
-        steps = -(-examples.count // _STEP_ROWS)
-        self._buckets = [np.flatnonzero(steps == step) for step in np.unique(steps)]
+        self._codes = torch.from_numpy(np.stack(codes)).to(device)  # [V, total]
+        # Per example: rows, and predictions of either head; a batch's shapes follow from them.
+        self._writes, self._speaks, heard = (
+            np.add.reduceat(examples.kind == kind, examples.first, dtype=np.int64)
+            for kind in (WRITE, SPEAK, HEARD)
+        )
+        room = np.where(heard > 0, _ROOM_ROWS, 0)
+        self._width = -(-(examples.count + room) // _STEP_ROWS) * _STEP_ROWS
+        self._buckets = [np.flatnonzero(self._width == width) for width in np.unique(self._width)]
         # A bucket is drawn as often as its share of the examples asks for.
-        per_batch = [self._batch_rows(bucket) for bucket in self._buckets]
+        per_batch = [self._batch_size(bucket) for bucket in self._buckets]
         needed = np.asarray([len(b) / n for b, n in zip(self._buckets, per_batch, strict=True)])
         self._weights = needed / needed.sum()
         self._host = np.random.default_rng(seed)
         self.draws = torch.Generator(device).manual_seed(seed)
 
-    def _batch_rows(self, bucket: NDArray[np.int64]) -> int:
-        width = int(self._count[bucket].max())
-        return max(1, self._rows // (-(-width // _STEP_ROWS) * _STEP_ROWS))
+    def _batch_size(self, bucket: NDArray[np.int64]) -> int:
+        return max(1, self._rows // int(self._width[bucket[0]]))
 
     def next(self, noise: Mishearing | None) -> Batch:
         bucket = self._buckets[int(self._host.choice(len(self._buckets), p=self._weights))]
-        chosen = bucket[self._host.integers(len(bucket), size=self._batch_rows(bucket))]
+        chosen = bucket[self._host.integers(len(bucket), size=self._batch_size(bucket))]
         return self.gather(chosen, noise)
 
-    def all(self) -> Iterator[Batch]:
-        """Every example once, as it was heard."""
+    def all(self) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+        """Every example once, as it was recorded, by its number."""
         for bucket in self._buckets:
-            step = self._batch_rows(bucket)
+            step = self._batch_size(bucket)
             for begin in range(0, len(bucket), step):
-                yield self.gather(bucket[begin : begin + step], None)
+                chosen = bucket[begin : begin + step]
+                yield chosen, self.gather(chosen, None)
 
     def gather(self, chosen: NDArray[np.int64], noise: Mishearing | None) -> Batch:
-        width = int(-(-self._count[chosen].max() // _STEP_ROWS) * _STEP_ROWS)
-        first = on_device(self._first[chosen], self.device)[:, None]
-        count = on_device(self._count[chosen], self.device)[:, None]
-        place = torch.arange(width + (_ROOM_ROWS if noise else 0), device=self.device)
-        place = place.expand(len(chosen), -1)
+        width = int(self._width[chosen].max())
+        examples = self.examples
+        table = np.stack((examples.first[chosen], examples.count[chosen]))
+        first, count = on_device(table, self.device)[..., None]
+        place = torch.arange(width, device=self.device).expand(len(chosen), -1)
         if noise is not None:
             place = self._misplaced(first, count, place, noise)
         inside = place < count
@@ -88,11 +111,25 @@ class Batches:
         text = self._text[row].long()
         audio = self._audio[row].long()
         kind = torch.where(inside, self._kind[row], PLAIN)
-        write = self._following(text, kind == WRITE)
-        speak = self._following(audio, kind == SPEAK)
+        heads = []
+        for values, which, counts in (
+            (text, WRITE, self._writes),
+            (audio, SPEAK, self._speaks),
+        ):
+            room = -(-int(counts[chosen].sum()) // _STEP_PLACES) * _STEP_PLACES
+            heads.append(_wanted(values, kind == which, room))
         if noise is not None:
-            audio = self._misheard(audio, kind, noise)
-        return Batch(text, audio, write, speak)
+            audio = self._misheard(self._any_version(audio, row), kind, noise)
+        return Batch(text, audio, *heads)
+
+    def _any_version(self, audio: Tensor, row: Tensor) -> Tensor:
+        """What was heard, from a version drawn for each example of the batch."""
+        versions = len(self._codes)
+        if versions == 1:
+            return audio
+        drawn = torch.randint(versions, (len(row), 1), generator=self.draws, device=self.device)
+        at = self._code[row].long()
+        return torch.where(at >= 0, self._codes[drawn, at.clamp(min=0)].long(), audio)
 
     def _misplaced(self, first: Tensor, count: Tensor, place: Tensor, noise: Mishearing) -> Tensor:
         """For each row of the batch, which row of its example it is."""
@@ -116,9 +153,17 @@ class Batches:
         own = (kind == SPEAK) & (audio != self.ids.eosp)
         return torch.where(own & (drawn < noise.masked_reply), mask, audio)
 
-    @staticmethod
-    def _following(values: Tensor, wanted: Tensor) -> Tensor:
-        """What stands in the next row, where it is wanted."""
-        after = torch.full_like(values, IGNORED)
-        after[:, :-1] = torch.where(wanted[:, 1:], values[:, 1:], IGNORED)
-        return after
+
+def _wanted(values: Tensor, wanted: Tensor, room: int) -> Wanted:
+    """[B, L] each: what stands in the next row, where it is wanted. At most `room` of them, which
+    the host knows; so nothing has to be read back to know a shape."""
+    after = torch.full_like(values, IGNORED)
+    after[:, :-1] = torch.where(wanted[:, 1:], values[:, 1:], IGNORED)
+    after = after.flatten()
+    counts = after != IGNORED
+    # Each finds its number among those that count; the others all go to one place past the end.
+    number = torch.where(counts, counts.cumsum(0) - 1, room)
+    place = torch.full((room + 1,), len(after) - 1, device=values.device)  # there nothing follows
+    place.scatter_(0, number, torch.arange(len(after), device=values.device))
+    place = place[:room]
+    return Wanted(place, after[place])

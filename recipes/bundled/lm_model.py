@@ -5,6 +5,8 @@ rows, with the published tensor names. Knows nothing of data. Invariant: `state_
 content of the checkpoint, and the package's logits are these.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -28,33 +30,36 @@ class _Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         wide = x.float()
-        return wide * (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
+        scale = (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt()
+        return (wide * scale * self.weight).to(x.dtype)
+
+
+def _through(x: Tensor, *layers: nn.Linear) -> Tensor:
+    """Several projections of one input as one: it is read once. Weights round to x's type here,
+    their own stay float32."""
+    return F.linear(x, torch.cat([each.weight for each in layers]).to(x.dtype))
 
 
 class _Attention(nn.Module):
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
         self.head_dim = c.head_dim
-        queries, keys = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-        self.groups = c.num_attention_heads // c.num_key_value_heads
-        self.q_proj = nn.Linear(c.hidden_size, queries, bias=False)
-        self.k_proj = nn.Linear(c.hidden_size, keys, bias=False)
-        self.v_proj = nn.Linear(c.hidden_size, keys, bias=False)
-        self.o_proj = nn.Linear(queries, c.hidden_size, bias=False)
+        self.queries, self.keys = c.num_attention_heads, c.num_key_value_heads
+        self.q_proj = nn.Linear(c.hidden_size, self.queries * c.head_dim, bias=False)
+        self.k_proj = nn.Linear(c.hidden_size, self.keys * c.head_dim, bias=False)
+        self.v_proj = nn.Linear(c.hidden_size, self.keys * c.head_dim, bias=False)
+        self.o_proj = nn.Linear(self.queries * c.head_dim, c.hidden_size, bias=False)
         self.q_norm = _Norm(c.head_dim, c.rms_norm_eps)
         self.k_norm = _Norm(c.head_dim, c.rms_norm_eps)
 
     def forward(self, x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
-        q, k, v = (
-            each(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, H, L, D]
-            for each in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        heads = _through(x, self.q_proj, self.k_proj, self.v_proj)
+        heads = heads.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)  # [B, H, L, D]
+        q, k, v = torch.split(heads, [self.queries, self.keys, self.keys], 1)
         q, k = self.q_norm(q), self.k_norm(k)
-        q, k = (y * cos + y.roll(self.head_dim // 2, -1) * signed_sin for y in (q, k))
-        k, v = (y.repeat_interleave(self.groups, 1) for y in (k, v))
-        y = F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, is_causal=True)
-        out: Tensor = self.o_proj(y.transpose(1, 2).flatten(2))
-        return out
+        q, k = ((y * cos + y.roll(self.head_dim // 2, -1) * signed_sin).to(x.dtype) for y in (q, k))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return _through(y.transpose(1, 2).flatten(2), self.o_proj)
 
 
 class _Mlp(nn.Module):
@@ -65,8 +70,8 @@ class _Mlp(nn.Module):
         self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-        return y
+        gate, up = _through(x, self.gate_proj, self.up_proj).chunk(2, -1)
+        return _through(F.silu(gate) * up, self.down_proj)
 
 
 class _Layer(nn.Module):
@@ -77,21 +82,27 @@ class _Layer(nn.Module):
         self.post_attention_layernorm = _Norm(c.hidden_size, c.rms_norm_eps)
         self.mlp = _Mlp(c)
 
-    def forward(self, x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, signed_sin)
-        y: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+    def forward(self, x: Tensor, cos: Tensor, signed_sin: Tensor, kept: Tensor) -> Tensor:
+        """x [B, L, H]; kept [2, B, 1, H]: what of either branch is kept, 1 where nothing is
+        dropped. Drawn outside, so that this stays a plain function."""
+        x = x + self.self_attn(self.input_layernorm(x), cos, signed_sin) * kept[0]
+        y: Tensor = x + self.mlp(self.post_attention_layernorm(x)) * kept[1]
         return y
+
+
+# How a layer is computed: as written, or compiled.
+Runner = Callable[[nn.Module, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def run_plain(layer: nn.Module, x: Tensor, cos: Tensor, signed_sin: Tensor, kept: Tensor) -> Tensor:
+    y: Tensor = layer(x, cos, signed_sin, kept)
+    return y
 
 
 class _Block(nn.Module):
     def __init__(self, c: ModelConfig, layers: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(_Layer(c) for _ in range(layers))
-
-    def forward(self, x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x, cos, signed_sin)
-        return x
 
 
 class _Body(nn.Module):
@@ -133,17 +144,50 @@ class LmModel(nn.Module):
                 spread = 0.5 if "embed" in name else scale * (depth if small else 1.0)
                 nn.init.normal_(weight, std=spread)
 
-    def forward(self, text: Tensor, audio: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, text: Tensor, audio: Tensor, how: "Computing | None" = None
+    ) -> tuple[Tensor, Tensor]:
         """Ids [B, L] each → the two tails' normed states [B, L, H]; `logits` of those wanted."""
+        how = how or Computing()
         body, length = self.model, text.shape[1]
-        spoken = (text == self.config.modality_pad_token_id)[..., None]
-        x = torch.where(spoken, body.audio_embed(audio), body.embed_tokens(text))
+        # One table: one look-up, and one scattered sum for its gradient.
+        table = torch.cat((body.embed_tokens.weight, body.audio_embed.weight))
+        spoken = text == self.config.modality_pad_token_id
+        x = F.embedding(torch.where(spoken, audio + self.config.vocab_size, text), table)
+        x = x.to(how.dtype)
+        kept = self._kept(len(text), x, how.dropout)
+        x = x * kept[-1, 0]
         turn = self.cos[:length], self.signed_sin[:length]
-        x = body.shared_block(x, *turn)
-        written = body.text_norm(body.text_block(x, *turn))
-        return written, body.audio_norm(body.audio_block(x, *turn))
+        each = iter(kept)
+        for layer in body.shared_block.layers:
+            x = how.run(layer, x, *turn, next(each))
+        ends = []
+        for block, norm in ((body.text_block, body.text_norm), (body.audio_block, body.audio_norm)):
+            y = x
+            for layer in block.layers:
+                y = how.run(layer, y, *turn, next(each))
+            ends.append(norm(y))
+        return ends[0], ends[1]
+
+    def _kept(self, rows: int, like: Tensor, dropout: float) -> Tensor:
+        """For every layer and the embedding, its channels that a row keeps: [N + 1, 2, B, 1, H].
+        The same along a row: it costs no memory, and no neighbour gives away what is missing."""
+        body = self.model
+        blocks = (body.shared_block, body.text_block, body.audio_block)
+        count = 1 + sum(len(block.layers) for block in blocks)
+        kept = like.new_ones(count, 2, rows, 1, like.shape[-1])
+        return F.dropout(kept, dropout) if dropout else kept
 
     def logits(self, text: Tensor, audio: Tensor) -> Logits:
         """Of every row: [B, L, V] each."""
         written, spoken = self(text, audio)
         return Logits(self.text_lm_head(written), self.audio_lm_head(spoken))
+
+
+@dataclass(frozen=True)
+class Computing:
+    """How a pass is computed: in which type, by which runner, with how much dropped."""
+
+    dtype: torch.dtype = torch.float32
+    run: Runner = run_plain
+    dropout: float = 0.0

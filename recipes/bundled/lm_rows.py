@@ -9,7 +9,7 @@ live pipeline would have made of the same turns.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mosslive.rows import DRIVER_SYSTEM, PromptFormat, Reply, Row, RowIds, TextTokenizer
 from mosslive.rows import Turn as PromptTurn
 from mosslive.rows.prompt import PROCESSOR_SYSTEM
-from recipes.bundled.corpus import Corpus, Dialogue, Role, Split, Turn
+from recipes.bundled.corpus import ROLES, Corpus, Dialogue, Split, Turn
 from recipes.bundled.encode_bank import Spoken
 from recipes.bundled.grammar import Talk
 from recipes.bundled.vocabulary import TASK_SYSTEM
@@ -25,19 +25,20 @@ from recipes.bundled.vocabulary import TASK_SYSTEM
 # What a row is to the trainer.
 PLAIN, HEARD, SPEAK, WRITE = 0, 1, 2, 3  # HEARD may be misheard; SPEAK, WRITE are to be predicted
 _LONGEST_ROWS = 640
+_MOST_TEXTS = 200_000  # remembered as rows
 
 
 @dataclass(frozen=True)
 class Tasks:
     """Shares of the examples. Answers are named by what is heard and what is given back."""
 
-    speech_speech: float = 0.50
+    speech_speech: float = 0.42
     speech_text: float = 0.09
-    text_speech: float = 0.08
-    text_text: float = 0.10
-    transcribe: float = 0.08
+    text_speech: float = 0.12
+    text_text: float = 0.14
+    transcribe: float = 0.09
     read: float = 0.07
-    echo: float = 0.08
+    echo: float = 0.07
     driver_system: float = 0.85  # of the answers begin with the driver's system turn; others: none
 
 
@@ -48,12 +49,27 @@ class Examples:
     text: NDArray[np.int16]
     audio: NDArray[np.int16]
     kind: NDArray[np.int8]
+    code: NDArray[np.int32]  # of what was heard: its place among the codes of a version; else -1
     first: NDArray[np.int64]
     count: NDArray[np.int64]
     names: list[str] = field(default_factory=list)  # the task of each
+    groups: list[str] = field(default_factory=list)  # in which way each is held out; or empty
 
     def __len__(self) -> int:
         return len(self.first)
+
+
+class Segment(NamedTuple):
+    """Some rows of an example. The same one stands in many examples: it is never changed."""
+
+    rows: NDArray[np.int16]  # [n, 2]
+    kind: NDArray[np.int8]  # [n]
+    code: NDArray[np.int32]  # [n]
+
+
+def _segment(rows: Sequence[Row] | NDArray[np.int64], kind: int) -> Segment:
+    held = np.asarray(rows, dtype=np.int16).reshape(-1, 2)
+    return Segment(held, np.full(len(held), kind, np.int8), np.full(len(held), -1, np.int32))
 
 
 class RowBuilder:
@@ -62,102 +78,110 @@ class RowBuilder:
     ) -> None:
         self.corpus, self.spoken, self.ids = corpus, spoken, ids
         self.format = PromptFormat(tokenizer, ids)
-        self._host = np.random.default_rng(seed)
-        self._versions = len(spoken.codes)
+        self.host = np.random.default_rng(seed)
         self._systems = {
-            text: np.asarray(self.format.turn(PromptTurn("system", text=text)))
+            text: _segment(self.format.turn(PromptTurn("system", text=text)), PLAIN)
             for text in (*DRIVER_SYSTEM.values(), *PROCESSOR_SYSTEM.values(), *TASK_SYSTEM.values())
         }
-        self._texts: dict[str, NDArray[np.int64]] = {}
-        self._user, self._assistant = (
-            np.asarray(self.format.header(role)) for role in ("user", "assistant")
-        )
-        self._footer = np.asarray(self.format.footer())
-        self._opening = np.asarray(self.format.reply_prefix("speech"))[len(self._assistant) :]
+        self._texts: dict[tuple[str, int], Segment] = {}
+        self._said: dict[tuple[int, int], Segment] = {}
+        headers = (self.format.header(role) for role in ("user", "assistant"))
+        self._user, self._assistant = (_segment(rows, PLAIN) for rows in headers)
+        end, *rest = self.format.footer()
+        self._footer = _segment([end, *rest], PLAIN)
+        # The end of the assistant's turn is written in either mode.
+        self._ending = _segment([end], WRITE), _segment(rest, PLAIN)
+        prefix = self.format.reply_prefix("speech")
+        self._opening = _segment(prefix[len(self._assistant.rows) :], PLAIN)
 
-    def answer(self, dialogue: Dialogue, heard: Reply, reply: Reply, split: Split) -> "_Growing":
+    def answer(self, dialogue: Dialogue, heard: Reply, reply: Reply, split: Split) -> "Growing":
         """All turns of a dialogue, the user's as `heard` and the assistant's as `reply`."""
-        rows = _Growing()
-        if self._host.random() < Tasks.driver_system:
-            rows.add(self._systems[DRIVER_SYSTEM[reply]], PLAIN)
+        rows = Growing()
+        if self.host.random() < Tasks.driver_system:
+            rows.append(self._systems[DRIVER_SYSTEM[reply]])
         for turn in dialogue.turns:
             if turn.role == "user":
                 self._ask(rows, turn, heard, split)
             else:
-                self._reply(rows, turn.text, self._form(turn, split), reply)
+                form = self._form(turn, split) if reply == "speech" else None
+                self._reply(rows, turn.text, form)
         return rows
 
-    def task(self, name: str, text: str, user: int | None, assistant: int | None) -> "_Growing":
+    def task(self, name: str, text: str, user: int | None, assistant: int | None) -> "Growing":
         """One exchange about an open sentence."""
-        rows = _Growing()
-        rows.add(self._systems[TASK_SYSTEM[name]], PLAIN)
-        rows.add(self._user, PLAIN)
+        rows = Growing((self._systems[TASK_SYSTEM[name]], self._user))
         if name == "read":
-            rows.add(self._written(text), PLAIN)
+            rows.append(self._written(text, PLAIN))
         else:
             assert user is not None
-            self._speech(rows, user, HEARD)
-        rows.add(self._footer, PLAIN)
-        self._reply(rows, text, assistant, "text" if name == "transcribe" else "speech")
+            rows += (self._opening, self._speech(user, HEARD))
+        rows.append(self._footer)
+        self._reply(rows, text, assistant)
         return rows
 
-    def _ask(self, rows: "_Growing", turn: Turn, heard: Reply, split: Split) -> None:
-        rows.add(self._user, PLAIN)
+    def _ask(self, rows: "Growing", turn: Turn, heard: Reply, split: Split) -> None:
+        rows.append(self._user)
         if heard == "speech":
-            form = self._form(turn, split)
-            if form is None:
-                raise LookupError("nobody says this turn")
-            self._speech(rows, form, HEARD)
+            rows += (self._opening, self._speech(self._form(turn, split), HEARD))
         else:
-            rows.add(self._written(_as_typed(turn.text, self._host)), PLAIN)
-        rows.add(self._footer, PLAIN)
+            rows.append(self._written(_as_typed(turn.text, self.host), PLAIN))
+        rows.append(self._footer)
 
-    def _reply(self, rows: "_Growing", text: str, form: int | None, reply: Reply) -> None:
-        rows.add(self._assistant, PLAIN)
-        if reply == "speech":
-            if form is None:
-                raise LookupError("the assistant's turn was not recorded")
-            self._speech(rows, form, SPEAK)
+    def _reply(self, rows: "Growing", text: str, form: int | None) -> None:
+        """Spoken as `form`, or written if there is none."""
+        rows.append(self._assistant)
+        if form is None:
+            rows.append(self._written(text, WRITE))
         else:
-            rows.add(self._written(text), WRITE)
-        rows.add(self._footer[:1], WRITE)  # the end of the turn is written in either mode
-        rows.add(self._footer[1:], PLAIN)
+            rows += (self._opening, self._speech(form, SPEAK))
+        rows += self._ending
 
-    def _speech(self, rows: "_Growing", utterance: int, kind: int) -> None:
-        version = int(self._host.integers(self._versions)) if kind == HEARD else 0
-        codes = self.spoken.of(utterance, version).astype(np.int64)
-        rows.add(self._opening, PLAIN)
-        pad = np.full(len(codes) + 1, self.ids.modality_pad)
-        end = np.append(codes, self.ids.eosp)
-        rows.add(np.stack((pad, end), 1), kind)
-        if kind == HEARD:  # a turn's end is known, not heard
-            rows.kinds[-1][-1] = PLAIN
-
-    def _form(self, turn: Turn, split: Split) -> int | None:
-        # Held out for its words or for its voice: to be tested, either will do.
-        forms = self.corpus.forms(turn, "train" if split == "train" else None)
-        return forms[int(self._host.integers(len(forms)))].id if forms else None
-
-    def _written(self, text: str) -> NDArray[np.int64]:
-        known = self._texts.get(text)
+    def _speech(self, utterance: int, kind: int) -> Segment:
+        known = self._said.get((utterance, kind))
         if known is None:
-            rows: list[Row] = self.format.turn(PromptTurn("user", text=text))
-            inner = rows[len(self._user) : -len(self._footer)]
-            known = self._texts[text] = np.asarray(inner, dtype=np.int64).reshape(-1, 2)
+            codes = np.append(self.spoken.of(utterance), np.int16(self.ids.eosp))
+            pad = np.full(len(codes), self.ids.modality_pad, np.int16)
+            known = _segment(np.stack((pad, codes), 1), kind)
+            if kind == HEARD:
+                known.code[:] = np.arange(len(codes)) + self.spoken.first[utterance]
+                known.kind[-1], known.code[-1] = PLAIN, -1  # a turn's end is known, not heard
+            self._said[utterance, kind] = known
+        return known
+
+    def _form(self, turn: Turn, split: Split) -> int:
+        forms = spoken_forms(self.corpus, turn, split)
+        if not forms:
+            raise LookupError(f"nobody says {turn.text!r}")
+        return forms[int(self.host.integers(len(forms)))]
+
+    def _written(self, text: str, kind: int) -> Segment:
+        known = self._texts.get((text, kind))
+        if known is None:
+            if len(self._texts) > _MOST_TEXTS:
+                self._texts.clear()
+            rows = self.format.turn(PromptTurn("user", text=text))
+            inner = rows[len(self._user.rows) : -len(self._footer.rows)]
+            known = self._texts[text, kind] = _segment(inner, kind)
         return known
 
 
-class _Growing:
-    def __init__(self) -> None:
-        self.rows: list[NDArray[np.int64]] = []
-        self.kinds: list[NDArray[np.int8]] = []
+class Growing(list[Segment]):
+    """An example, piece by piece."""
 
-    def add(self, rows: NDArray[np.int64], kind: int) -> None:
-        self.rows.append(rows)
-        self.kinds.append(np.full(len(rows), kind, np.int8))
+    @property
+    def length(self) -> int:
+        """In rows."""
+        return sum(len(each.kind) for each in self)
 
-    def joined(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-        return np.concatenate(self.rows), np.concatenate(self.kinds)
+    def joined(self) -> tuple[NDArray[np.int16], NDArray[np.int8]]:
+        return np.concatenate([s.rows for s in self]), np.concatenate([s.kind for s in self])
+
+
+def spoken_forms(corpus: Corpus, turn: Turn, split: Split) -> list[int]:
+    """Who may say this turn. In a test of held-out speech, only held-out forms of what users say;
+    the assistant says most answers in training, too."""
+    wanted: Split | None = None if split == "heldout" and turn.role == "assistant" else split
+    return [form.id for form in corpus.forms(turn, wanted)]
 
 
 def _as_typed(text: str, host: np.random.Generator) -> str:
@@ -174,68 +198,72 @@ def build_examples(
     split: Split,
     written: Sequence[Dialogue] = (),
 ) -> Examples:
-    """`count` examples by their shares, drawn with replacement; every user turn in any voice and
-    version. Examples longer than the limit, or that nobody says, are drawn again. `written`: more
-    dialogues that nobody says, for text to text."""
-    host = np.random.default_rng(len(builder.corpus.utterances) + count)
-    sources: dict[str, Sequence[Any]] = _sources(builder.corpus, split)
-    sources["text_text"] = [*sources["text_text"], *written]
-    shares = {name: getattr(tasks, name) for name, source in sources.items() if len(source)}
+    """`count` examples by their shares, drawn with replacement; every user turn in any voice.
+    Examples longer than the limit are drawn again. `written`: more dialogues that nobody asks
+    aloud; some of their answers are spoken."""
+    host = builder.host
+    sources = _sources(builder.corpus, split, written)
+    shares = {name: getattr(tasks, name) for name, source in sources.items() if source}
     names = list(shares)
-    if not names:
+    if not sum(shares.values()):
         raise ValueError(f"the corpus has nothing to learn from in the split {split!r}")
     weights = np.asarray(list(shares.values())) / sum(shares.values())
-    picked = host.choice(len(names), size=4 * count, p=weights)
-    made: list[tuple[NDArray[np.int64], NDArray[np.int8]]] = []
+    made: list[Growing] = []
     kept: list[str] = []
-    for pick in picked:
+    groups: list[str] = []
+    for pick, drawn in zip(
+        host.choice(len(names), size=4 * count, p=weights), host.random(4 * count), strict=True
+    ):
         name = names[pick]
-        chosen = sources[name][int(host.integers(len(sources[name])))]
-        try:
-            if isinstance(chosen, Dialogue):
-                heard, reply = name.split("_")
-                rows = builder.answer(chosen, _mode(heard), _mode(reply), split)
-            else:
-                text, users, own = chosen
-                user = users[int(host.integers(len(users)))] if users else None
-                rows = builder.task(name, text, user, own)
-        except LookupError:
-            continue
-        joined = rows.joined()
-        if len(joined[0]) <= _LONGEST_ROWS:
-            made.append(joined)
+        chosen = sources[name][int(drawn * len(sources[name]))]
+        if isinstance(chosen, Dialogue):
+            heard, reply = name.split("_")
+            rows = builder.answer(chosen, _mode(heard), _mode(reply), split)
+            # A training dialogue in a test is there for its voice.
+            group = chosen.heldout_by or ("voice" if split == "heldout" else "")
+        else:
+            user = chosen.users[int(host.integers(len(chosen.users)))] if chosen.users else None
+            rows, group = builder.task(name, chosen.text, user, chosen.own), ""
+        if rows.length <= _LONGEST_ROWS:
+            made.append(rows)
             kept.append(name)
+            groups.append(group)
         if len(made) == count:
             break
-    return _flat(made, kept)
+    return _flat(made, kept, groups)
 
 
-def written_dialogues(talks: Sequence[Talk]) -> list[Dialogue]:
-    """Dialogues of the grammar as they are typed; no speech has to be made for them."""
-    roles: tuple[Role, Role] = ("user", "assistant")
-    return [
-        Dialogue(
-            number,
-            talk.category,
-            talk.split,
-            [
-                Turn(role, text, [])
-                for pair in talk.turns
-                for role, text in zip(roles, pair, strict=True)
-            ],
-            talk.heldout_by,
-        )
-        for number, talk in enumerate(talks)
-    ]
+def written_dialogues(talks: Sequence[Talk], corpus: Corpus) -> list[Dialogue]:
+    """Dialogues of the grammar as they are typed; no speech has to be made for them. Where the
+    assistant says an answer anyway, in training, the turn has it."""
+    own = {u.text: u.id for u in corpus.utterances if (u.role, u.split) == ("assistant", "train")}
+    found = []
+    for number, talk in enumerate(talks):
+        turns = []
+        for asked, reply in talk.turns:
+            said = [own[reply]] if reply in own else []
+            turns += [Turn("user", asked, []), Turn("assistant", reply, said)]
+        found.append(Dialogue(number, talk.category, talk.split, turns, talk.heldout_by))
+    return found
 
 
 def _mode(name: str) -> Reply:
     return "speech" if name == "speech" else "text"
 
 
-def _sources(corpus: Corpus, split: Split) -> dict[str, Sequence[Any]]:
-    """What each task draws from: dialogues, or (text, user utterances, the assistant's)."""
-    dialogues = [d for d in corpus.dialogues if d.split == split]
+@dataclass(frozen=True)
+class _Sentence:
+    """Of the tasks about open sentences."""
+
+    text: str
+    users: list[int]
+    own: int | None
+
+
+def _sources(
+    corpus: Corpus, split: Split, written: Sequence[Dialogue]
+) -> dict[str, list[Dialogue | _Sentence]]:
+    """What each task draws from."""
     users: dict[str, list[int]] = defaultdict(list)
     own: dict[str, int] = {}
     for each in corpus.utterances:
@@ -243,23 +271,38 @@ def _sources(corpus: Corpus, split: Split) -> dict[str, Sequence[Any]]:
             users[each.text].append(each.id)
         elif each.split == split:
             own[each.text] = each.id
-    answers = ("speech_speech", "speech_text", "text_speech", "text_text")
-    return {
-        **dict.fromkeys(answers, dialogues),
-        "transcribe": [(text, said, None) for text, said in users.items()],
-        "read": [(text, [], said) for text, said in own.items()],
-        "echo": [(text, users[text], said) for text, said in own.items() if text in users],
+    found: dict[str, list[Dialogue | _Sentence]] = {}
+    for name in ("speech_speech", "speech_text", "text_speech", "text_text"):
+        said = {
+            role
+            for role, part in zip(ROLES[::-1], name.split("_"), strict=True)
+            if part == "speech"
+        }
+        # An unseen voice may ask what training knows; typed, that would not be held out.
+        voices = split == "heldout" and "user" in said
+        known = [d for d in corpus.dialogues if d.split == split or voices]
+        found[name] = [
+            each
+            for each in (*known, *(written if "user" not in said else ()))
+            if all(spoken_forms(corpus, t, split) for t in each.turns if t.role in said)
+        ]
+    return found | {
+        "transcribe": [_Sentence(text, said, None) for text, said in users.items()],
+        "read": [_Sentence(text, [], said) for text, said in own.items()],
+        "echo": [_Sentence(text, users[text], said) for text, said in own.items() if text in users],
     }
 
 
-def _flat(made: Sequence[tuple[NDArray[np.int64], NDArray[np.int8]]], names: list[str]) -> Examples:
-    count = np.asarray([len(rows) for rows, _ in made])
-    joined = np.concatenate([rows for rows, _ in made]).astype(np.int16)
+def _flat(made: Sequence[Growing], names: list[str], groups: list[str]) -> Examples:
+    count = np.asarray([each.length for each in made])
+    joined = np.concatenate([segment.rows for each in made for segment in each])
     return Examples(
         text=joined[:, 0].copy(),
         audio=joined[:, 1].copy(),
-        kind=np.concatenate([kinds for _, kinds in made]),
+        kind=np.concatenate([segment.kind for each in made for segment in each]),
+        code=np.concatenate([segment.code for each in made for segment in each]),
         first=np.concatenate(([0], np.cumsum(count)[:-1])),
         count=count,
         names=names,
+        groups=groups,
     )

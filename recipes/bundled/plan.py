@@ -1,16 +1,20 @@
 """What the corpus will hold: which texts, said by whom, for training and for the examination.
 
 A plan is made from a seed and a number of hours before any sound is; lengths are guessed from the
-number of letters. Training takes `hours`; the examination comes on top and is of fixed size:
-dialogues held out in each way, said by one voice of training and by one that is not, and some of
-the training dialogues said once more by an unseen voice. Nothing here makes sound.
+number of letters. Training takes `hours`: open sentences, then by turns a dialogue for the sake of
+its wording, so that every wording is said, and one drawn by weight. The examination comes on top
+and is of fixed size: dialogues held out in each way, said by one voice of training and by one that
+is not, and some of the training dialogues said once more by an unseen voice. Nothing here makes
+sound.
 """
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from recipes.bundled import grammar
 from recipes.bundled.corpus import Dialogue, Role, Split, Turn
@@ -22,6 +26,9 @@ EXAM_EACH = 260  # dialogues per way of being held out; figures want at least 20
 OPEN_ASSISTANT, OPEN_USER = 0.22, 0.16  # shares of the hours that are open sentences
 OPEN_HELDOUT = 120  # sentences, each by the assistant and by one user
 FORMS, MOST_FORMS = 2, 5  # spoken forms of a user's turn: at first, and if it comes again
+# With open words, many words said by one voice each teach more than few words said by many.
+_OPEN_FORMS = 1
+_OPEN_CATEGORIES = frozenset(topic.category for topic in grammar.TOPICS if topic.draw)
 
 
 @dataclass(frozen=True)
@@ -59,10 +66,10 @@ class Plan:
             self._answers[text] = self.add(text, ASSISTANT, "assistant", split)
         return self._answers[text]
 
-    def said(self, text: str) -> list[int]:
+    def said(self, text: str, at_first: int) -> list[int]:
         """Forms of a user's text by voices of training: some, and one more when it comes again."""
         forms = self._forms[text]
-        wanted = FORMS if not forms else min(len(forms) + 1, MOST_FORMS)
+        wanted = at_first if not forms else min(len(forms) + 1, MOST_FORMS)
         for _ in range(wanted - len(forms)):
             forms.append(self.add(text, self.seen_voice(), "user", "train"))
         return list(forms)
@@ -85,8 +92,9 @@ class Plan:
 
     def talk(self, talk: Talk) -> None:
         turns = []
+        at_first = _OPEN_FORMS if talk.category in _OPEN_CATEGORIES else FORMS
         for asked, reply in talk.turns:
-            forms = self.said(asked) if talk.split == "train" else self.exam_forms(asked)
+            forms = self.said(asked, at_first) if talk.split == "train" else self.exam_forms(asked)
             turns.append(Turn("user", asked, forms))
             turns.append(Turn("assistant", reply, [self.answer(reply, talk.split)]))
         number = len(self.dialogues)
@@ -102,14 +110,19 @@ def make_plan(hours: float, seed: int, exam_each: int = EXAM_EACH) -> Plan:
     plan = Plan(seed)
     budget = hours * 3600
     rng = random.Random(f"open {seed}")
-    _open(plan, rng, budget * OPEN_ASSISTANT, ASSISTANT)
-    _open(plan, rng, budget * OPEN_USER, None)
+    texts = _open(plan, rng, budget * OPEN_ASSISTANT, ASSISTANT)
+    # Half of what users say openly is what the assistant says, too: it can learn to say it again.
+    _open(plan, rng, budget * OPEN_USER / 2, None, rng.sample(texts, len(texts)))
+    _open(plan, rng, budget * OPEN_USER / 2, None)
     rough = int(budget / 4.0) + 100  # more dialogues than fit, to take from
-    talks = grammar.training(rough, seed)
-    for talk in talks:
+    by_weight = grammar.training(rough, seed)
+    known: set[tuple[tuple[str, str], ...]] = set()
+    for talk in _by_turns(grammar.every_wording(seed), by_weight):
         if plan.seconds >= budget:
             break
-        plan.talk(talk)
+        if talk.turns not in known:
+            known.add(talk.turns)
+            plan.talk(talk)
     for dialogue in rng.sample(plan.dialogues, min(exam_each, len(plan.dialogues))):
         plan.say_unseen(dialogue)
     for heldout_by in grammar.HELDOUT_BY:
@@ -153,11 +166,22 @@ def examination(plan: Plan) -> Plan:
     return chosen
 
 
-def _open(plan: Plan, rng: random.Random, seconds: float, voice: str | None) -> None:
-    until, known = plan.seconds + seconds, set()
+def _by_turns(*sources: Iterable[Talk]) -> Iterator[Talk]:
+    """One of each source, then the next of each; those that end are left out."""
+    for row in zip_longest(*sources):
+        yield from (talk for talk in row if talk is not None)
+
+
+def _open(
+    plan: Plan, rng: random.Random, seconds: float, voice: str | None, texts: Sequence[str] = ()
+) -> list[str]:
+    """Open sentences, first of all `texts`, until they take so long. → what is said."""
+    until, said = plan.seconds + seconds, dict[str, str]()
+    given = iter(texts)
     while plan.seconds < until:
-        text = grammar.sentence(rng, "train")
-        if plain(text) not in known:
-            known.add(plain(text))
+        text = next(given, None) or grammar.sentence(rng, "train")
+        if plain(text) not in said:
+            said[plain(text)] = text
             role: Role = "user" if voice is None else "assistant"
             plan.add(text, voice or plan.seen_voice(), role, "train")
+    return list(said.values())

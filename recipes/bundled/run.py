@@ -1,11 +1,13 @@
 """Steps 2 and 3 of the recipe with one command, on a machine with one GPU.
 
     python -m recipes.bundled.run CORPUS OUT --minutes 18 [--resume CARRIED]
+    python -m recipes.bundled.run CORPUS OUT --minutes 9 --resume CARRIED --reuse-codes --stages lm
 
 Three processes share the GPU, because each alone is bound by launching small kernels: the codec and
-then the language model; the vocoder from the beginning to the end; the flow while the language
-model learns. They meet in files of `OUT/work`. What is to be kept stands in `OUT/carried`, in files
-that travel; `OUT/curves` has the curves, `OUT/run.json` seeds, times and parameters.
+then the language model; the vocoder; the flow while the language model learns. They meet in files
+of `OUT/work`. The second form goes on with one part and keeps the others, on any corpus. What is to
+be kept stands in `OUT/carried`, in files that travel; `OUT/curves` has the curves, `OUT/run.json`
+seeds, times and parameters.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from recipes.bundled.budget import load_carried
 from recipes.bundled.corpus import Corpus
 from recipes.bundled.sizes import HIFT_SHAPES, SIZES
 from recipes.bundled.stages import RUNS, STAGES, WORK_FILES, Plan
+from recipes.bundled.train_lm import LmTraining
 
 
 def run_stages(plan: Plan, stages: tuple[str, ...]) -> None:
@@ -32,6 +35,8 @@ def run_stages(plan: Plan, stages: tuple[str, ...]) -> None:
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = True
         torch.backends.cudnn.benchmark = True
+        # It plans anew for every shape; flash attention does not, and batches differ in shape.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     corpus = Corpus(plan.corpus)
     bank = load_bank(corpus, device)
     for stage in stages:
@@ -43,6 +48,7 @@ def run_stages(plan: Plan, stages: tuple[str, ...]) -> None:
 
 def run(plan: Plan, stages: tuple[str, ...] = STAGES, together: bool = True) -> None:
     """All stages; `together`: in three processes at once, else one after another here."""
+    stages = _with_codes(plan, stages)
     plan.carried.mkdir(parents=True, exist_ok=True)
     plan.work.mkdir(parents=True, exist_ok=True)
     note = {"size": plan.size, "hift": plan.hift}
@@ -63,7 +69,34 @@ def run(plan: Plan, stages: tuple[str, ...] = STAGES, together: bool = True) -> 
             process.join()
         if failed := [p.exitcode for p in each if p.exitcode]:
             raise SystemExit(f"{len(failed)} of {len(each)} processes failed")
+    _carry_over(plan)
     _write_note(plan, stages)
+
+
+def _with_codes(plan: Plan, stages: tuple[str, ...]) -> tuple[str, ...]:
+    """Kept codes need no training but have to be made for this corpus: the stage before them is
+    part of whatever reads them."""
+    if not plan.reuse_codes:
+        return stages
+    if plan.earlier("encoder") is None:
+        raise ValueError(f"codes cannot be reused: {plan.resume} has no encoder")
+    reads = "flow" in stages or "lm" in stages
+    return ("codec", *stages) if reads and "codec" not in stages else stages
+
+
+def _carry_over(plan: Plan) -> None:
+    """What this run did not train is still part of the model: it comes from the earlier run."""
+    sizes = "sizes.json"
+    if (
+        plan.resume is None
+        or (plan.resume / sizes).read_text() != (plan.carried / sizes).read_text()
+    ):
+        return
+    for path in sorted(plan.resume.glob("*.pt")):
+        name = path.name.split(".")[0]
+        fits = name != "lm" or plan.reuse_codes  # one for other codes is of no use
+        if fits and not any(plan.carried.glob(f"{name}.[0-9]*.pt")):
+            (plan.carried / path.name).write_bytes(path.read_bytes())
 
 
 def _write_note(plan: Plan, stages: tuple[str, ...]) -> None:
@@ -94,6 +127,14 @@ def main() -> None:
     parser.add_argument("--size", choices=sorted(SIZES), default="bundled")
     parser.add_argument("--hift", choices=sorted(HIFT_SHAPES), default="")
     parser.add_argument("--stages", default=",".join(STAGES))
+    for name in ("codec", "flow", "vocoder"):
+        default = getattr(Plan, f"{name}_until")
+        parser.add_argument(
+            f"--{name}-until", type=float, default=default, help="share of the run at which it ends"
+        )
+    parser.add_argument("--lm-rate", type=float, default=LmTraining.rate)
+    parser.add_argument("--lm-dropout", type=float, default=LmTraining.dropout)
+    parser.add_argument("--plain", action="store_true", help="compile nothing")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--in-turn", action="store_true", help="no processes of their own")
     given = parser.parse_args()
@@ -109,6 +150,11 @@ def main() -> None:
         resume=given.resume,
         device=given.device,
         reuse_codes=given.reuse_codes,
+        lm=LmTraining(rate=given.lm_rate, dropout=given.lm_dropout),
+        compiled=not given.plain,
+        codec_until=given.codec_until,
+        flow_until=given.flow_until,
+        vocoder_until=given.vocoder_until,
     )
     run(plan, stages, together=not given.in_turn)
 

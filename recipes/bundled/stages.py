@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mosslive.rows import RowIds
-from recipes.bundled import grammar
 from recipes.bundled.bank import Bank
 from recipes.bundled.budget import Budget, Curves, load_carried, save_carried, save_whole
 from recipes.bundled.codec_model import CodecModel
 from recipes.bundled.corpus import Corpus
 from recipes.bundled.discriminators import Judges
-from recipes.bundled.encode_bank import Spoken, encode_bank, said_again
+from recipes.bundled.encode_bank import encode_bank, load_spoken, said_again, save_spoken
+from recipes.bundled.flow_start import begin_again_unless_heeding
 from recipes.bundled.judge_codec import judge_codec
 from recipes.bundled.lm_batch import Batches
+from recipes.bundled.lm_compile import CompiledLayers
+from recipes.bundled.lm_feed import Feed, Maker, Sets
 from recipes.bundled.lm_model import LmModel
-from recipes.bundled.lm_rows import RowBuilder, Tasks, build_examples, written_dialogues
 from recipes.bundled.sizes import SIZES, Sizes
 from recipes.bundled.train_codec import CodecTraining, train_codec, train_flow
 from recipes.bundled.train_lm import LmTraining, train_lm
@@ -36,9 +36,8 @@ from recipes.bundled.vocabulary import ids, load_tokenizer
 
 STAGES = ("codec", "flow", "vocoder", "lm")
 WORK_FILES = ("codec.pt", "spoken.pt", "again.pt", "again-final.pt")
-_VERSIONS = 6  # of every user utterance: as recorded, and five changed ones
-_CODEC_SHARE = 0.36  # of the run; the language model has what is left after it
-_FLOW_SHARE = 0.2
+_VERSIONS = 10  # of every user utterance: as recorded, and nine changed ones
+_LAST = 0.97  # of the run; then only files are written
 _PROMPT_CODES = 20
 _PROMPT_SAMPLES = 1920 * _PROMPT_CODES
 
@@ -60,6 +59,12 @@ class Plan:
     lm: LmTraining = field(default_factory=LmTraining)
     began: float = field(default_factory=time.time)  # the same in every process
     reuse_codes: bool = False  # resume without touching the encoder: the codes stay the same
+    compiled: bool = True  # the language model's layers, on a GPU
+    # When each ends, as a share of the run; the language model has what is left after the codec,
+    # and the GPU alone once the other two are done.
+    codec_until: float = 0.36
+    flow_until: float = 0.56
+    vocoder_until: float = _LAST
 
     @property
     def sizes(self) -> Sizes:
@@ -106,14 +111,14 @@ def codec_model(plan: Plan, corpus: Corpus, device: torch.device) -> tuple[Codec
 def run_codec(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     model, resumed = codec_model(plan, corpus, bank.device)
     if not (resumed and plan.reuse_codes):
-        budget = plan.until(_CODEC_SHARE)
+        budget = plan.until(plan.codec_until)
         train_codec(
             model, bank, corpus.phone_names, budget, plan.codec, plan.curves("codec"), resumed
         )
     model.settle_hearing()
     _keep_codec(plan, model)
     spoken = encode_bank(model, bank, _VERSIONS, plan.codec.augment)
-    save_whole(_packed(spoken), plan.work / "spoken.pt")
+    save_spoken(spoken, plan.work / "spoken.pt")
     save_whole(model.state_dict(), plan.work / "codec.pt")
 
 
@@ -134,9 +139,11 @@ def run_flow(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     flow alone learns on, and says it again."""
     model, _ = codec_model(plan, corpus, bank.device)
     model.load_state_dict(_awaited(plan.work / "codec.pt"))
-    spoken = _unpacked(_awaited(plan.work / "spoken.pt"))
+    _await(plan.work / "spoken.pt")
+    spoken = load_spoken(plan.work / "spoken.pt")
+    begin_again_unless_heeding(model.flow.estimator)  # or the vocoder would learn from noise
     save_whole(said_again(model, bank, spoken).cpu(), plan.work / "again.pt")
-    budget = plan.until(_CODEC_SHARE + _FLOW_SHARE)
+    budget = plan.until(plan.flow_until)
     train_flow(model, bank, corpus.phone_names, budget, plan.codec, plan.curves("flow"))
     _keep_codec(plan, model)
     save_whole(said_again(model, bank, spoken).cpu(), plan.work / "again-final.pt")
@@ -169,7 +176,7 @@ def run_vocoder(plan: Plan, bank: Bank, corpus: Corpus) -> None:
         hift,
         judges,
         bank,
-        plan.until(0.97),
+        plan.until(plan.vocoder_until),
         plan.vocoder,
         plan.curves("vocoder"),
         find_again,
@@ -190,18 +197,7 @@ def _keep_prompt(plan: Plan, bank: Bank) -> None:
 
 
 def run_lm(plan: Plan, bank: Bank, corpus: Corpus) -> None:
-    tokenizer = load_tokenizer()
-    config = plan.sizes.lm_config(**ids(tokenizer))
-    row_ids = RowIds.from_config(config)
-    spoken = _unpacked(_awaited(plan.work / "spoken.pt"))
-    builder = RowBuilder(corpus, spoken, tokenizer, row_ids, plan.lm.seed)
-    typed = written_dialogues(grammar.training(plan.lm.typed, plan.lm.seed))
-    made = build_examples(builder, Tasks(), plan.lm.examples, "train", typed)
-    batches = Batches(made, row_ids, bank.device, plan.lm.rows, plan.lm.seed)
-    held = None
-    if any(each.split == "heldout" for each in corpus.dialogues):
-        some = build_examples(builder, Tasks(), plan.lm.held_out, "heldout")
-        held = Batches(some, row_ids, bank.device, plan.lm.rows, plan.lm.seed)
+    config = plan.sizes.lm_config(**ids(load_tokenizer()))
     torch.manual_seed(plan.lm.seed)
     model = LmModel(config)
     # Codes of another codebook mean something else: only with the same ones can it go on.
@@ -209,8 +205,32 @@ def run_lm(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     if known is not None:
         model.load_state_dict(known)
     model = model.to(bank.device)
-    train_lm(model, batches, held, plan.until(0.97), plan.lm, plan.curves("lm"))
-    save_carried(plan.carried, "lm", model.state_dict())
+    # Compiling, making the first set, and waiting for codes all take seconds: at the same time.
+    cuda = bank.device.type == "cuda"
+    layers = CompiledLayers(model, torch.bfloat16) if cuda and plan.compiled else None
+    spoken = plan.work / "spoken.pt"
+    _await(spoken)
+    row_ids = RowIds.from_config(config)
+    what = Sets(plan.corpus, spoken, row_ids, plan.lm.examples, plan.lm.typed, plan.lm.seed)
+    feed = Feed(what, plan.work, bank.device, plan.lm.rows, plan.lm.makers if cuda else 0)
+    try:
+        held = None
+        if any(each.split == "heldout" for each in corpus.dialogues):
+            maker = Maker(what)
+            some = maker.held_out(plan.lm.held_out)
+            codes = maker.spoken.codes[:1]
+            held = Batches(some, codes, row_ids, bank.device, plan.lm.rows, plan.lm.seed)
+        if layers is not None:
+            layers.wait()
+
+        def keep(average: LmModel) -> None:
+            save_carried(plan.carried, "lm", average.state_dict())
+
+        budget = plan.until(_LAST)
+        train_lm(model, feed, held, budget, plan.lm, plan.curves("lm"), layers, keep)
+    finally:
+        feed.close()
+    print(json.dumps({"sets of examples": feed.taken}), flush=True)
 
 
 RUNS: dict[str, Callable[[Plan, Bank, Corpus], None]] = {
@@ -221,25 +241,15 @@ RUNS: dict[str, Callable[[Plan, Bank, Corpus], None]] = {
 }
 
 
-def _awaited(path: Path, patience_s: float = 1200) -> Any:
-    """What another process writes there, once it is whole."""
-    waited = 0.0
+def _await(path: Path, patience_s: float = 1200) -> None:
+    """Until another process has written what stands there."""
+    until = time.monotonic() + patience_s
     while not path.exists():
-        if waited > patience_s:
+        if time.monotonic() > until:
             raise TimeoutError(f"{path} did not come")
         time.sleep(0.5)
-        waited += 0.5
+
+
+def _awaited(path: Path) -> Any:
+    _await(path)
     return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def _packed(spoken: Spoken) -> dict[str, Any]:
-    return {
-        "codes": [torch.from_numpy(each) for each in spoken.codes],
-        "first": torch.from_numpy(spoken.first),
-        "count": torch.from_numpy(np.asarray(spoken.count)),
-    }
-
-
-def _unpacked(held: dict[str, Any]) -> Spoken:
-    codes = [each.numpy() for each in held["codes"]]
-    return Spoken(codes, held["first"].numpy(), held["count"].numpy())

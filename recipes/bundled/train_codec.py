@@ -1,8 +1,10 @@
 """Training the codec: first the encoder, codebook and flow together, then the flow alone.
 
-Rows of the assistant's voice teach the mel; rows of all voices, changed in every way, teach what is
-said. The second stage begins when the codes are final and may run beside the language model.
-Knows nothing of the vocoder. Invariant: inside the loop nothing is read back from the device.
+Rows of the assistant's voice, as it was recorded, teach the mel; rows of all voices, changed in
+every way, teach what is said. Were the first changed as well, their codes could not tell pitch or
+colour, and the mel would be a mean of all that may have been meant. The second stage begins when
+the codes are final and may run beside the language model. Knows nothing of the vocoder.
+Invariant: inside the loop nothing is read back from the device.
 """
 
 from dataclasses import dataclass, field
@@ -15,10 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mosslive.codec.wave_kernels import definitions_only
-from recipes.bundled.augment import Augment, augmented_features
+from recipes.bundled.augment import Augment, augmented_features, features
 from recipes.bundled.bank import HEARD_SAMPLES, Bank, Rows, on_device, plan_rows
 from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.codec_model import MEL_SCALE, CodecModel, Heard, Losses
+from recipes.bundled.flow_start import begin_again_unless_heeding
 
 _FRAME_SAMPLES = 320  # of a mel frame, at 16 kHz
 _CHUNKS: tuple[int | None, ...] = (5, 5, 5, 25, None)
@@ -34,10 +37,12 @@ class CodecTraining:
     # Before there is a codebook: phones must be heard by then, or the codes hold none.
     free_steps: int = 700
     most_free: float = 0.35  # of the budget
-    flow_from: float = 0.4  # share of the budget after which the flow joins
-    full_strength: float = (
-        0.5  # share of the budget after which voices are changed at full strength
-    )
+    # Shares of the budget, of a run that begins from nothing; a resumed one has both at once.
+    flow_from: float = 0.4  # when the flow joins
+    full_strength: float = 0.5  # when voices are changed at full strength
+    # Spoken rows that begin inside a code. What is to be said later begins on one, as the language
+    # model learns it; so most do, and the others keep codes from being bound to one beginning.
+    shifted: float = 0.25
     seed: int = 7
     augment: Augment = field(default_factory=Augment)
 
@@ -69,16 +74,21 @@ class CodecBatches:
         step = torch.randint(0, 4, (count,), generator=self.draws, device=bank.device)
         fine = torch.randint(0, 320, (count,), generator=self.draws, device=bank.device)
         fine[: how.spoken_rows] = 0
+        step[: round(how.spoken_rows * (1 - how.shifted))] = 0
         start = step * _FRAME_SAMPLES + fine
         samples = torch.arange(how.width_codes * HEARD_SAMPLES, device=bank.device)
         wave = bank.heard[codes].flatten(1).gather(1, start[:, None] + samples).float() / 32768
-        features = augmented_features(wave, how.augment.scaled(self.strength), self.draws)
+        told = features(wave[: how.spoken_rows])
+        if heard_rows:
+            changes = how.augment.scaled(self.strength)
+            other = augmented_features(wave[how.spoken_rows :], changes, self.draws)
+            told = torch.cat((told, other))
         mel = bank.mel[codes[: how.spoken_rows]].flatten(1, 2)  # [S, 4(W + 1), 80]
         frames = torch.arange(4 * how.width_codes, device=bank.device)
         place = step[: how.spoken_rows, None] + frames
         mel = mel.gather(1, place[..., None].expand(-1, -1, mel.shape[2])).mT.float()
         phones, counts = _joined(rows)
-        return features, mel, on_device(phones, bank.device), torch.from_numpy(counts)
+        return told, mel, on_device(phones, bank.device), torch.from_numpy(counts)
 
     def _plan(self, among: NDArray[np.int64], rows: int) -> Rows:
         return plan_rows(self.bank, among, self._phones, rows, self.how.width_codes, self._host)
@@ -107,6 +117,7 @@ def train_codec(
 ) -> dict[str, float]:
     """Encoder, codebook and flow together. `resumed`: there is a codebook already."""
     batches = CodecBatches(bank, phone_names, how)
+    begin_again_unless_heeding(model.flow.estimator)
     chosen = optimiser([(model, how.rate)])
     log = Curves(curves, "codec", budget)
     device, quantised = bank.device, resumed
@@ -115,18 +126,18 @@ def train_codec(
     with definitions_only():
         while (done := budget.progress(step)) < 1:
             set_rate(chosen, budget.rate(step))
-            batches.strength = min(1.0, 0.4 + 0.6 * done / how.full_strength)
-            features, mel, phones, counts = batches.next(how.heard_rows)
+            if not resumed:
+                batches.strength = min(1.0, 0.4 + 0.6 * done / how.full_strength)
+            told, mel, phones, counts = batches.next(how.heard_rows)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                heard = model.hear(features)
+                heard = model.hear(told)
                 if not quantised:
                     kept = [*kept[-15:], heard.states.detach()]
                     if step >= how.free_steps or done >= how.most_free:
                         model.quantiser.start(torch.cat(kept).flatten(0, 1), batches.draws)
                         quantised, kept = True, []
-                losses = _losses(
-                    model, batches, heard, mel, phones, counts, quantised, done >= how.flow_from
-                )
+                with_flow = resumed or done >= how.flow_from
+                losses = _losses(model, batches, heard, mel, phones, counts, quantised, with_flow)
             take_step(chosen, losses.total())
             if quantised and (step + 1) % _REVIVE_EVERY == 0 and done < 0.8:
                 model.quantiser.revive(heard.states.detach().flatten(0, 1), batches.draws)
@@ -184,16 +195,17 @@ def train_flow(
 ) -> dict[str, float]:
     """The flow alone, on codes that no longer change."""
     batches = CodecBatches(bank, phone_names, how)
+    begin_again_unless_heeding(model.flow.estimator)
     chosen = optimiser([(model.flow, how.rate / 2), (model.bridge, how.rate / 2)])
     log = Curves(curves, "flow", budget)
     device, step = bank.device, 0
     with definitions_only():
         while budget.progress(step) < 1:
             set_rate(chosen, budget.rate(step))
-            features, mel, _, _ = batches.next(0)
+            told, mel, _, _ = batches.next(0)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 with torch.no_grad():
-                    codes = model.quantiser.nearest(model.hear(features).states)
+                    codes = model.quantiser.nearest(model.hear(told).states)
                     vectors = model.quantiser.codebook[codes]
                 mu_loss, flow_loss = _spoken_losses(model, batches, vectors, mel, True)
             take_step(chosen, 2 * mu_loss + flow_loss)

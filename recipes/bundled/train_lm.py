@@ -1,90 +1,171 @@
 """Training the language model on rows: one loss for each head, where the mode machine reads it.
 
-Knows batches and the model. Invariant: inside the loop nothing is read back from the device but the
-lines of the curves and, now and then, a test on held-out examples.
+Knows batches and the model. Invariants: inside the loop nothing is read back from the device but
+the lines of the curves and, now and then, a test on held-out examples; the result is a running
+average of the weights, which is also what is tested.
 """
 
+import copy
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
-from recipes.bundled.lm_batch import IGNORED, Batch, Batches, Mishearing
-from recipes.bundled.lm_model import LmModel
+from recipes.bundled.lm_batch import IGNORED, Batch, Batches, Mishearing, Wanted
+from recipes.bundled.lm_compile import CompiledLayers
+from recipes.bundled.lm_model import Computing, LmModel, run_plain
+
+# Of the run. Dropout makes a better guesser and a worse speaker: answers that have to be said code
+# by code are finished without it, at rates too low to forget the rest.
+_WHOLE_FROM = 0.7
 
 
 @dataclass(frozen=True)
 class LmTraining:
     rate: float = 2e-3
     rows: int = 32_768  # of a batch, padding included
-    examples: int = 120_000
-    typed: int = 40_000  # dialogues that are only written: what is asked, in many more words
-    held_out: int = 512
-    test_every: int = 500
-    decay: float = 0.05
+    examples: int = 40_000  # of a set; sets follow each other
+    typed: int = 10_000  # dialogues of a set that are only written: many more words
+    makers: int = 4  # processes that make sets
+    held_out: int = 2048
+    test_every: int = 2000
+    decay: float = 0.1
+    dropout: float = 0.1  # until `_WHOLE_FROM`; from there it falls to nothing
     seed: int = 3
     noise: Mishearing = field(default_factory=Mishearing)
 
 
-def losses(model: LmModel, batch: Batch) -> tuple[Tensor, Tensor]:
+class Source(Protocol):
+    """Batches without end: `Batches` of one set, or a `Feed` of many."""
+
+    device: torch.device
+
+    def next(self, noise: Mishearing | None) -> Batch: ...
+
+
+class Average:
+    """The mean of the weights over the last tenth of the steps so far, at most `_MOST` of them."""
+
+    _EVERY, _MOST = 4, 2000
+
+    def __init__(self, model: LmModel) -> None:
+        self.model = copy.deepcopy(model).requires_grad_(False)
+        self._mine: list[Tensor] = list(self.model.parameters())
+        self._theirs: list[Tensor] = list(model.parameters())
+        self._count = 0
+
+    @torch.no_grad()
+    def follow(self, step: int) -> None:
+        if step % self._EVERY == 0:
+            weight = max(self._EVERY / self._MOST, 10 / (self._count + 10))
+            torch._foreach_lerp_(self._mine, self._theirs, weight)
+            self._count += 1
+
+
+def losses(model: LmModel, batch: Batch, how: Computing | None = None) -> tuple[Tensor, Tensor]:
     """Mean over the predictions of the text head, and of the audio head."""
-    written, spoken = model(batch.text, batch.audio)
+    written, spoken = model(batch.text, batch.audio, how)
     return (
         _loss(written, model.text_lm_head.weight, batch.write),
         _loss(spoken, model.audio_lm_head.weight, batch.speak),
     )
 
 
-def _loss(states: Tensor, head: Tensor, wanted: Tensor) -> Tensor:
-    logits = F.linear(states, head).float().flatten(0, 1)
-    total = F.cross_entropy(logits, wanted.flatten(), ignore_index=IGNORED, reduction="sum")
-    return total / (wanted != IGNORED).sum().clamp(min=1)
+def _loss(states: Tensor, head: Tensor, wanted: Wanted) -> Tensor:
+    logits = _logits(states, head, wanted).float()
+    total = F.cross_entropy(logits, wanted.value, ignore_index=IGNORED, reduction="sum")
+    return total / (wanted.value != IGNORED).sum().clamp(min=1)
+
+
+def _logits(states: Tensor, head: Tensor, wanted: Wanted) -> Tensor:
+    """Only of the rows that count: of a batch with speech, about one in four."""
+    chosen = states.flatten(0, 1).index_select(0, wanted.place)
+    return F.linear(chosen, head.to(chosen.dtype))
 
 
 def train_lm(
     model: LmModel,
-    batches: Batches,
+    batches: Source,
     held_out: Batches | None,
     budget: Budget,
     how: LmTraining,
     curves: Path,
+    layers: CompiledLayers | None = None,
+    keep: Callable[[LmModel], object] | None = None,
 ) -> dict[str, float]:
+    """`keep` is given the average after every test, so that a killed run leaves something."""
     chosen = optimiser([(model, how.rate)], decay=how.decay)
-    log = Curves(curves, "lm", budget)
-    device = batches.device
+    log = Curves(curves, "lm", budget, every=200)
+    average = Average(model)
+    dtype = torch.bfloat16 if batches.device.type == "cuda" else torch.float32
     step = 0
+
+    def test() -> None:
+        if held_out is not None:
+            log.note(step, **exact_shares(average.model, held_out))
+        if keep is not None:
+            keep(average.model)
+
     while budget.progress(step) < 1:
         set_rate(chosen, budget.rate(step))
+        dropout = how.dropout * min(1.0, (1 - budget.progress(step)) / (1 - _WHOLE_FROM))
+        computing = Computing(dtype, layers or run_plain, dropout)
         batch = batches.next(how.noise)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            text, audio = losses(model, batch)
-        take_step(chosen, text + audio)
+        try:
+            text, audio = _step(model, batch, computing, chosen)
+        except Exception as error:
+            # Compiled code that fails on some batch is no reason to stop; anything else is.
+            if layers is None or not layers.give_up(error):
+                raise
+            text, audio = _step(model, batch, computing, chosen)
+        average.follow(step)
         log.add(step, {"text": text, "audio": audio})
         step += 1
-        if held_out is not None and step % how.test_every == 0:
-            log.note(step, exact=exact_share(model, held_out))
+        if step % how.test_every == 0:
+            test()
     log.flush(step)
-    if held_out is not None:
-        log.note(step, exact=exact_share(model, held_out))
+    test()
+    model.load_state_dict(average.model.state_dict())
     return log.last
 
 
+def _step(
+    model: LmModel, batch: Batch, how: Computing, chosen: torch.optim.Optimizer
+) -> tuple[Tensor, Tensor]:
+    text, audio = losses(model, batch, how)
+    take_step(chosen, text + audio)
+    return text.detach(), audio.detach()
+
+
 @torch.no_grad()
-def exact_share(model: LmModel, batches: Batches) -> float:
-    """Share of examples in which every prediction is right, each given the right past. Of a greedy
-    reply that is the same as being right altogether."""
-    right = total = 0
-    for batch in batches.all():
-        device = batches.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            found = model.logits(batch.text, batch.audio)
-        wrong = torch.zeros(len(batch.text), dtype=torch.bool, device=device)
-        for logits, wanted in zip(found, (batch.write, batch.speak), strict=True):
-            missed = (logits.argmax(-1) != wanted) & (wanted != IGNORED)
-            wrong |= missed.any(1)
-        right += int((~wrong).sum())
-        total += len(wrong)
-    return right / max(1, total)
+def exact_shares(model: LmModel, batches: Batches) -> dict[str, float]:
+    """Share of examples in which every prediction is right, each given the right past; of a greedy
+    reply that is the same as being right altogether. Of all, by task, and by what is held out."""
+    examples = batches.examples
+    order, found = [], []
+    for chosen, batch in batches.all():
+        states = model(batch.text, batch.audio)
+        wrong = torch.zeros(len(chosen), device=batches.device)
+        heads = (model.text_lm_head.weight, model.audio_lm_head.weight)
+        for each, head, wanted in zip(states, heads, (batch.write, batch.speak), strict=True):
+            said = _logits(each, head, wanted).argmax(-1)
+            missed = (said != wanted.value) & (wanted.value != IGNORED)
+            wrong.index_add_(0, wanted.place // batch.text.shape[1], missed.float())
+        order.append(chosen)
+        found.append(wrong == 0)
+    right = np.zeros(len(examples), bool)
+    right[np.concatenate(order)] = torch.cat(found).cpu().numpy()
+    by: dict[str, list[bool]] = defaultdict(list)
+    for is_right, name, group in zip(right, examples.names, examples.groups, strict=True):
+        by["exact"].append(is_right)
+        by[f"exact {name}"].append(is_right)
+        if group:  # what is asked aloud and what is typed are held out in different ways
+            by[f"exact {name.split('_')[0]} {group}"].append(is_right)
+    return {name: float(np.mean(each)) for name, each in sorted(by.items())}

@@ -22,6 +22,7 @@ from mosslive.codec.wave_kernels import definitions_only
 from recipes.bundled.bank import FRAMES, Bank
 from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.discriminators import Judges, judges_loss, maker_losses
+from recipes.bundled.pitch_places import placed_pitch
 
 _RESOLUTIONS = ((256, 64), (512, 128), (1024, 256), (2048, 512))
 _LEAST_LINE = 1e-4
@@ -41,6 +42,9 @@ class VocoderTraining:
     judges_from: int = 1500
     judges_width: int = 16
     true_pitch_until: int = 500
+    # After that, of the rows. Where the hum has not the pitch of the speech, spectra teach noise in
+    # place of high harmonics; the other rows show what the network's own pitch is like.
+    true_pitch: float = 0.75
     again_share: float = 0.67  # of the rows, once there is the codec's mel
     seed: int = 5
     look_every: int = 100  # steps between looks for the codec's mel
@@ -76,6 +80,7 @@ class VocoderBatches:
     def __init__(self, bank: Bank, how: VocoderTraining) -> None:
         self.bank, self.how = bank, how
         self.again: Tensor | None = None  # [A, 4, 80]: the codec's own mel
+        self.pitch = placed_pitch(bank.sound, bank.pitch)
         self.draws = torch.Generator(bank.device).manual_seed(how.seed)
 
     def next(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,7 +97,7 @@ class VocoderBatches:
             drawn = torch.rand(how.rows, 1, 1, generator=self.draws, device=bank.device)
             true = torch.where(drawn < how.again_share, self.again[codes].flatten(1, 2), true)
         mel = true.gather(1, frames[..., None].expand(-1, -1, true.shape[2])).mT.float()
-        pitch = bank.pitch[codes].flatten(1).gather(1, frames).float()
+        pitch = self.pitch[codes].flatten(1).gather(1, frames).float()
         samples = step * _FRAME_SAMPLES
         samples = samples + torch.arange(how.codes * FRAMES * _FRAME_SAMPLES, device=bank.device)
         sound = bank.sound[codes].flatten(1).gather(1, samples).float() / 32768
@@ -126,8 +131,8 @@ def train_vocoder(
             mel, pitch, sound = batches.next()
             judged = begin_step + step >= how.judges_from
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                teach = begin_step + step < how.true_pitch_until
-                heard, wave = _render(hift, mel, pitch, teach, batches.draws)
+                taught = 1.0 if begin_step + step < how.true_pitch_until else how.true_pitch
+                heard, wave = _render(hift, mel, pitch, taught, batches.draws)
                 losses = {
                     "pitch": F.smooth_l1_loss(heard / _PITCH_UNIT_HZ, pitch / _PITCH_UNIT_HZ),
                     "spectra": spectral_loss(wave, sound),
@@ -151,13 +156,15 @@ def train_vocoder(
 
 
 def _render(
-    hift: Hift, mel: Tensor, pitch: Tensor, teach: bool, draws: torch.Generator
+    hift: Hift, mel: Tensor, pitch: Tensor, taught: float, draws: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """→ the pitch found [B, T] and the waveform [B, 480 · T]."""
+    """→ the pitch found [B, T] and the waveform [B, 480 · T]. `taught`: rows that hum the pitch
+    they are given and not the one they find."""
     found = hift.f0(mel)
     # The phase sums the pitch up: no gradient of a waveform says anything useful about it.
-    hummed = pitch if teach else found.detach()
-    rows, frames = hummed.shape
+    rows, frames = pitch.shape
+    given = torch.rand(rows, 1, generator=draws, device=mel.device) < taught
+    hummed = torch.where(given, pitch, found.detach())
     noise = torch.randn(rows, *hift.noise_shape(frames), generator=draws, device=mel.device)
     source = hift.source(hummed, noise)
     # A live window takes the source of its first frames from the window before, in whose phase

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from recipes.bundled.corpus import SAMPLE_RATE_HZ, Corpus, Dialogue, Turn, Utterance, Writer
+from recipes.bundled.grammar import every_wording
 from recipes.bundled.levelling import LOUDNESS_DBFS, change_rate, level, trim
 from recipes.bundled.plan import Plan, make_plan
 from recipes.bundled.voices import ASSISTANT, HELDOUT_USERS, USERS, spoken_text
@@ -73,6 +74,17 @@ def test_the_plan_keeps_held_out_words_out_of_training(plan: Plan) -> None:
             elif turn.role == "user":
                 assert not trained
                 assert {form.line.voice in HELDOUT_USERS for form in forms} == {True, False}
+
+
+def test_every_wording_is_said_in_a_plan_of_full_size() -> None:
+    """In 14 hours nobody has to do without a wording; open words are many, said by few."""
+    full = make_plan(hours=14, seed=1, exam_each=5)
+    trained = [row for row in full.dialogues if row.split == "train"]
+    said = {tuple(turn.text for turn in row.turns if turn.role == "user") for row in trained}
+    for talk in every_wording(1):
+        assert tuple(asked for asked, _ in talk.turns) in said
+    spelled = {row.turns[-1].text for row in trained if row.category == "spelling"}
+    assert len(spelled) > 250
 
 
 def test_the_assistant_has_one_voice_and_says_a_thing_one_way(plan: Plan) -> None:

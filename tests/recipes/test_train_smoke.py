@@ -5,90 +5,43 @@ hands on what the next one needs, and that files mean to the package what they m
 """
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 import mosslive
+from mosslive.bench.bundled_layout import CODE_SAMPLES, LEAST_CODES
 from mosslive.checkpoint.generation import folder_sampling
 from mosslive.codec.codec import Codec, load_codec
 from mosslive.codec.inventory import inspect_codec, inspect_voices
 from mosslive.codec.sound import Sound
 from mosslive.config import Sampling
 from mosslive.config.folders import find_parts
-from mosslive.rows import DRIVER_SYSTEM, RowIds, first_mode, next_mode
+from mosslive.rows import RowIds
 from mosslive.rows import Turn as PromptTurn
 from recipes.bundled.augment import Augment, augmented_features, features
-from recipes.bundled.bank import CODE_SAMPLES, LEAST_CODES, Bank, load_bank
+from recipes.bundled.bank import Bank
 from recipes.bundled.budget import Budget, load_carried, save_carried
 from recipes.bundled.codec_model import CodecModel
-from recipes.bundled.corpus import Corpus, Split, Turn, Writer
-from recipes.bundled.encode_bank import Spoken, encode_bank
+from recipes.bundled.corpus import Corpus
+from recipes.bundled.encode_bank import encode_bank, load_spoken
 from recipes.bundled.export import MOST_BYTES, Storing, export, folder_bytes, write_codec, write_lm
-from recipes.bundled.lm_batch import IGNORED, Batches, Mishearing
 from recipes.bundled.lm_model import LmModel
-from recipes.bundled.lm_rows import HEARD, SPEAK, WRITE, RowBuilder, Tasks, build_examples
 from recipes.bundled.pitch import pitch_hz
 from recipes.bundled.quantiser import Quantiser
 from recipes.bundled.run import run
 from recipes.bundled.sizes import BUNDLED, TOY
 from recipes.bundled.stages import Plan
 from recipes.bundled.train_codec import CodecTraining
-from recipes.bundled.train_lm import LmTraining, train_lm
+from recipes.bundled.train_lm import LmTraining
 from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
 _STEPS = 16
-_WORDS = ("one", "two", "three", "four")
-
-
-def _hum(word: int, pitch: float, samples: int) -> NDArray[np.int16]:
-    """A word: a hum whose colour changes with the word."""
-    time = np.arange(samples) / 24_000
-    swell = np.sin(np.pi * np.arange(samples) / samples)
-    parts = sum(
-        np.sin(2 * np.pi * pitch * h * time) / (1 + abs(h - 2 - 3 * word)) for h in range(1, 16)
-    )
-    return (6000 * swell * parts).astype(np.int16)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("corpus")
-    with Writer(out) as writer:
-        for number, word in enumerate(_WORDS):
-            split: Split = "train" if number < 3 else "heldout"
-            own = writer.utterance(
-                _hum(number, 180, 22_000 + 900 * number),
-                word,
-                [word, "t"],
-                "hts",
-                "assistant",
-                split,
-            )
-            users = [
-                writer.utterance(
-                    _hum(number, f0, 17_000), f"{word}?", [word], f"v{f0}", "user", split
-                )
-                for f0 in (110, 140)
-            ]
-            turns = [Turn("user", f"{word}?", users), Turn("assistant", word, [own])]
-            writer.dialogue("words", split, turns)
-    return out
-
-
-@pytest.fixture(scope="module")
-def corpus(folder: Path) -> Corpus:
-    return Corpus(folder)
-
-
-@pytest.fixture(scope="module")
-def bank(corpus: Corpus) -> Bank:
-    return load_bank(corpus, torch.device("cpu"))
 
 
 @dataclass(frozen=True)
@@ -236,6 +189,30 @@ def test_resumed_run_goes_on(trained: Trained, tmp_path: Path) -> None:
     assert _curve(plan, "lm")[0]["audio"] < 0.8 * np.log(TOY.codes)
 
 
+def test_language_model_goes_on_alone(trained: Trained, folder: Path, tmp_path: Path) -> None:
+    """From carried files and a corpus made anew: codes without training the codec, the language
+    model from where it was, and a whole model comes out."""
+    again = shutil.copytree(folder, tmp_path / "corpus")
+    carried = shutil.copytree(trained.plan.carried, tmp_path / "carried")
+    plan = replace(
+        trained.plan, corpus=again, out=tmp_path / "out", resume=carried, reuse_codes=True, steps=3
+    )
+    run(plan, ("lm",), together=False)
+    assert not plan.curves("codec").exists()
+    assert _curve(plan, "lm")[0]["audio"] < 0.8 * np.log(TOY.codes)
+    one, two = (load_spoken(p.work / "spoken.pt") for p in (trained.plan, plan))
+    assert np.array_equal(one.codes[0], two.codes[0])
+    export(plan.carried, tmp_path / "model")
+    assert load_codec(tmp_path / "model").encode(np.zeros(16_000, np.float32), 16_000)
+
+
+def test_codes_are_reused_only_where_there_are_some(trained: Trained, tmp_path: Path) -> None:
+    """Without an encoder to go on from, a run that should keep it says so at once."""
+    plan = replace(trained.plan, out=tmp_path / "out", resume=tmp_path, reuse_codes=True)
+    with pytest.raises(ValueError, match="has no encoder"):
+        run(plan, ("lm",), together=False)
+
+
 # What the parts promise
 
 
@@ -294,83 +271,6 @@ def test_quantiser_finds_clusters() -> None:
     assert (placed[0] - states).abs().max() < 0.2
 
 
-@pytest.fixture(scope="module")
-def builder(corpus: Corpus, bank: Bank) -> RowBuilder:
-    tokenizer = load_tokenizer()
-    config = TOY.lm_config(**ids(tokenizer))
-    codes = np.arange(int(bank.count.sum())).astype(np.int16) % TOY.codes
-    first = np.concatenate(([0], np.cumsum(bank.count)[:-1]))
-    spoken = Spoken([codes, codes], first, bank.count)
-    return RowBuilder(corpus, spoken, tokenizer, RowIds.from_config(config), seed=0)
-
-
-@pytest.mark.parametrize("heard", ["speech", "text"])
-@pytest.mark.parametrize("reply", ["speech", "text"])
-def test_targets_are_what_the_mode_machine_reads(
-    builder: RowBuilder, corpus: Corpus, heard: str, reply: str
-) -> None:
-    """Walking a reply row by row, each row marked as a target is one the loop would have drawn
-    from that head, from the reply's first row to the end of the turn; and the rows before it are
-    the package's own prompt."""
-    rows, kinds = builder.answer(corpus.dialogues[0], heard, reply, "train").joined()  # type: ignore[arg-type]
-    pairs = [tuple(map(int, row)) for row in rows]
-    row_ids = builder.ids
-    begin = int(np.flatnonzero(np.isin(kinds, (SPEAK, WRITE)))[0])
-    prefix = builder.format.reply_prefix(reply)  # type: ignore[arg-type]
-    assert pairs[begin - len(prefix) : begin] == prefix
-    mode = first_mode(pairs[begin - 1], row_ids)  # type: ignore[arg-type]
-    for place in range(begin, len(pairs) - 1):
-        mode = next_mode(mode, pairs[place - 1], row_ids)  # type: ignore[arg-type]
-        assert kinds[place] == (SPEAK if mode == "audio" else WRITE)
-    assert pairs[-2][0] in row_ids.stops
-    assert kinds[-1] not in (SPEAK, WRITE)
-    assert (kinds == HEARD).any() == (heard == "speech")
-
-
-def test_learned_answers_come_out_of_the_package(
-    builder: RowBuilder, corpus: Corpus, tmp_path: Path
-) -> None:
-    """A model that knows its answers gives them through the package's own loop, spoken and written,
-    and ends its turn."""
-    made = build_examples(builder, Tasks(0.5, 0.5, 0, 0, 0, 0, 0), 40, "train")
-    batches = Batches(made, builder.ids, torch.device("cpu"), 1024, seed=0)
-    torch.manual_seed(0)
-    model = LmModel(TOY.lm_config(**ids(load_tokenizer())))
-    train_lm(model, batches, None, Budget(steps=140), LmTraining(rate=8e-3), tmp_path / "lm.jsonl")
-    write_lm(tmp_path, TOY, model.state_dict())
-    lm = mosslive.load_lm(tmp_path)
-    greedy = Sampling(greedy=True, max_new=40)
-    asked, answer = corpus.dialogues[0].turns
-    question = PromptTurn("user", codes=builder.spoken.of(asked.utterances[0]).tolist())
-    for reply in ("speech", "text"):
-        turns = [PromptTurn("system", text=DRIVER_SYSTEM[reply]), question]
-        rows = list(lm.generate(lm.prompt(turns, reply), greedy))
-        assert rows[-1][0] in builder.ids.stops
-        said = lm.read(rows)
-        if reply == "speech":
-            assert said.codes == builder.spoken.of(answer.utterances[0]).tolist()
-        else:
-            assert said.text == answer.text
-
-
-def test_only_what_was_heard_is_misheard(builder: RowBuilder) -> None:
-    """Noise never changes a target, a written row or the end of speech; without noise the batch is
-    the example."""
-    made = build_examples(builder, Tasks(), 30, "train")
-    batches = Batches(made, builder.ids, torch.device("cpu"), 2048, seed=0)
-    wild = Mishearing(dropped=0.2, doubled=0.2, masked=0.3, random=0.3, masked_reply=0.0)
-    chosen = np.arange(4)
-    plain, noisy = batches.gather(chosen, None), batches.gather(chosen, wild)
-    for index in range(4):
-        for before, after in ((plain.speak, noisy.speak), (plain.write, noisy.write)):
-            kept = [row[index][row[index] != IGNORED].tolist() for row in (before, after)]
-            assert kept[0] == kept[1]
-    pad = builder.ids.modality_pad
-    written = [batch.text[0][batch.text[0] != pad] for batch in (plain, noisy)]
-    shortest = min(map(len, written)) - 40  # the last row is repeated as padding
-    assert torch.equal(written[0][:shortest], written[1][:shortest])
-
-
 def test_carried_files_are_small_and_whole(tmp_path: Path) -> None:
     """No carried file exceeds what can travel, and together they are what was saved."""
     tensors = {f"t{n}": torch.full((1 << 20,), float(n)) for n in range(20)}
@@ -412,3 +312,16 @@ def test_encoding_begins_anywhere_in_a_code(bank: Bank) -> None:
     assert np.array_equal(one.codes[0], two.codes[0])
     assert len(one.codes[1]) == int(bank.count.sum())
     assert len(one.of(0)) == bank.count[0]
+
+
+def test_only_users_wait(bank: Bank) -> None:
+    """Silence of live turns stands around what users say, each its own; around replies there is
+    none but the lead that is taught."""
+    loud = bank.sound.abs().amax(1).numpy() > 0
+    waits = {"user": set[int](), "assistant": set[int]()}
+    for number, utterance in enumerate(bank.utterances):
+        begin, count = int(bank.first[number]), int(bank.count[number])
+        waits[utterance.role].add(int(np.flatnonzero(loud[begin : begin + count])[0]))
+    assert waits["assistant"] == {0}
+    assert len(waits["user"]) > 1
+    assert min(waits["user"]) >= 1

@@ -1,34 +1,88 @@
 """The grammar: every text the bundled voice is taught with or examined on, made from a seed.
 
-`training` and `heldout` give dialogues, `sentence` an open sentence. The split is a matter of which
-lists a topic draws from (see `rules`), so no seed can mix the two.
+`training` and `heldout` give dialogues, `typed` training dialogues that nobody has to say,
+`every_wording` one training dialogue per wording, `sentence` an open sentence. The split is a
+matter of which lists a topic draws from (see `rules`), so no seed can mix the two.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 
-from recipes.bundled.grammar import animals, chat, echo, facts, numbers, talks
-from recipes.bundled.grammar.rules import Talk, Topic, compose
+from recipes.bundled.grammar import (
+    animals,
+    chains,
+    chat,
+    dates,
+    echo,
+    facts,
+    memory,
+    numbers,
+    talks,
+    words,
+)
+from recipes.bundled.grammar.rules import Fact, Talk, Topic, compose, plain
 from recipes.bundled.grammar.sentences import sentence
 
-__all__ = ["HELDOUT_BY", "TOPICS", "Talk", "Topic", "heldout", "sentence", "training"]
+__all__ = [
+    "HELDOUT_BY",
+    "TOPICS",
+    "Talk",
+    "Topic",
+    "every_wording",
+    "heldout",
+    "sentence",
+    "training",
+    "typed",
+]
 
 TOPICS: tuple[Topic, ...] = (
     *chat.TOPICS,
     *numbers.TOPICS,
+    *chains.TOPICS,
+    *dates.TOPICS,
     *facts.TOPICS,
     *animals.TOPICS,
     *echo.TOPICS,
+    *memory.TOPICS,
     *talks.TOPICS,
 )
 HELDOUT_BY = ("wording", "frame", "pair", "word")
 _PATIENCE = 30  # draws per wanted dialogue before small topics are taken to be exhausted
+INVENTED_SHARE = 0.5  # of the typed dialogues of topics with open words
+# Typed, what has to be worked out rather than known comes oftener: it costs no hours of speech, and
+# sums are understood, not memorised, when there are many of them (`chains`).
+_TYPED_WEIGHT = {"plus": 1.5, "minus": 1.5, "follow-up sums": 1.5, "long sums": 8, "chat": 2.5}
 
 
 def training(count: int, seed: int) -> list[Talk]:
     """Up to `count` different training dialogues, topics drawn by weight."""
-    return _different(count, random.Random(f"train {seed}"), TOPICS, "")
+    return _different(count, random.Random(f"train {seed}"), TOPICS, compose)
+
+
+def typed(count: int, seed: int) -> list[Talk]:
+    """As `training`, for text alone: half of the open words are invented, and sums come oftener."""
+    weights = [topic.weight * _TYPED_WEIGHT.get(topic.category, 1) for topic in TOPICS]
+
+    def make(topic: Topic, rng: random.Random) -> Talk:
+        new = topic.draw is not None and rng.random() < INVENTED_SHARE
+        return compose(topic, rng, fact=_with_invented(topic, rng) if new else None)
+
+    return _different(count, random.Random(f"typed {seed}"), TOPICS, make, weights)
+
+
+def every_wording(seed: int) -> Iterator[Talk]:
+    """Training dialogues in which every training wording of every step occurs, topics mixed."""
+    rng = random.Random(f"wordings {seed}")
+    turns = [
+        (topic, nth)
+        for topic in TOPICS
+        for nth in range(max(len(step.train) for step in topic.steps))
+    ]
+    rng.shuffle(turns)
+    for topic, nth in turns:
+        yield compose(topic, rng, nth=nth)
 
 
 def heldout(count: int, heldout_by: str, seed: int) -> list[Talk]:
@@ -42,17 +96,48 @@ def heldout(count: int, heldout_by: str, seed: int) -> list[Talk]:
         "word": [topic for topic in TOPICS if topic.draw],
     }
     rng = random.Random(f"heldout {heldout_by} {seed}")
-    return _different(count, rng, tuple(by[heldout_by]), heldout_by)
+    return _different(
+        count, rng, tuple(by[heldout_by]), lambda topic, rng: compose(topic, rng, heldout_by)
+    )
+
+
+def fixed_words() -> frozenset[str]:
+    """Every word that a topic itself says or is asked, whatever its split; open words are not."""
+    texts = [text for topic in TOPICS for now in topic.steps for text in (*now.train, *now.heldout)]
+    texts += [value for topic in TOPICS for fact in topic.facts for value in fact.slots.values()]
+    return frozenset(plain(" ".join(texts)).split())
+
+
+_FIXED = fixed_words()
+_OPEN = frozenset(plain(" ".join((*words.WORDS, *words.NAMES, *words.VERBS))).split())
+
+
+def _with_invented(topic: Topic, rng: random.Random) -> Fact:
+    """A fact with invented words; none of them is a word with a meaning here ("I am fine")."""
+    assert topic.draw
+    while True:
+        fact = topic.draw(rng, "invented")
+        made = set(plain(" ".join(fact.slots.values())).split()) - _OPEN
+        if not made & _FIXED - _SMALL:
+            return fact
+
+
+# Words around the open ones: articles, places and times of the sentences, numbers, kinds of pets.
+_SMALL = frozenset(echo.ECHOED | set(memory.PET_KINDS) | set("abcdefghijklmnopqrstuvwxyz"))
 
 
 def _different(
-    count: int, rng: random.Random, topics: tuple[Topic, ...], heldout_by: str
+    count: int,
+    rng: random.Random,
+    topics: tuple[Topic, ...],
+    make: Callable[[Topic, random.Random], Talk],
+    weights: list[float] | None = None,
 ) -> list[Talk]:
-    weights = [topic.weight for topic in topics]
+    weights = weights or [topic.weight for topic in topics]
     found: dict[tuple[tuple[str, str], ...], Talk] = {}
     for topic in rng.choices(topics, weights, k=count * _PATIENCE):
         if len(found) >= count:
             break
-        talk = compose(topic, rng, heldout_by)
+        talk = make(topic, rng)
         found.setdefault(talk.turns, talk)
     return list(found.values())

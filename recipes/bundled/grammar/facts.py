@@ -1,20 +1,8 @@
-"""Days and months, colors, opposites, capitals, yes or no: small tables that are asked about."""
+"""Colors, opposites, capitals, yes or no: small tables that are asked about."""
 
 from __future__ import annotations
 
 from recipes.bundled.grammar.rules import Fact, Topic, listed, one, table
-
-DAYS = listed("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
-MONTHS = listed(
-    """
-    January February March April May June July August September October November December
-    """
-)
-ORDINALS = listed(
-    """
-    first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth
-    """
-)
 
 COLORS = table(
     """
@@ -109,91 +97,65 @@ def _both_ways(pair: str) -> list[Fact]:
     return [Fact({"word": a, "other": b}), Fact({"word": b, "other": a})]
 
 
-def _neighbors(ring: tuple[str, ...], shift: int) -> tuple[Fact, ...]:
-    size = len(ring)
-    return tuple(Fact({"x": ring[i], "y": ring[(i + shift) % size]}) for i in range(size))
-
-
-def _calendar(ring: tuple[str, ...], noun: str) -> list[Topic]:
-    after = one(
-        f"{noun}s",
-        "ask",
-        "After {x} comes {y}.",
-        f"""what {noun} comes after {{x}}
-        which {noun} comes after {{x}}
-        which {noun} follows {{x}}
-        what is the {noun} after {{x}}
-        what is the next {noun} after {{x}}
-        {{x}} comes before which {noun}
-        if it is {{x}} what is the next {noun}""",
-        f"""{{x}} is followed by which {noun}
-        when {{x}} is over which {noun} begins
-        name the {noun} right behind {{x}}""",
-        facts=_neighbors(ring, 1),
-    )
-    before = one(
-        f"{noun}s",
-        "ask",
-        "Before {x} comes {y}.",
-        f"""what {noun} comes before {{x}}
-        which {noun} comes before {{x}}
-        which {noun} is before {{x}}
-        what is the {noun} before {{x}}
-        {{x}} comes after which {noun}
-        what {noun} was it before {{x}}""",
-        f"""{{x}} is preceded by which {noun}
-        which {noun} ends when {{x}} begins""",
-        facts=_neighbors(ring, -1),
-    )
-    whole = "week" if noun == "day" else "year"
-    nth = one(
-        f"{noun}s",
-        "ask",
-        f"The {{n}} {noun} is {{x}}.",
-        f"""what is the {{n}} {noun}
-        what is the {{n}} {noun} of the {whole}
-        which {noun} is the {{n}}
-        which is the {{n}} {noun} of the {whole}
-        name the {{n}} {noun}""",
-        f"""what do we call {noun} number {{n}} in a {whole}
-        which {noun} of the {whole} comes {{n}}""",
-        facts=tuple(Fact({"n": ORDINALS[i], "x": x}) for i, x in enumerate(ring)),
-    )
-    return [after, before, nth]
-
-
-TOPICS: tuple[Topic, ...] = (
-    *_calendar(DAYS, "day"),
-    *_calendar(MONTHS, "month"),
-    one(
-        "months", "ask", "There are {n} {x} in a {y}.",
-        """how many {x} are in a {y}
-        how many {x} are there in a {y}
-        how many {x} does a {y} have
-        how many {x} has a {y}
-        what is the number of {x} in a {y}""",
-        """a {y} contains how many {x}
-        how many {x} make up one {y}""",
-        facts=tuple(
-            Fact(dict(zip("nxy", row.split(), strict=True)))
-            for row in listed(
-    "seven days week/twelve months year/sixty minutes hour/sixty seconds minute/four seasons "
-    "year/two wheels bicycle/five fingers hand/three sides triangle", "/"
-)
-        ),
-        weight=0.5,
-    ),
-    one(
-        "colours", "ask", "{thing} is {color}.",
-        """what color is {thing}
+# The wordings that a talk may begin with, too.
+ASK_COLOR = """what color is {thing}
         which color is {thing}
         what is the color of {thing}
         what color does {thing} have
         which color does {thing} have
-        {thing} has what color""",
+        {thing} has what color
+        {thing} has which color
+        tell me the color of {thing}
+        name the color of {thing}
+        describe the color of {thing}
+        describe {thing} by its color
+        how do you call the color of {thing}
+        how do you see the color of {thing}
+        in what color do you see {thing}
+        in which color do we see {thing}
+        we find {thing} in what color
+        what color can we find on {thing}
+        what is the color when you think of {thing}
+        think of {thing}, what color is it
+        {thing}, what is its color
+        name its color, the color of {thing}
+        {thing} is of what color
+        when you look at {thing} what color is it"""
+ASK_CAPITAL = """what is the capital of {x}
+        what is the capital city of {x}
+        which city is the capital of {x}
+        name the capital of {x}
+        the capital of {x} is what
+        give me the capital of {x}
+        what city is the capital of {x}
+        what is {x}'s capital
+        which city is {x}'s capital
+        tell me the capital of {x}
+        which capital does {x} have
+        {x} has which capital
+        {x} has which city as its capital
+        which city does {x} have as its capital
+        the capital of {x} is which city
+        the capital of {x} is called what
+        how is the capital of {x} called
+        what is the name of the capital of {x}
+        what name does the capital of {x} have
+        which town is the capital of {x}
+        what town is the capital city of {x}
+        in which city is {x} governed
+        {x} is governed from which city
+        from which town is {x} governed
+        name the city belonging to {x} as its capital
+        which capital is the one belonging to {x}"""
+
+TOPICS: tuple[Topic, ...] = (
+    one(
+        "colours", "ask", "{thing} is {color}.",
+        ASK_COLOR,
         """how would you describe the color of {thing}
         in what color do we find {thing}
-        think of {thing} and name its color""",
+        think of {thing} and name its color
+        tell me what color {thing} has""",
         facts=tuple(Fact({"thing": thing, "color": color}) for thing, color in COLORS.items()),
     ),
     one(
@@ -201,9 +163,28 @@ TOPICS: tuple[Topic, ...] = (
         """is {thing} {asked}
         is the color of {thing} {asked}
         is it true that {thing} is {asked}
-        is {thing} {asked} in color""",
+        is it right that {thing} is {asked}
+        is {thing} {asked} in color
+        does {thing} have the color {asked}
+        has {thing} the color {asked}
+        would you call {thing} {asked}
+        would you call the color of {thing} {asked}
+        would you say {thing} is {asked}
+        would you say that {thing} is {asked}
+        {thing} is {asked}, is that true
+        {thing} is {asked}, is that right
+        {thing} is {asked}, yes or no
+        {thing} looks {asked}, is that right
+        {thing} looks {asked}, yes or no
+        when you look at {thing} is it {asked}
+        does {thing} look like it is {asked}
+        does {thing} come in {asked}
+        am I right that {thing} is {asked}
+        {thing} has the color {asked}, is that true""",
         """would you say that {thing} looks {asked}
-        does {thing} look {asked}""",
+        does {thing} look {asked}
+        is it true that the color of {thing} is {asked}
+        {thing} is {asked} in color, yes or no""",
         facts=tuple(
             Fact({"thing": t, "color": c, "asked": a, "answer": "Yes" if a == c else "No"})
             for t, c in COLORS.items()
@@ -215,41 +196,73 @@ TOPICS: tuple[Topic, ...] = (
         """what is the opposite of {word}
         what is the opposite word of {word}
         which word is the opposite of {word}
+        what word is the opposite of {word}
         give me the opposite of {word}
         name the opposite of {word}
         what is not {word} but the opposite
         the opposite of {word} is what
-        say the opposite of {word}""",
+        say the opposite of {word}
+        tell me the opposite of {word}
+        what is the reverse of {word}
+        which word is the reverse of {word}
+        give me the reverse of {word}
+        what is the contrary of {word}
+        name the contrary of {word}
+        which word means the contrary of {word}
+        what means the opposite of {word}
+        {word} is the opposite of what
+        {word} is the reverse of which word
+        turn {word} into its opposite
+        change {word} into its opposite
+        turn {word} around
+        turn the word {word} around
+        if it is not {word} what is it
+        what is opposite to {word}""",
         """which word means the reverse of {word}
         {word} is the contrary of what
-        turn {word} around into its opposite""",
+        turn {word} around into its opposite
+        give me the contrary of {word}
+        what word means the opposite of {word}""",
         facts=tuple(fact for pair in OPPOSITES for fact in _both_ways(pair)),
         weight=2,
     ),
     one(
         "capitals", "ask", "The capital of {x} is {y}.",
-        """what is the capital of {x}
-        what is the capital city of {x}
-        which city is the capital of {x}
-        name the capital of {x}
-        the capital of {x} is what
-        give me the capital of {x}
-        what city is the capital of {x}
-        what is {x}'s capital""",
+        ASK_CAPITAL,
         """which town does {x} have as its capital
         from which city is {x} governed
-        the capital city belonging to {x} is called what""",
+        the capital city belonging to {x} is called what
+        name the capital city of {x}
+        what is the name of {x}'s capital""",
         facts=tuple(Fact({"x": x, "y": y}) for x, y in CAPITALS.items()),
         weight=2,
     ),
     one(
         "capitals", "ask", "{y} is the capital of {x}.",
         """{y} is the capital of which country
+        {y} is the capital of what country
         which country has the capital {y}
         of which country is {y} the capital
-        what country has {y} as its capital""",
+        what country has {y} as its capital
+        what country is {y} the capital of
+        {y} is which country's capital
+        name the country with the capital {y}
+        name the country that has {y} as its capital
+        tell me the country with {y} as its capital
+        which land has the capital {y}
+        of which land is {y} the capital
+        {y} is the capital of which land
+        which country is governed from {y}
+        what country is governed from {y}
+        {y} is the capital city of which country
+        which country has the capital city {y}
+        {y} serves as the capital of which country
+        {y} serves which country as its capital
+        for which country is {y} the capital""",
         """{y} serves as the capital for which land
-        name the country governed from {y}""",
+        name the country governed from {y}
+        which land is governed from {y}
+        {y} is the capital city of which land""",
         facts=tuple(Fact({"x": x, "y": y}) for x, y in CAPITALS.items()),
     ),
     one(
@@ -258,10 +271,29 @@ TOPICS: tuple[Topic, ...] = (
         is it true that {statement}
         is it right that {statement}
         {statement}, is that true
-        {statement}, yes or no""",
+        {statement}, is that right
+        {statement}, yes or no
+        {statement}, true or false
+        is it true or false that {statement}
+        right or wrong, {statement}
+        is it right or wrong that {statement}
+        yes or no, {asked}
+        yes or no, {statement}
+        {statement}, do you agree
+        do we agree that {statement}
+        am I right that {statement}
+        I say that {statement}, am I right
+        I say that {statement}, is it true
+        is it true when I say that {statement}
+        is it right when people say that {statement}
+        would you say that {statement}
+        do you think that {statement}
+        {statement}, am I right""",
         """would you agree that {statement}
         true or false, {statement}
-        am I right when I say that {statement}""",
+        am I right when I say that {statement}
+        is it right to say that {statement}
+        {statement}, right or wrong""",
         facts=tuple(_polar(s, True) for s in YES) + tuple(_polar(s, False) for s in NO),
         weight=2,
     ),

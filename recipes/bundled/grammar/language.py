@@ -18,6 +18,7 @@ from recipes.bundled.grammar.rules import (
     BARE,
     FRAMES,
     OPEN_MANY,
+    WITH_ARTICLE,
     Step,
     Topic,
     frames_for,
@@ -68,6 +69,8 @@ class _Wording:
                 parts.append(self.values[part])
             elif "{" + part + "}" == OPEN_MANY:
                 parts.append(rf"([a-z]+(?: [a-z]+){{0,{_MOST_WORDS}}})")
+            elif part.startswith(WITH_ARTICLE):
+                parts.append("(?:an? )?([a-z]+)")
             else:
                 parts.append("([a-z]+)")
         return re.compile(" ".join(parts))

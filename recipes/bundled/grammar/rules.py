@@ -6,7 +6,8 @@ ending ("please", "can you tell me"), chosen freely. There are several ways to b
 construction and not by filtering:
 
   wording   the wording is listed under `heldout`, and stays unlike every training wording even when
-            all courtesy words are taken out of both, so no frame can bridge the two
+            all courtesy words are taken out of both, so no frame can bridge the two; its single
+            words are known, each from two training wordings or more
   frame     the opening or ending is one of HELDOUT_FRAMES
   pair      the fact is held out: two numbers that training never combines
   word      the fact is held out: a name or word that training never says
@@ -25,6 +26,7 @@ from functools import cached_property
 from typing import Literal
 
 Split = Literal["train", "heldout"]
+Pool = Literal["train", "heldout", "invented"]  # where a draw takes its open words from
 Kind = Literal["ask", "do", "say"]  # a question, a request, a remark
 
 
@@ -44,6 +46,8 @@ def _row(entry: str) -> tuple[str, str]:
 
 
 # (opening, ending) pairs; the wording goes between. Every kind also goes bare, which is commonest.
+# No word of a frame may be all that an open word or an answer to a question consists of: the proof
+# takes frame words out (`language`), so no numbers, no "right" (an opposite), no "may".
 FRAMES: dict[Kind, tuple[tuple[str, str], ...]] = {
     "ask": (
         ("tell me,", ""),
@@ -57,6 +61,24 @@ FRAMES: dict[Kind, tuple[tuple[str, str], ...]] = {
         ("well,", ""),
         ("", ", please"),
         ("do you know,", ""),
+        ("would you know,", ""),
+        ("I want to know,", ""),
+        ("I do wonder,", ""),
+        ("I keep wondering,", ""),
+        ("let me ask you,", ""),
+        ("a question for you,", ""),
+        ("just a question,", ""),
+        ("be quick,", ""),
+        ("tell me quick,", ""),
+        ("please listen,", ""),
+        ("listen to me,", ""),
+        ("please excuse me,", ""),
+        ("excuse the question,", ""),
+        ("please think,", ""),
+        ("let me think,", ""),
+        ("", ", do you know"),
+        ("", ", can you tell me"),
+        ("", ", I want to know"),
     ),
     "do": (
         ("please", ""),
@@ -64,15 +86,39 @@ FRAMES: dict[Kind, tuple[tuple[str, str], ...]] = {
         ("could you", ""),
         ("could you please", ""),
         ("can you please", ""),
+        ("would you", ""),
+        ("would you please", ""),
+        ("kindly", ""),
+        ("I need you to", ""),
+        ("be so kind and", ""),
+        ("as a favor,", ""),
         ("hey,", ""),
         ("okay,", ""),
+        ("so,", ""),
         ("now", ""),
+        ("now please", ""),
+        ("please listen,", ""),
         ("", ", please"),
         ("", "for me"),
+        ("", "if you can"),
+        ("", "if you would"),
         ("please", "for me"),
         ("can you", "for me"),
+        ("could you", "for me"),
     ),
-    "say": (("hey,", ""), ("okay,", ""), ("well,", ""), ("so,", "")),
+    "say": (
+        ("hey,", ""),
+        ("okay,", ""),
+        ("well,", ""),
+        ("so,", ""),
+        ("now,", ""),
+        ("you know,", ""),
+        ("oh well,", ""),
+        ("oh hey,", ""),
+        ("please listen,", ""),
+        ("listen to me,", ""),
+        ("please excuse me,", ""),
+    ),
 }
 HELDOUT_FRAMES: dict[Kind, tuple[tuple[str, str], ...]] = {
     "ask": (
@@ -82,18 +128,36 @@ HELDOUT_FRAMES: dict[Kind, tuple[tuple[str, str], ...]] = {
         ("excuse me,", ""),
         ("", ", do you think"),
     ),
-    "do": (("would you kindly", ""), ("I want you to", ""), ("", "right away"), ("go on and", "")),
+    "do": (
+        ("would you kindly", ""),
+        ("I want you to", ""),
+        ("do me a favor and", ""),
+        ("", "if you would be so kind"),
+    ),
     "say": (("listen,", ""), ("oh,", ""), ("excuse me,", "")),
 }
-# A wording that begins with one of these is asked, or done, whatever kind its step has.
+# A wording that begins with one of these is asked, done or remarked, whatever kind its step has.
 _ASKING = frozenset(
-    listed("am are by did do does from has have how in is of on was what when which who why would")
+    listed(
+        """
+        am are at by can could did do does from has have how in is of on since was were what when
+        where which who whose why will would
+        """
+    )
 )
 _DOING = frozenset(
-    listed("add begin calculate count give imitate list make name say subtract take turn")
+    listed(
+        """
+        add begin calculate call change check count describe find give go hum imitate introduce list
+        look make name put read recite remind remove repeat run say show spell start subtract take
+        tell think turn work
+        """
+    )
 )
+_SAYING = frozenset(listed("i it my once again another pardon sorry come this there"))
 # The one slot of any number of words; an ending after it would pass for a part of what is repeated.
 OPEN_MANY = "{words}"
+WITH_ARTICLE = "a_"  # how the name of an open slot begins that holds a word with its article
 BARE = ("", "")
 BARE_SHARE = 0.55
 
@@ -121,7 +185,7 @@ class Topic:
     category: str
     steps: tuple[Step, ...]
     facts: tuple[Fact, ...] = (Fact({}),)
-    draw: Callable[[random.Random, Split], Fact] | None = None
+    draw: Callable[[random.Random, Pool], Fact] | None = None
     vocabulary: frozenset[str] = frozenset()  # with `draw`: every plain word its slots can hold
     weight: float = 1.0
 
@@ -165,7 +229,7 @@ def _lines(text: str) -> tuple[str, ...]:
 def kind_of(now: Step, wording: str) -> Kind:
     """The kind of one wording: that of its step, unless its first word tells otherwise."""
     first = plain(wording.split()[0])
-    if now.kind == "say":
+    if now.kind == "say" or first in _SAYING:
         return "say"
     return "ask" if first in _ASKING else "do" if first in _DOING else now.kind
 
@@ -193,20 +257,29 @@ def answer(wording: str, slots: Mapping[str, str]) -> str:
     return text[0].upper() + text[1:]
 
 
-def compose(topic: Topic, rng: random.Random, heldout_by: str = "") -> Talk:
-    """A dialogue of this topic; in a held-out one only the last step is worded or framed anew."""
+def compose(
+    topic: Topic,
+    rng: random.Random,
+    heldout_by: str = "",
+    fact: Fact | None = None,
+    nth: int | None = None,
+) -> Talk:
+    """A dialogue of this topic; in a held-out one only the last step is worded or framed anew. The
+    fact and which of the training wordings (`nth`, counted round) are drawn unless given."""
     split: Split = "heldout" if heldout_by else "train"
     by_fact = heldout_by in ("pair", "word")
-    fact = topic.fact(rng, "heldout" if by_fact else "train")
+    fact = fact or topic.fact(rng, "heldout" if by_fact else "train")
     turns: list[tuple[str, str]] = []
     for index, now in enumerate(topic.steps):
         last = index == len(topic.steps) - 1
-        wording = rng.choice(now.heldout if last and heldout_by == "wording" else now.train)
+        choices = now.heldout if last and heldout_by == "wording" else now.train
+        wording = rng.choice(choices) if nth is None else choices[nth % len(choices)]
         framed_anew = last and heldout_by == "frame"
         frames = frames_for(now, wording, HELDOUT_FRAMES if framed_anew else FRAMES)
         bare = not framed_anew and rng.random() < BARE_SHARE
         frame = BARE if bare else rng.choice(frames)
-        said = render(kind_of(now, wording), frame, wording, fact.slots)
+        kind = kind_of(now, wording)
+        said = render(now.kind if kind == "say" else kind, frame, wording, fact.slots)
         turns.append((said, answer(now.answer, fact.slots)))
     return Talk(topic.category, tuple(turns), split, fact.heldout_by if by_fact else heldout_by)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from recipes.bundled.grammar import words
-from recipes.bundled.grammar.numbers import NUMBER
+from recipes.bundled.grammar.number_line import NUMBER
 from recipes.bundled.grammar.rules import Split, vocabulary
 
 FRAMES = (

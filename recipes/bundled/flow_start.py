@@ -1,0 +1,110 @@
+"""Where the flow's estimator begins: at the straight line from its noise to what it is told.
+
+The velocity to be learned is mel minus noise. A small network started at random learns the mel
+within minutes, and takes hours to find out that the noise it sees has to be taken away, band by
+band: a mel with all the noise still in it is what it then says. So it begins as `mu - x`, which is
+right at time 0, laid through its own weights. Knows the estimator's layers, nothing of training.
+Invariant: same tensors and names as any other estimator.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mosslive.codec.estimator import Estimator
+from mosslive.codec.flow_past import Whole
+
+_SIGNAL = 0.3  # what the line is scaled by inside
+_ANCHOR = 4.0  # of the spare channels before the last norm: far above the signal, so that its
+# length hardly changes and the norm is nearly linear; they also keep the mean it takes away
+_LIFT = 3.0  # where Mish is nearly linear
+_FAINT = 0.1  # of everything beside the line
+_SPREAD, _MEAN = 2.6, 5.0  # of mu - x
+_LEAST_HEED = 0.5
+_PROBE_ROWS, _PROBE_FRAMES = 4, 32
+
+
+def can_begin_straight(estimator: Estimator) -> bool:
+    """The line needs a channel for each band, and two beside them."""
+    return estimator.dims.channels >= estimator.dims.bands + 2
+
+
+@torch.no_grad()
+def begin_straight(estimator: Estimator) -> None:
+    """Makes velocity ≈ mu - x of a freshly made estimator."""
+    width, bands = estimator.dims.channels, estimator.dims.bands
+    spare = (width - bands) // 2 * 2
+    band, channel = torch.arange(bands), torch.arange(width)
+    for stage in (estimator.down, *estimator.middle, estimator.up):
+        stage.resnet.block2.norm.weight.fill_(_FAINT)
+        for block in stage.blocks:
+            block.attn1.out.weight.mul_(_FAINT)
+            block.ff.second.weight.mul_(_FAINT)
+    first, second = estimator.down.resnet.res_conv, estimator.up.resnet.res_conv
+    convs = (first, second, estimator.up.conv, estimator.final_block.conv)
+    for conv in convs:
+        conv.weight.mul_(_FAINT)
+        conv.weight[:bands] = 0
+        _bias(conv).zero_()
+    first.weight[band, band, 0] = -_SIGNAL
+    first.weight[band, bands + band, 0] = _SIGNAL
+    second.weight[channel, width + channel, 0] = 1  # after the middle's comes what was skipped
+    for conv in convs[2:]:
+        conv.weight[band, band, 2] = 1  # the last tap is now
+    anchors = torch.zeros(width - bands)
+    anchors[:spare:2], anchors[1:spare:2] = _ANCHOR, -_ANCHOR
+    _bias(estimator.final_block.conv)[bands:] = anchors
+    estimator.final_block.norm.bias.fill_(_LIFT)
+    length = math.sqrt(
+        anchors.square().sum().item() / width
+        + (_SIGNAL * _SPREAD) ** 2 * bands / width
+        + (_SIGNAL * _MEAN) ** 2 * bands * (width - bands) / width**2
+    )
+    gain = length / _SIGNAL / _slope_of_mish(_LIFT)
+    last = estimator.final_proj
+    last.weight.zero_()
+    last.weight[band, band, 0] = gain
+    last.weight[:, bands : bands + spare, 0] = -gain / spare
+    at_rest = F.mish(_LIFT + anchors[:spare] / length).mean() - F.mish(torch.tensor(_LIFT))
+    _bias(last).fill_(gain * at_rest.item())
+
+
+def _slope_of_mish(at: float) -> float:
+    x = torch.tensor(at, requires_grad=True)
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(F.mish(x), x)
+    return float(slope)
+
+
+def _bias(conv: torch.nn.Conv1d) -> Tensor:
+    assert conv.bias is not None
+    return conv.bias
+
+
+@torch.no_grad()
+def heed(estimator: Estimator) -> float:
+    """How much of the noise it sees an estimator takes away at time 0: 1 is all of it."""
+    dims, like = estimator.dims, _bias(estimator.final_proj)
+    draws = torch.Generator().manual_seed(0)
+    shape = (2, _PROBE_ROWS, dims.bands, _PROBE_FRAMES)
+    one, other = torch.randn(shape, generator=draws).to(like)
+    rows = like.new_zeros(2 * _PROBE_ROWS, dims.inputs, _PROBE_FRAMES)
+    rows[:, : dims.bands] = torch.cat((one, other))
+    rows[:, dims.bands : 2 * dims.bands] = -_MEAN
+    past = Whole(_PROBE_FRAMES, None, like)
+    first, second = estimator(rows, like.new_zeros(1), past).chunk(2)
+    moved, seen = first - second, one - other
+    return float(-(moved * seen).sum() / seen.square().sum())
+
+
+@torch.no_grad()
+def begin_again_unless_heeding(estimator: Estimator) -> bool:
+    """→ whether a carried estimator had to be replaced, because it leaves the noise in."""
+    if not can_begin_straight(estimator) or heed(estimator) >= _LEAST_HEED:
+        return False
+    fresh = Estimator(estimator.dims)
+    begin_straight(fresh)
+    estimator.load_state_dict(fresh.state_dict())
+    return True

@@ -1,0 +1,125 @@
+"""The language model's layers compiled: one compilation for every layer and every batch's shape.
+
+Only a layer is compiled, not the model: eight times less to compile, and what may fail stays small.
+Knows nothing of training. Invariant: whatever goes wrong here costs speed, never the run: then
+layers run as they are written, and a printed line says why.
+"""
+
+import copy
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recipes.bundled.lm_model import Computing, LmModel, Runner, run_plain
+
+_PROBE_ROWS, _PROBE_LENGTH = 12, 48  # different, so that neither is taken for the other
+# Errors of the gradient against float32, relative: a trained model's in bfloat16 is about 0.05.
+_MOST_TIMES, _LEAST_ERROR = 2.0, 0.02
+
+
+class CompiledLayers:
+    """A `Runner` that is compiled as soon as it can be; until then, and without it, plain."""
+
+    def __init__(
+        self,
+        model: LmModel,
+        dtype: torch.dtype,
+        patience_s: float = 60.0,
+        backend: str | Callable[..., Any] = "inductor",
+    ) -> None:
+        """Compiles on a thread of its own and waits no longer than `patience_s`; see `wait`."""
+        self._run: Runner = run_plain
+        self._dropped = False
+        self._began = time.monotonic()
+        self._patience_s = patience_s
+        # A copy: the probe must not see weights that change meanwhile.
+        todo = (copy.deepcopy(model), dtype, backend, torch.get_num_threads())
+        self._thread = threading.Thread(target=self._compile, args=todo, daemon=True)
+        self._thread.start()
+
+    def __call__(
+        self, layer: nn.Module, x: Tensor, cos: Tensor, signed_sin: Tensor, kept: Tensor
+    ) -> Tensor:
+        return self._run(layer, x, cos, signed_sin, kept)
+
+    @property
+    def compiled(self) -> bool:
+        return self._run is not run_plain
+
+    def wait(self) -> None:
+        left = self._began + self._patience_s - time.monotonic()
+        self._thread.join(max(0.0, left))
+        if self._thread.is_alive():
+            self._say("not yet; training begins without")
+
+    def give_up(self, error: Exception) -> bool:
+        """→ whether there was something to give up; a second error is then the caller's."""
+        had, self._run, self._dropped = self.compiled, run_plain, True
+        if had:
+            self._say(f"given up: {_short(error)}")
+        return had
+
+    def _compile(
+        self,
+        model: LmModel,
+        dtype: torch.dtype,
+        backend: str | Callable[..., Any],
+        threads: int,
+    ) -> None:
+        torch.set_num_threads(threads)  # of this thread; what is compiled is guarded by it
+        try:
+            fast = torch.compile(run_plain, backend=backend)
+
+            def first(
+                layer: nn.Module, x: Tensor, cos: Tensor, signed_sin: Tensor, kept: Tensor
+            ) -> Tensor:
+                # Sizes that change: said once, the compilation is for all of them.
+                for tensor, sizes in ((x, [0, 1]), (cos, [0]), (signed_sin, [0]), (kept, [1])):
+                    torch._dynamo.maybe_mark_dynamic(tensor, sizes)
+                found: Tensor = fast(layer, x, cos, signed_sin, kept)
+                return found
+
+            exact = _gradient(model, Computing())
+            plain, found = (
+                float((_gradient(model, how) - exact).norm() / exact.norm())
+                for how in (Computing(dtype), Computing(dtype, first))
+            )
+        except Exception as error:  # a broken compiler must not end a run that nobody watches
+            self._say(f"failed: {_short(error)}")
+            return
+        errors = f"error {found:.4f}, of plain layers {plain:.4f}"
+        if not found < _MOST_TIMES * plain + _LEAST_ERROR:
+            self._say(f"wrong: {errors}")
+        elif not self._dropped:
+            self._run = fast
+            self._say(f"done, {errors}")
+
+    def _say(self, what: str) -> None:
+        seconds = round(time.monotonic() - self._began, 1)
+        print(json.dumps({"compiled layers": what, "seconds": seconds}), flush=True)
+
+
+def _gradient(model: LmModel, how: Computing) -> Tensor:
+    """Of something that all layers have a part in, as one vector."""
+    config = model.config
+    draws = torch.Generator().manual_seed(0)
+    size = (_PROBE_ROWS, _PROBE_LENGTH)
+    text = torch.randint(config.vocab_size, size, generator=draws)
+    text[:, ::2] = config.modality_pad_token_id
+    audio = torch.randint(config.eosp_token_id, size, generator=draws)
+    device = model.cos.device
+    written, spoken = model(text.to(device), audio.to(device), how)
+    loss = (model.text_lm_head(written.float()).logsumexp(-1)).mean()
+    loss = loss + (model.audio_lm_head(spoken.float()).logsumexp(-1)).mean()
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    return torch.cat([each.detach().float().flatten() for each in found])
+
+
+def _short(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}"

@@ -1,0 +1,151 @@
+"""Examples that never run out: sets drawn anew by processes of their own while one is in use.
+
+A set has its own seed, so its own wordings, voices and mixture. Training takes the next one when
+it is there and goes on with what it has when it is not. Knows files and processes, not the model.
+Invariant: a maker that fails or dies costs variety, never the run.
+"""
+
+import itertools
+import json
+import multiprocessing
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mosslive.rows import RowIds
+from recipes.bundled import grammar
+from recipes.bundled.budget import save_whole
+from recipes.bundled.corpus import Corpus, Split
+from recipes.bundled.encode_bank import Spoken, load_spoken
+from recipes.bundled.lm_batch import Batch, Batches, Mishearing
+from recipes.bundled.lm_rows import Examples, RowBuilder, Tasks, build_examples, written_dialogues
+from recipes.bundled.vocabulary import load_tokenizer
+
+_LOOK_STEPS = 200  # a little more than once through a set
+_PATIENCE_S = 180.0  # for the first set
+_NAP_S = 0.2
+_ARRAYS = ("text", "audio", "kind", "code", "first", "count")
+
+
+@dataclass(frozen=True)
+class Sets:
+    """What sets are drawn from. Picklable: every maker gets it whole."""
+
+    corpus: Path
+    spoken: Path
+    ids: RowIds
+    examples: int
+    typed: int
+    seed: int
+
+
+class Maker:
+    def __init__(self, what: Sets) -> None:
+        self.what = what
+        self.corpus, self.spoken = Corpus(what.corpus), load_spoken(what.spoken)
+        self._builder = RowBuilder(self.corpus, self.spoken, load_tokenizer(), what.ids, what.seed)
+
+    def make(self, number: int) -> Examples:
+        """The same number gives the same set."""
+        what = self.what
+        self._builder.host = np.random.default_rng((what.seed, number))
+        talks = grammar.typed(what.typed, what.seed + 1000 * number)
+        typed = written_dialogues(talks, self.corpus)
+        return build_examples(self._builder, Tasks(), what.examples, "train", typed)
+
+    def held_out(self, count: int) -> Examples:
+        split: Split = "heldout"
+        return build_examples(self._builder, Tasks(), count, split)
+
+
+class Feed:
+    """Batches of the newest set."""
+
+    def __init__(
+        self, what: Sets, folder: Path, device: torch.device, rows: int, makers: int
+    ) -> None:
+        """`makers`: how many processes; with none, there is only the first set, made here."""
+        self.device = device
+        self._what, self._folder, self._rows = what, folder, rows
+        self._steps = 0
+        self.taken = 0  # sets so far
+        self._batches: Batches | None = None
+        self._spoken: Spoken | None = None
+        for stale in folder.glob("examples-*.pt"):
+            stale.unlink()
+        spawn = multiprocessing.get_context("spawn")
+        self._makers = [
+            spawn.Process(target=_make_sets, args=(what, folder, n, makers), daemon=True)
+            for n in range(makers)
+        ]
+        for each in self._makers:
+            each.start()
+
+    def next(self, noise: Mishearing | None) -> Batch:
+        if self._batches is None:
+            self._batches = self._of(self._first())
+        elif self._steps % _LOOK_STEPS == 0 and (newer := self._newer()) is not None:
+            self._batches = self._of(newer)
+        self._steps += 1
+        return self._batches.next(noise)
+
+    def close(self) -> None:
+        for each in self._makers:
+            each.terminate()
+        for each in self._makers:
+            each.join()
+
+    def _of(self, examples: Examples) -> Batches:
+        self._spoken = self._spoken or load_spoken(self._what.spoken)
+        seed = self._what.seed + self.taken
+        self.taken += 1
+        codes = self._spoken.codes
+        return Batches(examples, codes, self._what.ids, self.device, self._rows, seed)
+
+    def _first(self) -> Examples:
+        until = time.monotonic() + _PATIENCE_S
+        while any(each.is_alive() for each in self._makers) and time.monotonic() < until:
+            if (found := self._newer()) is not None:
+                return found
+            time.sleep(_NAP_S)
+        if self._makers:
+            print(json.dumps({"examples": "no maker made any; made here"}), flush=True)
+        return Maker(self._what).make(0)
+
+    def _newer(self) -> Examples | None:
+        waiting = sorted(self._folder.glob("examples-*.pt"), key=lambda path: path.stat().st_mtime)
+        if not waiting:
+            return None
+        found = load_examples(waiting[0])
+        waiting[0].unlink()
+        return found
+
+
+def save_examples(examples: Examples, path: Path) -> None:
+    content: dict[str, Any] = {name: torch.from_numpy(getattr(examples, name)) for name in _ARRAYS}
+    save_whole(content | {"names": examples.names, "groups": examples.groups}, path)
+
+
+def load_examples(path: Path) -> Examples:
+    held = torch.load(path, weights_only=True)
+    return Examples(**(held | {name: held[name].numpy() for name in _ARRAYS}))
+
+
+def _make_sets(what: Sets, folder: Path, first: int, step: int) -> None:
+    torch.set_num_threads(1)
+    parent = os.getppid()
+    maker = Maker(what)
+    last: Path | None = None
+    for number in itertools.count(first, step):
+        made = maker.make(number)
+        while last is not None and last.exists():  # one made and one waiting are enough
+            if os.getppid() != parent:
+                return
+            time.sleep(_NAP_S)
+        last = folder / f"examples-{number}.pt"
+        save_examples(made, last)

@@ -1,0 +1,58 @@
+"""A corpus of hums for the tests of training: four words, asked by two voices each."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from recipes.bundled.bank import Bank, load_bank
+from recipes.bundled.corpus import Corpus, Split, Turn, Writer
+
+_WORDS = ("one", "two", "three", "four")
+
+
+def _hum(word: int, pitch: float, samples: int) -> NDArray[np.int16]:
+    """A word: a hum whose colour changes with the word."""
+    time = np.arange(samples) / 24_000
+    swell = np.sin(np.pi * np.arange(samples) / samples)
+    parts = sum(
+        np.sin(2 * np.pi * pitch * h * time) / (1 + abs(h - 2 - 3 * word)) for h in range(1, 16)
+    )
+    return (6000 * swell * parts).astype(np.int16)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("corpus")
+    with Writer(out) as writer:
+        for number, word in enumerate(_WORDS):
+            split: Split = "train" if number < 3 else "heldout"
+            own = writer.utterance(
+                _hum(number, 180, 22_000 + 900 * number),
+                word,
+                [word, "t"],
+                "hts",
+                "assistant",
+                split,
+            )
+            users = [
+                writer.utterance(
+                    _hum(number, f0, 17_000), f"{word}?", [word], f"v{f0}", "user", split
+                )
+                for f0 in (110, 140)
+            ]
+            turns = [Turn("user", f"{word}?", users), Turn("assistant", word, [own])]
+            writer.dialogue("words", split, turns)
+    return out
+
+
+@pytest.fixture(scope="session")
+def corpus(folder: Path) -> Corpus:
+    return Corpus(folder)
+
+
+@pytest.fixture(scope="session")
+def bank(corpus: Corpus) -> Bank:
+    return load_bank(corpus, torch.device("cpu"))
