@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from mosslive.bench.bundled_layout import CODE_SAMPLES, laid
 from mosslive.codec.mel import FLOW_MEL, log_mel
 from mosslive.codec.resample import resample
+from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.corpus import SAMPLE_RATE_HZ, Corpus, Utterance
 from recipes.bundled.pitch import pitch_hz
 
@@ -52,6 +53,7 @@ class Bank:
         return np.asarray(found, dtype=np.int64)
 
 
+@arithmetic("fp32")  # the resampler's products decide over codes
 def load_bank(corpus: Corpus, device: torch.device) -> Bank:
     """Utterances keep their index in the corpus; only their places in the bank are ordered."""
     order = sorted(corpus.utterances, key=lambda u: (u.role != "assistant", u.id))

@@ -108,6 +108,11 @@ def save_carried(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> list
     return paths
 
 
+def drop_carried(folder: Path, name: str) -> None:
+    for path in folder.glob(f"{name}.[0-9]*.pt"):
+        path.unlink(missing_ok=True)
+
+
 def load_carried(folder: Path, name: str) -> dict[str, Tensor] | None:
     """What `save_carried` wrote, as float32, or None where there is none."""
     tensors: dict[str, Tensor] = {}

@@ -19,6 +19,7 @@ from mosslive.codec.encoder import Encoder
 from mosslive.codec.flow import Flow, FlowDims
 from mosslive.codec.flow_past import Whole
 from mosslive.codec.flow_solver import Condition, FlowSettings, solve
+from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.flow_start import begin_straight, can_begin_straight
 from recipes.bundled.quantiser import Quantiser
 from recipes.bundled.sizes import SPEAKER_WIDTH, Sizes
@@ -175,6 +176,7 @@ class CodecModel(nn.Module):
         return {name: tensor.detach().float().cpu() for name, tensor in tensors.items()}
 
     @torch.no_grad()
+    @arithmetic("fp32")
     def flow_tensors(self) -> dict[str, Tensor]:
         tensors = dict(self.flow.state_dict())
         tensors["input_embedding.weight"] = self.bridge(self.quantiser.codebook)

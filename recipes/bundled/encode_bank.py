@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mosslive.codec.wave_kernels import definitions_only
+from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.augment import Augment, augmented_features, features
 from recipes.bundled.bank import HEARD_SAMPLES, Bank
 from recipes.bundled.budget import save_whole
@@ -55,28 +56,43 @@ def load_spoken(path: Path) -> Spoken:
 def encode_bank(
     model: CodecModel, bank: Bank, versions: int, how: Augment, seed: int = 11
 ) -> Spoken:
-    """Version 0 and, changed and begun anywhere within a code, the others."""
+    """Version 0 and, changed and begun anywhere within a code, the others. Those are made of what
+    users say in training; nobody reads them of anything else, and there they are version 0."""
     order = np.argsort(bank.count, kind="stable")
     first = np.concatenate(([0], np.cumsum(bank.count)[:-1]))
-    total = int(bank.count.sum())
-    found = [np.zeros(total, np.int16) for _ in range(versions)]
+    recorded = np.zeros(int(bank.count.sum()), np.int16)
     draws = torch.Generator(bank.device).manual_seed(seed)
-    with definitions_only():
+
+    def fill(
+        version: int, group: NDArray[np.int64], wave: Tensor, found: NDArray[np.int16]
+    ) -> None:
+        codes = _codes(model, wave, version, how, draws).cpu().numpy()
+        for row, utterance in zip(codes, group, strict=True):
+            count, begin = int(bank.count[utterance]), int(first[utterance])
+            found[begin : begin + count] = row[:count]
+
+    # Of version 0 the very codes that the package will hear: products in full. Of the others, what
+    # is fast; without trials in either, since every group has a length of its own.
+    with definitions_only(), arithmetic("fp32"):
         for group in _groups(order, bank.count):
-            width = int(bank.count[group].max())
-            place = np.minimum(
-                bank.first[group][:, None] + np.arange(width + 1), bank.sound.shape[0] - 1
-            )
-            # Past an utterance's end there is silence, not its neighbour in the bank.
-            place[np.arange(width + 1) >= bank.count[group][:, None]] = 0
-            wave = bank.heard[torch.from_numpy(place).to(bank.device)].flatten(1).float() / 32768
-            for version in range(versions):
-                codes = _codes(model, wave, version, how, draws).cpu().numpy()
-                for row, utterance in zip(codes, group, strict=True):
-                    count = int(bank.count[utterance])
-                    begin = int(first[utterance])
-                    found[version][begin : begin + count] = row[:count]
-    return Spoken(found, first, bank.count)
+            fill(0, group, _waves(bank, group), recorded)
+    changed = [recorded.copy() for _ in range(1, versions)]
+    heard = np.isin(order, bank.where("user", "train"))
+    with definitions_only(), arithmetic("tf32"):
+        for group in _groups(order[heard], bank.count):
+            wave = _waves(bank, group)
+            for number, found in enumerate(changed):
+                fill(number + 1, group, wave, found)
+    return Spoken([recorded, *changed], first, bank.count)
+
+
+def _waves(bank: Bank, group: NDArray[np.int64]) -> Tensor:
+    """[B, (W + 1) · 1280] for the longest one's W codes."""
+    width = int(bank.count[group].max())
+    place = np.minimum(bank.first[group][:, None] + np.arange(width + 1), bank.sound.shape[0] - 1)
+    # Past an utterance's end there is silence, not its neighbour in the bank.
+    place[np.arange(width + 1) >= bank.count[group][:, None]] = 0
+    return bank.heard[torch.from_numpy(place).to(bank.device)].flatten(1).float() / 32768
 
 
 def _codes(

@@ -12,14 +12,16 @@ from torch.nn import functional as F
 
 from mosslive.bench.bundled_words import edits
 from mosslive.codec.wave_kernels import definitions_only
+from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.augment import features
 from recipes.bundled.bank import Bank
 from recipes.bundled.codec_model import MEL_SCALE, CodecModel
 
-_MOST_PER_VOICE = 48
+_MOST_PER_VOICE = 20
 
 
 @torch.no_grad()
+@arithmetic("fp32")  # also: no trials, which would come anew with every utterance's length
 def judge_codec(model: CodecModel, bank: Bank, phone_names: list[str]) -> dict[str, float]:
     """→ `mu` and `flow`: mean distance of the mel in its own spread, before and after the flow,
     `phones <voice>`: errors per phone. A flow that leaves its noise in is 0.3 above `mu`."""

@@ -116,7 +116,8 @@ class Batches:
             (text, WRITE, self._writes),
             (audio, SPEAK, self._speaks),
         ):
-            room = -(-int(counts[chosen].sum()) // _STEP_PLACES) * _STEP_PLACES
+            steps = -(-int(counts[chosen].sum()) // _STEP_PLACES)
+            room = max(1, steps) * _STEP_PLACES  # never empty: not every kernel likes that
             heads.append(_wanted(values, kind == which, room))
         if noise is not None:
             audio = self._misheard(self._any_version(audio, row), kind, noise)

@@ -7,6 +7,7 @@ layers run as they are written, and a printed line says why.
 
 import copy
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -17,9 +18,9 @@ from torch import Tensor, nn
 
 from recipes.bundled.lm_model import Computing, LmModel, Runner, run_plain
 
-_PROBE_ROWS, _PROBE_LENGTH = 12, 48  # different, so that neither is taken for the other
 # Errors of the gradient against float32, relative: a trained model's in bfloat16 is about 0.05.
 _MOST_TIMES, _LEAST_ERROR = 2.0, 0.02
+_TIMED = 6
 
 
 class CompiledLayers:
@@ -31,12 +32,16 @@ class CompiledLayers:
         dtype: torch.dtype,
         patience_s: float = 60.0,
         backend: str | Callable[..., Any] = "inductor",
+        probe: tuple[int, int] = (12, 48),
     ) -> None:
-        """Compiles on a thread of its own and waits no longer than `patience_s`; see `wait`."""
+        """Compiles on a thread of its own and waits no longer than `patience_s`; see `wait`.
+        `probe`: rows and length of the batch it is compiled with, different ones. How sums are cut
+        into parts is decided for their product: a much smaller batch is compiled anew."""
         self._run: Runner = run_plain
         self._dropped = False
         self._began = time.monotonic()
         self._patience_s = patience_s
+        self._probe = probe
         # A copy: the probe must not see weights that change meanwhile.
         todo = (copy.deepcopy(model), dtype, backend, torch.get_num_threads())
         self._thread = threading.Thread(target=self._compile, args=todo, daemon=True)
@@ -84,31 +89,40 @@ class CompiledLayers:
                 found: Tensor = fast(layer, x, cos, signed_sin, kept)
                 return found
 
-            exact = _gradient(model, Computing())
+            exact = _gradient(model, Computing(), self._probe)
             plain, found = (
-                float((_gradient(model, how) - exact).norm() / exact.norm())
+                float((_gradient(model, how, self._probe) - exact).norm() / exact.norm())
                 for how in (Computing(dtype), Computing(dtype, first))
             )
+            # Other shapes: should one be compiled anew after all, then here and not in training.
+            rows, length = self._probe
+            for other in (length - 32, length + 64, 2 * length + 48):
+                _gradient(model, Computing(dtype, fast), (rows * length // other, other))
+            times = [
+                _seconds(model, Computing(dtype, run), self._probe) for run in (run_plain, fast)
+            ]
         except Exception as error:  # a broken compiler must not end a run that nobody watches
             self._say(f"failed: {_short(error)}")
             return
-        errors = f"error {found:.4f}, of plain layers {plain:.4f}"
+        figures = f"error {found:.4f}, of plain layers {plain:.4f}"
+        figures += f"; {1000 * times[1]:.1f} ms, of plain layers {1000 * times[0]:.1f}"
         if not found < _MOST_TIMES * plain + _LEAST_ERROR:
-            self._say(f"wrong: {errors}")
+            self._say(f"wrong: {figures}")
+        elif times[1] > times[0] and model.cos.is_cuda:  # elsewhere they are only tested
+            self._say(f"slow: {figures}")
         elif not self._dropped:
             self._run = fast
-            self._say(f"done, {errors}")
+            self._say(f"done, {figures}")
 
     def _say(self, what: str) -> None:
         seconds = round(time.monotonic() - self._began, 1)
         print(json.dumps({"compiled layers": what, "seconds": seconds}), flush=True)
 
 
-def _gradient(model: LmModel, how: Computing) -> Tensor:
+def _gradient(model: LmModel, how: Computing, size: tuple[int, int]) -> Tensor:
     """Of something that all layers have a part in, as one vector."""
     config = model.config
     draws = torch.Generator().manual_seed(0)
-    size = (_PROBE_ROWS, _PROBE_LENGTH)
     text = torch.randint(config.vocab_size, size, generator=draws)
     text[:, ::2] = config.modality_pad_token_id
     audio = torch.randint(config.eosp_token_id, size, generator=draws)
@@ -118,6 +132,16 @@ def _gradient(model: LmModel, how: Computing) -> Tensor:
     loss = loss + (model.audio_lm_head(spoken.float()).logsumexp(-1)).mean()
     found = torch.autograd.grad(loss, list(model.parameters()))
     return torch.cat([each.detach().float().flatten() for each in found])
+
+
+def _seconds(model: LmModel, how: Computing, size: tuple[int, int]) -> float:
+    """Of a pass and its gradient, the best of a few: others may be using the device."""
+    best = math.inf
+    for _ in range(_TIMED):
+        began = time.perf_counter()
+        _gradient(model, how, size).norm().item()  # waits for the device
+        best = min(best, time.perf_counter() - began)
+    return best
 
 
 def _short(error: Exception) -> str:

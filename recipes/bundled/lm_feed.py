@@ -29,6 +29,7 @@ from recipes.bundled.vocabulary import load_tokenizer
 _LOOK_STEPS = 200  # a little more than once through a set
 _PATIENCE_S = 180.0  # for the first set
 _NAP_S = 0.2
+_LEAVE_S = 5.0  # for a maker that is to stop
 _ARRAYS = ("text", "audio", "kind", "code", "first", "count")
 
 
@@ -98,7 +99,8 @@ class Feed:
         for each in self._makers:
             each.terminate()
         for each in self._makers:
-            each.join()
+            each.join(_LEAVE_S)
+            each.kill()
 
     def _of(self, examples: Examples) -> Batches:
         self._spoken = self._spoken or load_spoken(self._what.spoken)

@@ -7,25 +7,31 @@ Three processes share the GPU, because each alone is bound by launching small ke
 then the language model; the vocoder; the flow while the language model learns. They meet in files
 of `OUT/work`. The second form goes on with one part and keeps the others, on any corpus. What is to
 be kept stands in `OUT/carried`, in files that travel; `OUT/curves` has the curves, `OUT/run.json`
-seeds, times and parameters.
+seeds, times, parameters and what failed. Invariant: whatever fails, `OUT/carried` has the newest
+whole state of every part, from the earlier run where this one has none.
 """
 
 import argparse
 import json
-import multiprocessing
 import os
 import time
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from recipes.bundled.bank import load_bank
-from recipes.bundled.budget import load_carried
+from recipes.bundled.budget import drop_carried, load_carried
 from recipes.bundled.corpus import Corpus
+from recipes.bundled.processes import Group, run_groups
 from recipes.bundled.sizes import HIFT_SHAPES, SIZES
-from recipes.bundled.stages import RUNS, STAGES, WORK_FILES, Plan
+from recipes.bundled.stages import CODES_FILES, OF_ONE_CODEBOOK, RUNS, STAGES, WORK_FILES, Plan
 from recipes.bundled.train_lm import LmTraining
+
+_SIZES = "sizes.json"
+_GROUPS: tuple[Group, ...] = (("codec", "lm"), ("vocoder",), ("flow",))
 
 
 def run_stages(plan: Plan, stages: tuple[str, ...]) -> None:
@@ -46,31 +52,61 @@ def run_stages(plan: Plan, stages: tuple[str, ...]) -> None:
         print(json.dumps({"done": line}), flush=True)
 
 
+@dataclass(frozen=True)
+class _Target:
+    """What a process is to do. Compiled code may have been the reason of a death: a second try
+    does without."""
+
+    plan: Plan
+
+    def __call__(self, stages: Group, again: bool) -> None:
+        run_stages(replace(self.plan, again=True, compiled=False) if again else self.plan, stages)
+
+
 def run(plan: Plan, stages: tuple[str, ...] = STAGES, together: bool = True) -> None:
     """All stages; `together`: in three processes at once, else one after another here."""
     stages = _with_codes(plan, stages)
-    plan.carried.mkdir(parents=True, exist_ok=True)
-    plan.work.mkdir(parents=True, exist_ok=True)
-    note = {"size": plan.size, "hift": plan.hift}
-    (plan.carried / "sizes.json").write_text(json.dumps(note) + "\n", encoding="utf-8")
-    if "codec" in stages:  # what an earlier run left there belongs to other codes
-        for name in WORK_FILES:
-            (plan.work / name).unlink(missing_ok=True)
+    _begin(plan, stages)
+    failures: list[str] = []
     if not together:
         run_stages(plan, stages)
     else:
-        groups = (("codec", "lm"), ("vocoder",), ("flow",))
-        chosen = [tuple(s for s in group if s in stages) for group in groups]
-        spawn = multiprocessing.get_context("spawn")
-        each = [spawn.Process(target=run_stages, args=(plan, g)) for g in chosen if g]
-        for process in each:
-            process.start()
-        for process in each:
-            process.join()
-        if failed := [p.exitcode for p in each if p.exitcode]:
-            raise SystemExit(f"{len(failed)} of {len(each)} processes failed")
-    _carry_over(plan)
-    _write_note(plan, stages)
+        chosen = [tuple(s for s in group if s in stages) for group in _GROUPS]
+        end = plan.began + plan.seconds
+        left = partial(_left, plan)
+        failures = run_groups([g for g in chosen if g], _Target(plan), left, end, plan.last)
+    _carry_over(plan, with_lm=_same_codes(plan))
+    _write_note(plan, stages, failures)
+    if failures:
+        raise SystemExit(f"failed, now or at first: {'; '.join(failures)}")
+
+
+def _begin(plan: Plan, stages: tuple[str, ...]) -> None:
+    """Whatever can be refused is refused here, before anything costs time."""
+    note = {"size": plan.size, "hift": plan.hift}
+    if plan.resume is not None:
+        if not list(plan.resume.glob("*.pt")):
+            raise ValueError(f"{plan.resume} is no folder `carried` of a run: no tensors")
+        path = plan.resume / _SIZES
+        if path.exists() and (found := json.loads(path.read_text(encoding="utf-8"))) != note:
+            raise ValueError(f"{plan.resume} is of {found}, this run of {note}")
+    Corpus(plan.corpus)
+    plan.carried.mkdir(parents=True, exist_ok=True)
+    plan.work.mkdir(parents=True, exist_ok=True)
+    (plan.carried / _SIZES).write_text(json.dumps(note) + "\n", encoding="utf-8")
+    if "codec" in stages:  # what an earlier run left there belongs to other codes
+        for name in WORK_FILES:
+            (plan.work / name).unlink(missing_ok=True)
+    if plan.reuse_codes and not _same_codes(plan):
+        for name in OF_ONE_CODEBOOK:
+            drop_carried(plan.carried, name)
+    # Now, not at the end: a run that is cut off leaves a whole model all the same.
+    _carry_over(plan, with_lm=plan.reuse_codes)
+
+
+def _left(plan: Plan, stages: Group) -> Group:
+    made = all((plan.work / name).exists() for name in CODES_FILES)
+    return tuple(s for s in stages if s != "codec" or not made)
 
 
 def _with_codes(plan: Plan, stages: tuple[str, ...]) -> tuple[str, ...]:
@@ -84,22 +120,26 @@ def _with_codes(plan: Plan, stages: tuple[str, ...]) -> tuple[str, ...]:
     return ("codec", *stages) if reads and "codec" not in stages else stages
 
 
-def _carry_over(plan: Plan) -> None:
+def _carry_over(plan: Plan, with_lm: bool) -> None:
     """What this run did not train is still part of the model: it comes from the earlier run."""
-    sizes = "sizes.json"
-    if (
-        plan.resume is None
-        or (plan.resume / sizes).read_text() != (plan.carried / sizes).read_text()
-    ):
-        return
-    for path in sorted(plan.resume.glob("*.pt")):
+    for path in sorted(plan.resume.glob("*.pt")) if plan.resume else ():
         name = path.name.split(".")[0]
-        fits = name != "lm" or plan.reuse_codes  # one for other codes is of no use
-        if fits and not any(plan.carried.glob(f"{name}.[0-9]*.pt")):
-            (plan.carried / path.name).write_bytes(path.read_bytes())
+        wanted = plan.carried / path.name
+        if (name != "lm" or with_lm) and not wanted.exists():
+            part = wanted.with_name(f".{path.name}.part")
+            part.write_bytes(path.read_bytes())
+            part.replace(wanted)
 
 
-def _write_note(plan: Plan, stages: tuple[str, ...]) -> None:
+def _same_codes(plan: Plan) -> bool:
+    """Whether the language model of the earlier run knows the codes of this one."""
+    before, now = plan.earlier("encoder"), load_carried(plan.carried, "encoder")
+    if before is None or now is None:
+        return False
+    return all(torch.equal(before[name], now[name]) for name in now)
+
+
+def _write_note(plan: Plan, stages: tuple[str, ...], failures: list[str]) -> None:
     parts = {name: load_carried(plan.carried, name) for name in ("encoder", "flow", "hift", "lm")}
     note: dict[str, Any] = {
         "size": plan.size,
@@ -111,6 +151,7 @@ def _write_note(plan: Plan, stages: tuple[str, ...]) -> None:
         "seeds": {"codec": plan.codec.seed, "vocoder": plan.vocoder.seed, "lm": plan.lm.seed},
         "parameters": {n: sum(t.numel() for t in p.values()) for n, p in parts.items() if p},
         "resumed": plan.resume is not None,
+        "failures": failures,
     }
     text = json.dumps(note, indent=1)
     (plan.out / "run.json").write_text(text + "\n", encoding="utf-8")

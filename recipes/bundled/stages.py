@@ -15,9 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mosslive.codec.hift import Hift
 from mosslive.rows import RowIds
 from recipes.bundled.bank import Bank
-from recipes.bundled.budget import Budget, Curves, load_carried, save_carried, save_whole
+from recipes.bundled.budget import (
+    Budget,
+    Curves,
+    drop_carried,
+    load_carried,
+    save_carried,
+    save_whole,
+)
 from recipes.bundled.codec_model import CodecModel
 from recipes.bundled.corpus import Corpus
 from recipes.bundled.discriminators import Judges
@@ -35,11 +43,14 @@ from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift, train_voc
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
 STAGES = ("codec", "flow", "vocoder", "lm")
-WORK_FILES = ("codec.pt", "spoken.pt", "again.pt", "again-final.pt")
+CODES_FILES = ("codec.pt", "spoken.pt")  # what the codec's stage leaves for the others
+WORK_FILES = (*CODES_FILES, "again.pt", "again-final.pt")
+OF_ONE_CODEBOOK = ("encoder", "flow", "extra", "lm")  # carried parts that fit only each other
 _VERSIONS = 10  # of every user utterance: as recorded, and nine changed ones
 _LAST = 0.97  # of the run; then only files are written
+_GRACE_S, _SLOW_GRACE_S = 20.0, 1200.0  # after its end
 _PROMPT_CODES = 20
-_PROMPT_SAMPLES = 1920 * _PROMPT_CODES
+_USUAL_ROWS = 112  # of an example
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,7 @@ class Plan:
     began: float = field(default_factory=time.time)  # the same in every process
     reuse_codes: bool = False  # resume without touching the encoder: the codes stay the same
     compiled: bool = True  # the language model's layers, on a GPU
+    again: bool = False  # a second try, after the first one died: goes on from what that one kept
     # When each ends, as a share of the run; the language model has what is left after the codec,
     # and the GPU alone once the other two are done.
     codec_until: float = 0.36
@@ -89,6 +101,18 @@ class Plan:
     def earlier(self, name: str) -> dict[str, Tensor] | None:
         return load_carried(self.resume, name) if self.resume else None
 
+    def begun(self, name: str, fits: bool = True) -> dict[str, Tensor] | None:
+        """What a stage goes on from: what the first try of this run kept, or else, if that `fits`,
+        the earlier run."""
+        kept = load_carried(self.carried, name) if self.again else None
+        return kept or (self.earlier(name) if fits else None)
+
+    @property
+    def last(self) -> float:
+        """When, by time.time(), whoever has not ended hangs. A CPU is slow, and nobody's rent."""
+        grace = _GRACE_S if self.device == "cuda" else _SLOW_GRACE_S
+        return self.began + self.seconds + grace
+
 
 def codec_model(plan: Plan, corpus: Corpus, device: torch.device) -> tuple[CodecModel, bool]:
     """→ the model, and whether an earlier run has trained it."""
@@ -110,16 +134,23 @@ def codec_model(plan: Plan, corpus: Corpus, device: torch.device) -> tuple[Codec
 
 def run_codec(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     model, resumed = codec_model(plan, corpus, bank.device)
-    if not (resumed and plan.reuse_codes):
+    whole = plan.work / "codec.pt"
+    kept = resumed and plan.reuse_codes
+    if plan.again and whole.exists():  # a first try came that far
+        model.load_state_dict(_awaited(whole, plan.last))
+        kept = True
+    if not kept:
         budget = plan.until(plan.codec_until)
         train_codec(
             model, bank, corpus.phone_names, budget, plan.codec, plan.curves("codec"), resumed
         )
     model.settle_hearing()
-    _keep_codec(plan, model)
+    if not kept:  # else its files are there already, and rounding them again would change them
+        drop_carried(plan.carried, "lm")  # of other codes
+        _keep_codec(plan, model)
+    save_whole(model.state_dict(), whole)
     spoken = encode_bank(model, bank, _VERSIONS, plan.codec.augment)
     save_spoken(spoken, plan.work / "spoken.pt")
-    save_whole(model.state_dict(), plan.work / "codec.pt")
 
 
 def _keep_codec(plan: Plan, model: CodecModel) -> None:
@@ -138,8 +169,8 @@ def run_flow(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     """Once the codes are final: the assistant's mel as the flow says it, for the vocoder; then the
     flow alone learns on, and says it again."""
     model, _ = codec_model(plan, corpus, bank.device)
-    model.load_state_dict(_awaited(plan.work / "codec.pt"))
-    _await(plan.work / "spoken.pt")
+    model.load_state_dict(_awaited(plan.work / "codec.pt", plan.last))
+    _await(plan.work / "spoken.pt", plan.last)
     spoken = load_spoken(plan.work / "spoken.pt")
     begin_again_unless_heeding(model.flow.estimator)  # or the vocoder would learn from noise
     save_whole(said_again(model, bank, spoken).cpu(), plan.work / "again.pt")
@@ -154,11 +185,11 @@ def run_flow(plan: Plan, bank: Bank, corpus: Corpus) -> None:
 def run_vocoder(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     torch.manual_seed(plan.vocoder.seed)
     hift, judges = fresh_hift(plan.sizes.hift), Judges(plan.vocoder.judges_width)
-    known, begin = plan.earlier("hift"), 0
+    known, begin = plan.begun("hift"), 0
     if known is not None:
         hift.load_state_dict(known)
         begin = plan.vocoder.judges_from
-        if (old := plan.earlier("judges")) is not None:
+        if (old := plan.begun("judges")) is not None:
             judges.load_state_dict(old)
     hift, judges = hift.to(bank.device), judges.to(bank.device)
 
@@ -172,7 +203,12 @@ def run_vocoder(plan: Plan, bank: Bank, corpus: Corpus) -> None:
                 return found.to(bank.device)
         return None
 
-    average = train_vocoder(
+    def keep(average: Hift) -> None:
+        save_carried(plan.carried, "hift", average.state_dict())
+        save_carried(plan.carried, "judges", judges.state_dict())
+
+    _keep_prompt(plan, bank)
+    train_vocoder(
         hift,
         judges,
         bank,
@@ -181,10 +217,8 @@ def run_vocoder(plan: Plan, bank: Bank, corpus: Corpus) -> None:
         plan.curves("vocoder"),
         find_again,
         begin,
+        keep,
     )
-    save_carried(plan.carried, "hift", average.state_dict())
-    save_carried(plan.carried, "judges", judges.state_dict())
-    _keep_prompt(plan, bank)
 
 
 def _keep_prompt(plan: Plan, bank: Bank) -> None:
@@ -201,15 +235,18 @@ def run_lm(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     torch.manual_seed(plan.lm.seed)
     model = LmModel(config)
     # Codes of another codebook mean something else: only with the same ones can it go on.
-    known = plan.earlier("lm") if plan.reuse_codes else None
+    known = plan.begun("lm", fits=plan.reuse_codes)
     if known is not None:
         model.load_state_dict(known)
     model = model.to(bank.device)
     # Compiling, making the first set, and waiting for codes all take seconds: at the same time.
     cuda = bank.device.type == "cuda"
-    layers = CompiledLayers(model, torch.bfloat16) if cuda and plan.compiled else None
+    layers = None
+    if cuda and plan.compiled:
+        probe = (plan.lm.rows // _USUAL_ROWS, _USUAL_ROWS)
+        layers = CompiledLayers(model, torch.bfloat16, probe=probe)
     spoken = plan.work / "spoken.pt"
-    _await(spoken)
+    _await(spoken, plan.last)
     row_ids = RowIds.from_config(config)
     what = Sets(plan.corpus, spoken, row_ids, plan.lm.examples, plan.lm.typed, plan.lm.seed)
     feed = Feed(what, plan.work, bank.device, plan.lm.rows, plan.lm.makers if cuda else 0)
@@ -241,15 +278,14 @@ RUNS: dict[str, Callable[[Plan, Bank, Corpus], None]] = {
 }
 
 
-def _await(path: Path, patience_s: float = 1200) -> None:
-    """Until another process has written what stands there."""
-    until = time.monotonic() + patience_s
+def _await(path: Path, last: float) -> None:
+    """Until another process has written what stands there, at most until `last`, of time.time()."""
     while not path.exists():
-        if time.monotonic() > until:
+        if time.time() > last:
             raise TimeoutError(f"{path} did not come")
         time.sleep(0.5)
 
 
-def _awaited(path: Path) -> Any:
-    _await(path)
+def _awaited(path: Path, last: float) -> Any:
+    _await(path, last)
     return torch.load(path, map_location="cpu", weights_only=True)

@@ -48,6 +48,7 @@ class VocoderTraining:
     again_share: float = 0.67  # of the rows, once there is the codec's mel
     seed: int = 5
     look_every: int = 100  # steps between looks for the codec's mel
+    keep_every: int = 1000
 
 
 def fresh_hift(settings: HiftSettings) -> Hift:
@@ -113,9 +114,11 @@ def train_vocoder(
     curves: Path,
     find_again: Callable[[], Tensor | None] = lambda: None,
     begin_step: int = 0,
+    keep: Callable[[Hift], object] = lambda average: None,
 ) -> Hift:
     """→ the running average of the network. `find_again`: the codec's own mel [A, 4, 80], when
-    there is a new one. `begin_step`: steps of earlier runs, which decide if judges sit already."""
+    there is a new one. `begin_step`: steps of earlier runs, which decide if judges sit already.
+    `keep` is given the average now and then and at the end, so that a killed run leaves it."""
     average = deepcopy(hift).requires_grad_(False)
     batches = VocoderBatches(bank, how)
     maker = optimiser([(hift, how.rate)], betas=(0.8, 0.99))
@@ -151,7 +154,10 @@ def train_vocoder(
             _follow(average, hift, min(_KEEP, (1 + step) / (10 + step)))
             log.add(step, losses)
             step += 1
+            if step % how.keep_every == 0:
+                keep(average)
     log.flush(step)
+    keep(average)
     return average.eval()
 
 

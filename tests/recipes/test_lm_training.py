@@ -98,7 +98,14 @@ def test_learned_answers_come_out_of_the_package(
     made = build_examples(builder, Tasks(0.5, 0.5, 0, 0, 0, 0, 0), 40, "train")
     batches = _batches(builder, made, 1024)
     model = _fresh()
-    train_lm(model, batches, None, Budget(steps=240), LmTraining(rate=8e-3), tmp_path / "lm.jsonl")
+    train_lm(
+        model,
+        batches,
+        None,
+        Budget(steps=300),
+        LmTraining(rate=8e-3, dropout=0),
+        tmp_path / "lm.jsonl",
+    )
     write_lm(tmp_path, TOY, model.state_dict())
     lm = mosslive.load_lm(tmp_path)
     greedy = Sampling(greedy=True, max_new=40)

@@ -24,8 +24,8 @@ from mosslive.config.folders import find_parts
 from mosslive.rows import RowIds
 from mosslive.rows import Turn as PromptTurn
 from recipes.bundled.augment import Augment, augmented_features, features
-from recipes.bundled.bank import Bank
-from recipes.bundled.budget import Budget, load_carried, save_carried
+from recipes.bundled.bank import Bank, load_bank
+from recipes.bundled.budget import Budget, drop_carried, load_carried, save_carried
 from recipes.bundled.codec_model import CodecModel
 from recipes.bundled.corpus import Corpus
 from recipes.bundled.encode_bank import encode_bank, load_spoken
@@ -35,7 +35,7 @@ from recipes.bundled.pitch import pitch_hz
 from recipes.bundled.quantiser import Quantiser
 from recipes.bundled.run import run
 from recipes.bundled.sizes import BUNDLED, TOY
-from recipes.bundled.stages import Plan
+from recipes.bundled.stages import RUNS, Plan
 from recipes.bundled.train_codec import CodecTraining
 from recipes.bundled.train_lm import LmTraining
 from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift
@@ -202,8 +202,72 @@ def test_language_model_goes_on_alone(trained: Trained, folder: Path, tmp_path: 
     assert _curve(plan, "lm")[0]["audio"] < 0.8 * np.log(TOY.codes)
     one, two = (load_spoken(p.work / "spoken.pt") for p in (trained.plan, plan))
     assert np.array_equal(one.codes[0], two.codes[0])
+    for path in carried.glob("*.pt"):  # what was not trained is the same, to the bit
+        alike = path.read_bytes() == (plan.carried / path.name).read_bytes()
+        assert alike != path.name.startswith("lm.")
     export(plan.carried, tmp_path / "model")
     assert load_codec(tmp_path / "model").encode(np.zeros(16_000, np.float32), 16_000)
+
+
+def test_run_that_is_cut_off_leaves_a_whole_model(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of the earlier run are there from the first second, and all of them if nothing new
+    came of the codec; a language model for other codes is not."""
+
+    def cut_off(*_: object) -> None:
+        raise RuntimeError("cut off")
+
+    monkeypatch.setitem(RUNS, "vocoder", cut_off)
+    plan = replace(trained.plan, out=tmp_path / "a", resume=trained.plan.carried, steps=2)
+    with pytest.raises(RuntimeError, match="cut off"):
+        run(plan, ("vocoder", "lm"), together=False)
+    assert not list(plan.carried.glob("lm.*"))
+    plan = replace(plan, out=tmp_path / "b", reuse_codes=True)
+    with pytest.raises(RuntimeError, match="cut off"):
+        run(plan, ("vocoder", "lm"), together=False)
+    export(plan.carried, tmp_path / "model")
+    monkeypatch.setitem(RUNS, "vocoder", lambda *_: None)
+    plan = replace(plan, out=tmp_path / "c", reuse_codes=False)
+    run(plan, ("vocoder",), together=False)
+    export(plan.carried, tmp_path / "other")
+
+
+def test_second_try_goes_on_from_the_first(trained: Trained, tmp_path: Path) -> None:
+    """The language model of a process that died is not begun anew, whatever it was begun from."""
+    out = shutil.copytree(trained.plan.out, tmp_path / "out")
+    plan = replace(trained.plan, out=out, again=True, steps=3)
+    plan.curves("lm").unlink()
+    run(plan, ("lm",), together=False)
+    assert _curve(plan, "lm")[0]["audio"] < 0.8 * np.log(TOY.codes)
+
+
+def test_second_try_keeps_the_codec_of_the_first(trained: Trained, tmp_path: Path) -> None:
+    """A codec that was trained before its process died is not trained in the seconds left; a
+    language model for other codes is not gone on with."""
+    out = shutil.copytree(trained.plan.out, tmp_path / "out")
+    plan = replace(trained.plan, out=out, resume=trained.plan.carried, again=True, steps=2)
+    for name in ("codec", "lm"):
+        plan.curves(name).unlink()
+    drop_carried(plan.carried, "lm")
+    corpus = Corpus(plan.corpus)
+    bank = load_bank(corpus, torch.device("cpu"))
+    for name in ("codec", "lm"):
+        RUNS[name](plan, bank, corpus)
+    assert not plan.curves("codec").exists()
+    before, after = (load_carried(p.carried, "encoder") or {} for p in (trained.plan, plan))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert _curve(plan, "lm")[0]["audio"] > 0.9 * np.log(TOY.codes)
+
+
+def test_only_what_fits_is_resumed(trained: Trained, tmp_path: Path) -> None:
+    """A run of another size is refused at once, and so is a folder that no run left."""
+    plan = replace(trained.plan, out=tmp_path / "out", resume=trained.plan.carried, size="bundled")
+    with pytest.raises(ValueError, match="this run of"):
+        run(plan, together=False)
+    with pytest.raises(ValueError, match="no folder `carried`"):
+        run(replace(plan, resume=tmp_path), together=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_codes_are_reused_only_where_there_are_some(trained: Trained, tmp_path: Path) -> None:
@@ -312,6 +376,9 @@ def test_encoding_begins_anywhere_in_a_code(bank: Bank) -> None:
     assert np.array_equal(one.codes[0], two.codes[0])
     assert len(one.codes[1]) == int(bank.count.sum())
     assert len(one.of(0)) == bank.count[0]
+    for number, each in enumerate(bank.utterances):  # only what is heard in training has others
+        same = np.array_equal(one.of(number, 0), one.of(number, 1))
+        assert same != (each.role == "user" and each.split == "train")
 
 
 def test_only_users_wait(bank: Bank) -> None:

@@ -5,7 +5,9 @@ clock, stopping at every moment somebody waits for. So every test sees one order
 """
 
 import asyncio
+import gc
 import heapq
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, Future
@@ -39,6 +41,13 @@ RIG = TalkSettings(
 
 Kind = TypeVar("Kind")
 Wave = NDArray[np.float32]
+
+
+def heap_bytes() -> int:
+    """Of all objects the collector knows. What other packages left there and cannot be measured
+    (lazy modules, compiled code) counts nothing: it does not grow by our doing."""
+    gc.collect()
+    return sum(sys.getsizeof(each, 0) for each in gc.get_objects())
 
 
 class FakeClock:

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import math
-import sys
 import tracemalloc
 from dataclasses import replace
 
@@ -27,7 +26,7 @@ from mosslive.talk.events import (
 from mosslive.talk.vad import SileroVad
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY, Served
-from tests.talk.rig import CODES, RIG, FakeClock, Later, Rig, Script, frames, run
+from tests.talk.rig import CODES, RIG, FakeClock, Later, Rig, Script, frames, heap_bytes, run
 from tests.talk.test_interruption import QUESTION, SYSTEM, TOLD, asked, history, remembered
 from tests.talk.toy import SAMPLES, TOY_VOICE, Halves, ToyCodec
 
@@ -61,8 +60,7 @@ def test_an_hour_of_conversation_in_flat_memory(nano_lm: LanguageModel) -> None:
             assert rig.talk._exchange.floor.tasks == 0
             assert rig.codec.open_replies == rig.codec.open_turns == 0
             if turn % 60 == 59:
-                gc.collect()
-                sizes.append(sum(map(sys.getsizeof, gc.get_objects())))
+                sizes.append(heap_bytes())
         assert clock.now() - 1000 > 3000
         assert trims > 10
         assert max(sizes[1:]) - sizes[1] < 100_000, sizes

@@ -1,8 +1,6 @@
 """Readers that stop, or are slow: memory stays flat, nothing is left out, nothing stalls unsaid."""
 
-import gc
 import math
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +11,7 @@ from mosslive.talk import TalkSettings, unread
 from mosslive.talk.events import AudioChunk, ReplyDone, ReplyInterrupted, TalkFault, TimingReady
 from mosslive.talk.unread import PATIENCE_S, NotRead
 from tests.engine.serving import ROOMY
-from tests.talk.rig import CODES, RIG, FakeClock, Rig, Script, run
+from tests.talk.rig import CODES, RIG, FakeClock, Rig, Script, heap_bytes, run
 from tests.talk.test_interruption import TOLD
 from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_sound
 
@@ -223,8 +221,7 @@ def test_an_hour_without_a_reader_in_flat_memory(nano_lm: LanguageModel) -> None
             assert not rig.talk.replying
             assert kept_s(rig)[0] < 20.1
             if turn % 6 == 5:
-                gc.collect()
-                sizes.append(sum(map(sys.getsizeof, gc.get_objects())))
+                sizes.append(heap_bytes())
         assert not refused, "twenty turns are not too many events"
         assert max(sizes[1:]) - sizes[1] < 100_000, sizes
         await rig.close()

@@ -1,0 +1,51 @@
+"""Processes of a run: what the death or the hanging of one does to the others."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from recipes.bundled.processes import Group, run_groups
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """Leaves a file for everything it is asked to do; `dies` and `hangs` do what they say."""
+
+    folder: Path
+
+    def __call__(self, stages: Group, again: bool) -> None:
+        for stage in stages:
+            (self.folder / f"{stage}{' again' if again else ''}").touch()
+            if stage == "dies" and not again:
+                os._exit(3)
+            if stage == "hangs":
+                time.sleep(600)
+
+    def left(self, stages: Group) -> Group:
+        return tuple(
+            stage for stage in stages if not (self.folder / stage).exists() or stage != "a"
+        )
+
+
+def test_one_that_dies_is_tried_again_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others go on, what it had done is not done twice, and the failure is told."""
+    stages, now = _Stages(tmp_path), time.time()
+    groups = [("a", "dies"), ("b",)]
+    failures = run_groups(groups, stages, stages.left, now + 500, now + 600)
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "dies", "dies again", "b"}
+    assert failures == ["dies: exit status 3"]
+    assert failures[0] in capsys.readouterr().out
+
+
+def test_nothing_is_waited_for_beyond_the_end(tmp_path: Path) -> None:
+    """One that hangs is ended, and without time left nothing is tried again."""
+    stages, now = _Stages(tmp_path), time.time()
+    failures = run_groups([("hangs",), ("dies",)], stages, stages.left, now, now + 3)
+    assert sorted(failures) == ["dies: exit status 3", "hangs: did not end"]
+    assert time.time() < now + 60
+    assert not (tmp_path / "dies again").exists()
