@@ -275,6 +275,7 @@ def test_silero_on_the_shared_threads() -> None:
             await asyncio.sleep(0)
         attention.catch_up()
         assert len(one.told) == 31
-        assert other.told == one.told
+        # Not bit by bit: threads may add up in another order.
+        assert other.told == pytest.approx(one.told, abs=1e-5)
 
     run(story())
