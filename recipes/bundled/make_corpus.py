@@ -1,9 +1,9 @@
 """Make the corpus: `python -m recipes.bundled.make_corpus OUT --hours H --seed S --jobs N`.
 
     xz -dc voices.tar.xz | tar x        # makes voices/, see pack_voices.sh
-    python -m recipes.bundled.make_corpus corpus --voices voices --hours 10 --seed 1 --jobs 16
+    python -m recipes.bundled.make_corpus corpus --voices voices --hours 14 --seed 1 --jobs 16
 
-    python -m recipes.bundled.make_corpus exam --voices voices --hours 10 --seed 1 --only-exam
+    python -m recipes.bundled.make_corpus exam --voices voices --hours 14 --seed 1 --only-exam
 
 The result depends on hours, seed and the pack, not on the number of jobs. With `--only-exam` it is
 the examination of that very corpus, without what is trained on. Needs numpy; no GPU.
