@@ -1,4 +1,4 @@
-"""Twin of `kernels.attend`. For one row one launch does norm, rotation, storing and keys; one joins.
+"""Twin of `kernels.attend`. For one row: norm, rotation, storing, keys in one launch, then a join.
 
 Of what attention reads, only the newest row is made in this step. A program therefore fetches its
 first keys and values before the projection is ready; what is left after the wait is arithmetic. The
