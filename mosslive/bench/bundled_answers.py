@@ -79,17 +79,21 @@ def measure_sound(examiner: Examiner, answers: list[Answer]) -> Iterator[Figure]
     said = [word_errors(text, meant) for text, meant in zip(own, texts, strict=True)]
     yield ratio("ceiling: word error rate of the synthesiser's own answers", said)
     waves = examiner.render([a.given.codes for a in answers])
-    rated, sane_pitch, sane_length = [], [], []
+    rated, unpaused, taught, sane_pitch, sane_length = [], [], [], [], []
     with examiner.stage("rating", len(waves)) as done:
         for wave, answer in zip(waves, answers, strict=True):
             reference = examiner.exam.pcm(answer.dialogue.own)
             rated.append(examiner.judges.rate(wave, examiner.mouth.rate_hz))
+            unpaused.append(examiner.judges.rate(wave, examiner.mouth.rate_hz, pause_s=0))
+            taught.append(examiner.judges.rate(reference, RATE_HZ))
             wanted = pitch_hz(reference, RATE_HZ)
             sane_pitch.append(within(pitch_hz(wave, examiner.mouth.rate_hz), wanted, PITCH_RANGE))
             seconds = len(wave) / examiner.mouth.rate_hz, len(reference) / RATE_HZ
             sane_length.append(within(seconds[0], seconds[1] + 0.2, LENGTH_RANGE))
             done(1)
     yield mean("DNSMOS overall of spoken replies", rated, goal=">= 2.65")
+    yield mean("DNSMOS overall of spoken replies, without the pause around them", unpaused)
+    yield mean("ceiling: DNSMOS overall of the synthesiser's own answers", taught)
     yield share("pitch of a reply within 15 % of the synthesiser's", sane_pitch)
     yield share("length of a reply within 2/3 to 3/2 of the synthesiser's", sane_length)
 

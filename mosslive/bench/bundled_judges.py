@@ -22,6 +22,7 @@ from mosslive.errors import MossliveError
 
 Wave = NDArray[np.float32]
 _LEAST_S = 0.12  # the recogniser refuses less
+PAUSE_S = 0.25  # on either side of what is rated
 _TOKENS_PER_S = 10  # a reply of a second is not a page, whatever the recogniser dreams
 REMEDY = "`make judges` installs and fetches them (or pip install 'mosslive[eval]', then python -m"
 REMEDY += " mosslive.bench.bundled_fetch DIR and --judges DIR)"
@@ -56,13 +57,15 @@ class Judges:
         text: str = self._tokenizer.decode_batch(tokens)[0]
         return text.strip()
 
-    def rate(self, wave: Wave, rate_hz: int) -> float:
-        """DNSMOS, overall, 1 to 5."""
+    def rate(self, wave: Wave, rate_hz: int, pause_s: float = PAUSE_S) -> float:
+        """DNSMOS, overall, 1 to 5. It rates nine seconds and repeats what is shorter: without a
+        pause around, the end of a reply runs into its beginning, and the joints are rated too."""
         from speechmos import dnsmos
 
         sound = self._heard(wave, rate_hz)
         if len(sound) < HEARING_HZ * _LEAST_S:
             return 1.0
+        sound = np.pad(sound, round(HEARING_HZ * pause_s))
         return float(dnsmos.run(np.clip(sound, -1, 1), HEARING_HZ)["ovrl_mos"])
 
     def _heard(self, wave: Wave, rate_hz: int) -> Wave:

@@ -47,6 +47,14 @@ class Bank:
     def device(self) -> torch.device:
         return self.sound.device
 
+    def waves(self, group: NDArray[np.int64]) -> Tensor:
+        """What is heard of these utterances: [B, (W + 1) · 1280] for the longest one's W codes."""
+        width = int(self.count[group].max())
+        place = np.minimum(self.first[group][:, None] + np.arange(width + 1), len(self.sound) - 1)
+        # Past an utterance's end there is silence, not its neighbour in the bank.
+        place[np.arange(width + 1) >= self.count[group][:, None]] = 0
+        return self.heard[torch.from_numpy(place).to(self.device)].flatten(1).float() / 32768
+
     def where(self, role: str, split: str) -> NDArray[np.int64]:
         """Indices of the utterances of a role and a split."""
         found = [n for n, u in enumerate(self.utterances) if (u.role, u.split) == (role, split)]
@@ -63,7 +71,7 @@ def load_bank(corpus: Corpus, device: torch.device) -> Bank:
     at = 1
     spoken_codes = 1
     for utterance in order:
-        pieces.append(_waited(laid(corpus.pcm(utterance), utterance.role), utterance))
+        pieces.append(laid_out(corpus, utterance))
         first[utterance.id], count[utterance.id] = at, len(pieces[-1]) // CODE_SAMPLES
         at += int(count[utterance.id])
         if utterance.role == "assistant":
@@ -76,9 +84,11 @@ def load_bank(corpus: Corpus, device: torch.device) -> Bank:
     return Bank(sound, heard, mel, pitch, first, count, corpus.utterances)
 
 
-def _waited(spoken: NDArray[np.int16], utterance: Utterance) -> NDArray[np.int16]:
-    """A user's turn with the silence of a live one: what came before the first word is kept, and
-    the turn's end is known only a while after the last. The assistant never waits."""
+def laid_out(corpus: Corpus, utterance: Utterance) -> NDArray[np.int16]:
+    """The sound of an utterance in whole codes. A user's turn with the silence of a live one: what
+    came before the first word is kept, and the turn's end is known only a while after the last. The
+    assistant never waits."""
+    spoken = laid(corpus.pcm(utterance), utterance.role)
     if utterance.role == "assistant":
         return spoken
     draws = np.random.default_rng(utterance.id)
@@ -100,7 +110,12 @@ def _by_pieces(sound: Tensor, make: Callable[[Tensor], Tensor], codes: int) -> T
 
 
 def _heard_piece(wave: Tensor) -> Tensor:
-    low = resample(wave, SAMPLE_RATE_HZ, _HEARD_HZ).view(-1, HEARD_SAMPLES)
+    return as_heard(wave).view(-1, HEARD_SAMPLES)
+
+
+def as_heard(wave: Tensor) -> Tensor:
+    """[..., n] at 24 kHz → [..., n · 2 / 3] int16 at 16 kHz."""
+    low = resample(wave, SAMPLE_RATE_HZ, _HEARD_HZ)
     return (low * 32768).round().clamp(-32768, 32767).to(torch.int16)
 
 

@@ -8,7 +8,8 @@
 
 A dialogue is words; an utterance is one voice saying some words. They meet by id: a turn lists the
 ids of its spoken forms. The assistant has one voice, so one form; a user's turn has several, said
-by different voices. Utterances that belong to no dialogue are the open sentences.
+by different voices. Utterances that belong to no dialogue are the open sentences. A folder of codes
+(`encode_corpus`) has the tables and no sound.
 
 A split is a promise: nothing marked "heldout" may be trained on. A dialogue is held out for its
 words, an utterance for its words or for its voice. So a training dialogue may list a held-out form
@@ -155,9 +156,11 @@ class Corpus:
         self.meta: dict[str, Any] = json.loads((self.folder / META).read_text(encoding="utf-8"))
         self.utterances = [Utterance(**row) for row in _rows(self.folder / UTTERANCES)]
         self.dialogues = [_dialogue(row) for row in _rows(self.folder / DIALOGUES)]
-        wanted = sum(row.samples for row in self.utterances)
-        found = (self.folder / SOUND).stat().st_size // 2
-        _check(found == wanted, f"{self.folder / SOUND}: {found} samples, the table says {wanted}")
+        sound = self.folder / SOUND
+        self.silent = not sound.exists()
+        if not self.silent:
+            wanted, found = sum(row.samples for row in self.utterances), sound.stat().st_size // 2
+            _check(found == wanted, f"{sound}: {found} samples, the table says {wanted}")
         ids = [row.id for row in self.utterances]
         _check(
             ids == list(range(len(ids))), f"{self.folder / UTTERANCES}: ids are not 0, 1, 2, ..."
@@ -166,6 +169,7 @@ class Corpus:
     @cached_property
     def sound(self) -> NDArray[np.int16]:
         """All of it, mapped read-only: [samples]."""
+        _check(not self.silent, f"{self.folder} has no {SOUND}: these are codes, not speech")
         if not self.utterances:
             return np.zeros(0, np.int16)
         return np.memmap(self.folder / SOUND, dtype=np.int16, mode="r")

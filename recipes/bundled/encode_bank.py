@@ -4,8 +4,10 @@ What the language model and the vocoder learn from. Knows the trained codec, not
 Invariant: every utterance is encoded on its own from position 0, as a live turn is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,7 +21,8 @@ from recipes.bundled.bank import HEARD_SAMPLES, Bank
 from recipes.bundled.budget import save_whole
 from recipes.bundled.codec_model import CodecModel
 
-_BATCH_CODES = 16_384
+SPOKEN = "spoken.pt"
+_BATCH_CODES = {"cuda": 16_384, "cpu": 1024}  # what a cache holds
 _SPEAK_CODES = 75
 _SPEAK_ROWS = 128
 
@@ -52,47 +55,59 @@ def load_spoken(path: Path) -> Spoken:
     return Spoken(codes, held["first"].numpy(), held["count"].numpy())
 
 
+class Source(Protocol):
+    """Whose sound is encoded: a `Bank`, or a corpus that is never in memory as a whole."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def count(self) -> NDArray[np.int64]: ...  # [U]: codes
+
+    def where(self, role: str, split: str) -> NDArray[np.int64]: ...
+
+    def waves(self, group: NDArray[np.int64]) -> Tensor: ...  # [B, (W + 1) · 1280]
+
+
 @torch.no_grad()
 def encode_bank(
-    model: CodecModel, bank: Bank, versions: int, how: Augment, seed: int = 11
+    model: CodecModel,
+    source: Source,
+    versions: int,
+    how: Augment,
+    seed: int = 11,
+    done: Callable[[int], object] = lambda codes: None,
 ) -> Spoken:
     """Version 0 and, changed and begun anywhere within a code, the others. Those are made of what
-    users say in training; nobody reads them of anything else, and there they are version 0."""
-    order = np.argsort(bank.count, kind="stable")
-    first = np.concatenate(([0], np.cumsum(bank.count)[:-1]))
-    recorded = np.zeros(int(bank.count.sum()), np.int16)
-    draws = torch.Generator(bank.device).manual_seed(seed)
+    users say in training; nobody reads them of anything else, and there they are version 0.
+    `done` is told how many utterances were encoded."""
+    order = np.argsort(source.count, kind="stable")
+    first = np.concatenate(([0], np.cumsum(source.count)[:-1]))
+    recorded = np.zeros(int(source.count.sum()), np.int16)
+    draws = torch.Generator(source.device).manual_seed(seed)
 
     def fill(
         version: int, group: NDArray[np.int64], wave: Tensor, found: NDArray[np.int16]
     ) -> None:
         codes = _codes(model, wave, version, how, draws).cpu().numpy()
         for row, utterance in zip(codes, group, strict=True):
-            count, begin = int(bank.count[utterance]), int(first[utterance])
+            count, begin = int(source.count[utterance]), int(first[utterance])
             found[begin : begin + count] = row[:count]
+        done(len(group))
 
     # Of version 0 the very codes that the package will hear: products in full. Of the others, what
     # is fast; without trials in either, since every group has a length of its own.
     with definitions_only(), arithmetic("fp32"):
-        for group in _groups(order, bank.count):
-            fill(0, group, _waves(bank, group), recorded)
+        for group in _groups(order, source):
+            fill(0, group, source.waves(group), recorded)
     changed = [recorded.copy() for _ in range(1, versions)]
-    heard = np.isin(order, bank.where("user", "train"))
+    heard = np.isin(order, source.where("user", "train"))
     with definitions_only(), arithmetic("tf32"):
-        for group in _groups(order[heard], bank.count):
-            wave = _waves(bank, group)
+        for group in _groups(order[heard], source):
+            wave = source.waves(group)
             for number, found in enumerate(changed):
                 fill(number + 1, group, wave, found)
-    return Spoken([recorded, *changed], first, bank.count)
-
-
-def _waves(bank: Bank, group: NDArray[np.int64]) -> Tensor:
-    """[B, (W + 1) · 1280] for the longest one's W codes."""
-    width = int(bank.count[group].max())
-    place = np.minimum(bank.first[group][:, None] + np.arange(width + 1), bank.sound.shape[0] - 1)
-    # Past an utterance's end there is silence, not its neighbour in the bank.
-    place[np.arange(width + 1) >= bank.count[group][:, None]] = 0
-    return bank.heard[torch.from_numpy(place).to(bank.device)].flatten(1).float() / 32768
+    return Spoken([recorded, *changed], first, source.count)
 
 
 def _codes(
@@ -109,11 +124,12 @@ def _codes(
     return model.quantiser.nearest(model.hear(heard).states).to(torch.int16)
 
 
-def _groups(order: NDArray[np.int64], count: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _groups(order: NDArray[np.int64], source: Source) -> list[NDArray[np.int64]]:
     """Utterances of about one length, up to `_BATCH_CODES` together."""
+    count, most = source.count, _BATCH_CODES[source.device.type]
     groups, begin = [], 0
     for end in range(1, len(order) + 1):
-        full = end == len(order) or (end + 1 - begin) * int(count[order[end]]) > _BATCH_CODES
+        full = end == len(order) or (end + 1 - begin) * int(count[order[end]]) > most
         if full:
             groups.append(order[begin:end])
             begin = end

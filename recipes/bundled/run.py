@@ -5,10 +5,11 @@
 
 Three processes share the GPU, because each alone is bound by launching small kernels: the codec and
 then the language model; the vocoder; the flow while the language model learns. They meet in files
-of `OUT/work`. The second form goes on with one part and keeps the others, on any corpus. What is to
-be kept stands in `OUT/carried`, in files that travel; `OUT/curves` has the curves, `OUT/run.json`
-seeds, times, parameters and what failed. Invariant: whatever fails, `OUT/carried` has the newest
-whole state of every part, from the earlier run where this one has none.
+of `OUT/work`. The second form goes on with one part and keeps the others, on any corpus, or on the
+codes that `encode_corpus` made of one. What is to be kept stands in `OUT/carried`, in files that
+travel; `OUT/curves` has the curves, `OUT/run.json` seeds, times, parameters and what failed.
+Invariant: whatever fails, `OUT/carried` has the newest whole state of every part, from the earlier
+run where this one has none.
 """
 
 import argparse
@@ -25,9 +26,18 @@ import torch
 from recipes.bundled.bank import load_bank
 from recipes.bundled.budget import drop_carried, load_carried
 from recipes.bundled.corpus import Corpus
+from recipes.bundled.encode_corpus import encoder_digest
 from recipes.bundled.processes import Group, run_groups
 from recipes.bundled.sizes import HIFT_SHAPES, SIZES
-from recipes.bundled.stages import CODES_FILES, OF_ONE_CODEBOOK, RUNS, STAGES, WORK_FILES, Plan
+from recipes.bundled.stages import (
+    CODES_FILES,
+    OF_ONE_CODEBOOK,
+    STAGES,
+    WITH_SOUND,
+    WORK_FILES,
+    Plan,
+    run_lm,
+)
 from recipes.bundled.train_lm import LmTraining
 
 _SIZES = "sizes.json"
@@ -44,10 +54,14 @@ def run_stages(plan: Plan, stages: tuple[str, ...]) -> None:
         # It plans anew for every shape; flash attention does not, and batches differ in shape.
         torch.backends.cuda.enable_cudnn_sdp(False)
     corpus = Corpus(plan.corpus)
-    bank = load_bank(corpus, device)
+    bank = None if corpus.silent else load_bank(corpus, device)
     for stage in stages:
         began = time.time()
-        RUNS[stage](plan, bank, corpus)
+        if stage == "lm":
+            run_lm(plan, corpus)
+        else:
+            assert bank is not None
+            WITH_SOUND[stage](plan, bank, corpus)
         line = {"stage": stage, "seconds": round(time.time() - began, 1)}
         print(json.dumps({"done": line}), flush=True)
 
@@ -112,10 +126,17 @@ def _left(plan: Plan, stages: Group) -> Group:
 def _with_codes(plan: Plan, stages: tuple[str, ...]) -> tuple[str, ...]:
     """Kept codes need no training but have to be made for this corpus: the stage before them is
     part of whatever reads them."""
+    corpus = Corpus(plan.corpus)
+    if corpus.silent and (stages != ("lm",) or not plan.reuse_codes):
+        raise ValueError(f"{plan.corpus} has codes and no sound: --reuse-codes --stages lm")
     if not plan.reuse_codes:
         return stages
-    if plan.earlier("encoder") is None:
+    if plan.resume is None or plan.earlier("encoder") is None:
         raise ValueError(f"codes cannot be reused: {plan.resume} has no encoder")
+    if corpus.silent:
+        if corpus.meta["encoder"] != encoder_digest(plan.resume):
+            raise ValueError(f"{plan.corpus} has codes of another encoder than {plan.resume}")
+        return stages
     reads = "flow" in stages or "lm" in stages
     return ("codec", *stages) if reads and "codec" not in stages else stages
 

@@ -29,7 +29,13 @@ from recipes.bundled.budget import (
 from recipes.bundled.codec_model import CodecModel
 from recipes.bundled.corpus import Corpus
 from recipes.bundled.discriminators import Judges
-from recipes.bundled.encode_bank import encode_bank, load_spoken, said_again, save_spoken
+from recipes.bundled.encode_bank import (
+    SPOKEN,
+    encode_bank,
+    load_spoken,
+    said_again,
+    save_spoken,
+)
 from recipes.bundled.flow_start import begin_again_unless_heeding
 from recipes.bundled.judge_codec import judge_codec
 from recipes.bundled.lm_batch import Batches
@@ -43,7 +49,7 @@ from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift, train_voc
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
 STAGES = ("codec", "flow", "vocoder", "lm")
-CODES_FILES = ("codec.pt", "spoken.pt")  # what the codec's stage leaves for the others
+CODES_FILES = ("codec.pt", SPOKEN)  # what the codec's stage leaves for the others
 WORK_FILES = (*CODES_FILES, "again.pt", "again-final.pt")
 OF_ONE_CODEBOOK = ("encoder", "flow", "extra", "lm")  # carried parts that fit only each other
 _VERSIONS = 10  # of every user utterance: as recorded, and nine changed ones
@@ -150,7 +156,7 @@ def run_codec(plan: Plan, bank: Bank, corpus: Corpus) -> None:
         _keep_codec(plan, model)
     save_whole(model.state_dict(), whole)
     spoken = encode_bank(model, bank, _VERSIONS, plan.codec.augment)
-    save_spoken(spoken, plan.work / "spoken.pt")
+    save_spoken(spoken, plan.work / SPOKEN)
 
 
 def _keep_codec(plan: Plan, model: CodecModel) -> None:
@@ -170,8 +176,8 @@ def run_flow(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     flow alone learns on, and says it again."""
     model, _ = codec_model(plan, corpus, bank.device)
     model.load_state_dict(_awaited(plan.work / "codec.pt", plan.last))
-    _await(plan.work / "spoken.pt", plan.last)
-    spoken = load_spoken(plan.work / "spoken.pt")
+    _await(plan.work / SPOKEN, plan.last)
+    spoken = load_spoken(plan.work / SPOKEN)
     begin_again_unless_heeding(model.flow.estimator)  # or the vocoder would learn from noise
     save_whole(said_again(model, bank, spoken).cpu(), plan.work / "again.pt")
     budget = plan.until(plan.flow_until)
@@ -230,7 +236,8 @@ def _keep_prompt(plan: Plan, bank: Bank) -> None:
     save_carried(plan.carried, "prompt", {"wave": wave})
 
 
-def run_lm(plan: Plan, bank: Bank, corpus: Corpus) -> None:
+def run_lm(plan: Plan, corpus: Corpus) -> None:
+    device = torch.device(plan.device)
     config = plan.sizes.lm_config(**ids(load_tokenizer()))
     torch.manual_seed(plan.lm.seed)
     model = LmModel(config)
@@ -238,25 +245,25 @@ def run_lm(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     known = plan.begun("lm", fits=plan.reuse_codes)
     if known is not None:
         model.load_state_dict(known)
-    model = model.to(bank.device)
+    model = model.to(device)
     # Compiling, making the first set, and waiting for codes all take seconds: at the same time.
-    cuda = bank.device.type == "cuda"
+    cuda = device.type == "cuda"
     layers = None
     if cuda and plan.compiled:
         probe = (plan.lm.rows // _USUAL_ROWS, _USUAL_ROWS)
         layers = CompiledLayers(model, torch.bfloat16, probe=probe)
-    spoken = plan.work / "spoken.pt"
+    spoken = (corpus.folder if corpus.silent else plan.work) / SPOKEN
     _await(spoken, plan.last)
     row_ids = RowIds.from_config(config)
     what = Sets(plan.corpus, spoken, row_ids, plan.lm.examples, plan.lm.typed, plan.lm.seed)
-    feed = Feed(what, plan.work, bank.device, plan.lm.rows, plan.lm.makers if cuda else 0)
+    feed = Feed(what, plan.work, device, plan.lm.rows, plan.lm.makers if cuda else 0)
     try:
         held = None
         if any(each.split == "heldout" for each in corpus.dialogues):
             maker = Maker(what)
             some = maker.held_out(plan.lm.held_out)
             codes = maker.spoken.codes[:1]
-            held = Batches(some, codes, row_ids, bank.device, plan.lm.rows, plan.lm.seed)
+            held = Batches(some, codes, row_ids, device, plan.lm.rows, plan.lm.seed)
         if layers is not None:
             layers.wait()
 
@@ -270,11 +277,11 @@ def run_lm(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     print(json.dumps({"sets of examples": feed.taken}), flush=True)
 
 
-RUNS: dict[str, Callable[[Plan, Bank, Corpus], None]] = {
+# All but the language model's, which needs no sound once there are codes.
+WITH_SOUND: dict[str, Callable[[Plan, Bank, Corpus], None]] = {
     "codec": run_codec,
     "flow": run_flow,
     "vocoder": run_vocoder,
-    "lm": run_lm,
 }
 
 

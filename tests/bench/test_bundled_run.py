@@ -42,8 +42,8 @@ class _Deaf(Judges):
         self.asked += 1
         return "Yes."
 
-    def rate(self, wave: Wave, rate_hz: int) -> float:
-        return 3.0
+    def rate(self, wave: Wave, rate_hz: int, pause_s: float = 0.25) -> float:
+        return 3.0 if pause_s else 2.0
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +121,7 @@ def test_answers_are_asked_heard_and_counted(
     assert found["speech to speech, unseen courtesy: the very words heard"] == 0
     assert found["replies without an end"] > 0
     assert found["DNSMOS overall of spoken replies"] == 3
+    assert found["DNSMOS overall of spoken replies, without the pause around them"] == 2
     assert all(figure.few and figure.part == "answers" for figure in result.figures)
     lines = [json.loads(line) for line in (exam / "answers.jsonl").read_text().splitlines()]
     assert len(lines) == 9

@@ -35,7 +35,7 @@ from recipes.bundled.pitch import pitch_hz
 from recipes.bundled.quantiser import Quantiser
 from recipes.bundled.run import run
 from recipes.bundled.sizes import BUNDLED, TOY
-from recipes.bundled.stages import RUNS, Plan
+from recipes.bundled.stages import WITH_SOUND, Plan, run_lm
 from recipes.bundled.train_codec import CodecTraining
 from recipes.bundled.train_lm import LmTraining
 from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift
@@ -218,7 +218,7 @@ def test_run_that_is_cut_off_leaves_a_whole_model(
     def cut_off(*_: object) -> None:
         raise RuntimeError("cut off")
 
-    monkeypatch.setitem(RUNS, "vocoder", cut_off)
+    monkeypatch.setitem(WITH_SOUND, "vocoder", cut_off)
     plan = replace(trained.plan, out=tmp_path / "a", resume=trained.plan.carried, steps=2)
     with pytest.raises(RuntimeError, match="cut off"):
         run(plan, ("vocoder", "lm"), together=False)
@@ -227,7 +227,7 @@ def test_run_that_is_cut_off_leaves_a_whole_model(
     with pytest.raises(RuntimeError, match="cut off"):
         run(plan, ("vocoder", "lm"), together=False)
     export(plan.carried, tmp_path / "model")
-    monkeypatch.setitem(RUNS, "vocoder", lambda *_: None)
+    monkeypatch.setitem(WITH_SOUND, "vocoder", lambda *_: None)
     plan = replace(plan, out=tmp_path / "c", reuse_codes=False)
     run(plan, ("vocoder",), together=False)
     export(plan.carried, tmp_path / "other")
@@ -252,8 +252,8 @@ def test_second_try_keeps_the_codec_of_the_first(trained: Trained, tmp_path: Pat
     drop_carried(plan.carried, "lm")
     corpus = Corpus(plan.corpus)
     bank = load_bank(corpus, torch.device("cpu"))
-    for name in ("codec", "lm"):
-        RUNS[name](plan, bank, corpus)
+    WITH_SOUND["codec"](plan, bank, corpus)
+    run_lm(plan, corpus)
     assert not plan.curves("codec").exists()
     before, after = (load_carried(p.carried, "encoder") or {} for p in (trained.plan, plan))
     assert all(torch.equal(before[name], after[name]) for name in before)

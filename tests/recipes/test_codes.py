@@ -1,0 +1,117 @@
+"""A corpus as codes alone: the same codes, fit to train on, and never mixed with others."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from recipes.bundled.augment import Augment
+from recipes.bundled.bank import Bank
+from recipes.bundled.budget import save_carried
+from recipes.bundled.codec_model import CodecModel
+from recipes.bundled.corpus import Corpus
+from recipes.bundled.encode_bank import SPOKEN, encode_bank, load_spoken
+from recipes.bundled.encode_corpus import encode_corpus, encoder_of
+from recipes.bundled.run import run
+from recipes.bundled.sizes import TOY
+from recipes.bundled.stages import Plan
+from recipes.bundled.train_lm import LmTraining
+
+
+def _encoder(folder: Path, seed: int) -> Path:
+    torch.manual_seed(seed)
+    model = CodecModel(TOY, 5)
+    model.quantiser.codebook.normal_()
+    save_carried(folder, "encoder", model.encoder_tensors())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _encoder(tmp_path_factory.mktemp("carried"), 1)
+
+
+@pytest.fixture(scope="module")
+def codes(corpus: Corpus, carried: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("codes") / "codes"
+    encode_corpus(corpus, carried, out, 3, size="toy")
+    return out
+
+
+def test_codes_are_those_of_the_bank(bank: Bank, carried: Path, codes: Path) -> None:
+    """Read piece by piece or all at once, an utterance has the same codes; changed versions are
+    made of what users say in training and of nothing else."""
+    model = encoder_of(carried, "toy", torch.device("cpu"))
+    wanted, found = encode_bank(model, bank, 1, Augment()), load_spoken(codes / SPOKEN)
+    assert np.array_equal(found.count, wanted.count)
+    same = [found.of(n) == wanted.of(n) for n in range(len(bank.utterances))]
+    assert np.concatenate(same).mean() > 0.99  # roundings of another batch may turn a code
+    changed = [
+        n for n in range(len(bank.utterances)) if not np.array_equal(found.of(n), found.of(n, 2))
+    ]
+    assert len(found.codes) == 3
+    assert changed
+    assert set(changed) <= set(bank.where("user", "train").tolist())
+
+
+def test_language_model_learns_from_codes_alone(carried: Path, codes: Path, tmp_path: Path) -> None:
+    """No sound is there, and none is needed; any other stage is refused before it costs time."""
+    lm = LmTraining(rate=1e-2, rows=1024, examples=40, typed=20, held_out=4, test_every=20)
+    plan = Plan(
+        codes, tmp_path / "out", seconds=1e9, size="toy", device="cpu", steps=3,
+        resume=carried, reuse_codes=True, lm=lm,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="codes and no sound"):
+        run(plan, ("vocoder",), together=False)
+    assert not plan.out.exists()
+    run(plan, ("lm",), together=False)
+    assert {path.name for path in plan.carried.glob("*.pt")} == {"encoder.0.pt", "lm.0.pt"}
+    with pytest.raises(ValueError, match="no sound"):
+        _ = Corpus(codes).sound
+
+
+def test_codes_of_two_encoders_never_meet(corpus: Corpus, codes: Path, tmp_path: Path) -> None:
+    """Neither in one folder nor in a run; what was refused leaves nothing behind."""
+    other = _encoder(tmp_path, 2)
+    with pytest.raises(ValueError, match="another encoder"):
+        encode_corpus(corpus, other, tmp_path / "mixed", 2, add=codes, size="toy")
+    plan = Plan(codes, tmp_path / "out", 1e9, size="toy", resume=other, reuse_codes=True)
+    with pytest.raises(ValueError, match="another encoder"):
+        run(plan, ("lm",), together=False)
+    assert {path.name for path in tmp_path.iterdir()} == {"encoder.0.pt"}
+
+
+def test_later_codes_come_behind_the_earlier(
+    corpus: Corpus, carried: Path, codes: Path, tmp_path: Path
+) -> None:
+    """Ids still name their codes; the examination stays the first one's."""
+    encode_corpus(corpus, carried, tmp_path / "both", 2, add=codes, size="toy")
+    both, found = Corpus(tmp_path / "both"), load_spoken(tmp_path / "both" / SPOKEN)
+    one, half = load_spoken(codes / SPOKEN), len(corpus.utterances)
+    assert len(both.utterances) == 2 * half == len(found.count)
+    assert len(found.codes) == 2
+    for number in range(half):
+        assert np.array_equal(found.of(number), one.of(number))
+        assert np.array_equal(found.of(number + half), one.of(number))
+    trained = [d for d in corpus.dialogues if d.split == "train"]
+    assert len(both.dialogues) == len(corpus.dialogues) + len(trained)
+    for dialogue in both.dialogues:
+        for turn in dialogue.turns:
+            assert all(form.text == turn.text for form in both.forms(turn))
+    assert len(both.meta["made_of"]) == 2
+
+
+def test_command_makes_a_folder_once(folder: Path, carried: Path, tmp_path: Path) -> None:
+    """It says what it did; a folder that is there is left alone."""
+    command: list[str | Path] = [sys.executable, "-m", "recipes.bundled.encode_corpus", folder]
+    command += [carried, tmp_path / "out", "--size", "toy", "--device", "cpu"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "2 versions" in made.stdout
+    assert json.loads((tmp_path / "out" / "meta.json").read_text())["encoder"]
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "is there already" in again.stderr
