@@ -17,8 +17,9 @@ from mosslive.bench.bundled_examiner import Answer, Examiner
 from mosslive.bench.bundled_figure import Figure, mean, ratio, share
 from mosslive.bench.bundled_rendering import Mouth, Way
 from mosslive.bench.bundled_words import same_words, word_errors
-from mosslive.build import Fp8Options, build_engine
-from mosslive.config import Sampling
+from mosslive.build import Fp8Options, Keep, build_engine
+from mosslive.checkpoint.layout import CONFIG_FILE
+from mosslive.config import ModelConfig, Sampling
 
 WAYS = (
     Way(),
@@ -29,11 +30,11 @@ WAYS = (
     Way(window_frames=100),
     Way(dtype="bfloat16"),
     Way(dtype="float16"),
-    Way(guidance=0.0),
     Way(guidance=0.7),
-    Way(steps=10),
+    Way(steps=6),
     Way(steps=4),
     Way(steps=2),
+    Way(steps=1),
 )
 _PACKET_SAMPLES = 480  # 20 ms
 _COMPARED = 200  # sentences that each way renders
@@ -125,9 +126,13 @@ def measure_sampling(examiner: Examiner, most: int | None) -> Iterator[Figure]:
 
 
 def build_fp8(examiner: Examiner, folder: Path) -> Path:
-    build_engine(
-        examiner.parts.model, folder, torch.device("cpu"), fp8=Fp8Options(sequences=50, replies=0)
-    )
+    """The second half of the trunk in float8. What the first layers lose, all later ones work with:
+    with them in float8, too, a model as narrow as the bundled one fails the builder's own check."""
+    config = ModelConfig.from_file(examiner.parts.model / CONFIG_FILE)
+    layers = config.num_shared_layers
+    keep = Keep(tuple(f"trunk.{number}" for number in range(layers // 2)))
+    options = Fp8Options(keep=keep, sequences=50, replies=0)
+    build_engine(examiner.parts.model, folder, torch.device("cpu"), fp8=options)
     return folder
 
 
@@ -138,9 +143,9 @@ def measure_fp8(examiner: Examiner, most: int | None) -> Iterator[Figure]:
         for name, kind, who, _ in (*HEADLINES, *COMPOSED):
             plain = _marks(examiner.examine(kind, who, most))
             stored = _marks(examiner.examine(kind, who, most, asker))
-            yield share(f"float8 trunk: speech to speech, {name}: right", stored)
+            yield share(f"half of the trunk in float8: speech to speech, {name}: right", stored)
             lower = [100.0 * (a - b) for a, b in zip(plain, stored, strict=True)]
-            yield mean(f"float8 trunk: {name}, points lower", lower, goal="<= 2")
+            yield mean(f"half of the trunk in float8: {name}, points lower", lower, goal="<= 2")
 
 
 def _marks(answers: list[Answer]) -> list[bool]:

@@ -48,7 +48,7 @@ def measure_live(examiner: Examiner, most: int | None) -> Iterator[Figure]:
     yield from _measured(examiner, model, "live", most, "<= 0.3")
     with tempfile.TemporaryDirectory() as work:
         engine = build_fp8(examiner, Path(work) / "fp8")
-        yield from _measured(examiner, engine, "live, float8 trunk", most, "")
+        yield from _measured(examiner, engine, "live, half of the trunk in float8", most, "")
 
 
 def _measured(

@@ -4,6 +4,7 @@
     python -m recipes.bundled.make_corpus corpus --voices voices --hours 14 --seed 1 --jobs 16
 
     python -m recipes.bundled.make_corpus exam --voices voices --hours 14 --seed 1 --only-exam
+    python -m recipes.bundled.make_corpus more --voices voices --hours 40 --seed 2 --quick
 
 The result depends on hours, seed and the pack, not on the number of jobs. With `--only-exam` it is
 the examination of that very corpus, without what is trained on. Needs numpy; no GPU.
@@ -24,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from recipes.bundled.corpus import SAMPLE_RATE_HZ, Writer
-from recipes.bundled.plan import EXAM_EACH, Plan, Planned, examination, make_plan
+from recipes.bundled.plan import EXAM_EACH, Plan, Planned, examination, make_plan, make_quick_plan
 from recipes.bundled.voices import HELDOUT_USERS, Line, Spoken, speak
 
 CHUNK = 64  # lines per task: festival starts once for each
@@ -43,11 +44,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--only-exam", action="store_true", help="the held-out part of this corpus and no more"
     )
+    parser.add_argument(
+        "--quick", action="store_true", help="more to learn from: quick voices, no examination"
+    )
     given = parser.parse_args(arguments)
+    if given.quick and given.only_exam:
+        parser.error("--quick has no examination: not with --only-exam")
     if not (given.voices / "bin" / "festival").exists():
         parser.error(f"--voices {given.voices}: no voices there; pack_voices.sh makes the pack")
     began = time.monotonic()
-    plan = make_plan(given.hours, given.seed, given.exam)
+    if given.quick:
+        plan = make_quick_plan(given.hours, given.seed)
+    else:
+        plan = make_plan(given.hours, given.seed, given.exam)
     if given.only_exam:
         plan = examination(plan)
     planned_s = time.monotonic() - began
@@ -62,6 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
             "hours_asked": given.hours,
             "exam_each": given.exam,
             "only_exam": given.only_exam,
+            "quick": given.quick,
             "unseen_voices": HELDOUT_USERS,
             "planned_s": round(planned_s, 1),
             "wall_s": round(time.monotonic() - began, 1),

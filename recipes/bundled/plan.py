@@ -4,8 +4,9 @@ A plan is made from a seed and a number of hours before any sound is; lengths ar
 number of letters. Training takes `hours`: open sentences, then by turns a dialogue for the sake of
 its wording, so that every wording is said, and one drawn by weight. The examination comes on top
 and is of fixed size: dialogues held out in each way, said by one voice of training and by one that
-is not, and some of the training dialogues said once more by an unseen voice. Nothing here makes
-sound.
+is not, and some of the training dialogues said once more by an unseen voice. A quick plan is more
+to learn from and no examination: dialogues as they are typed, invented words and sums above all,
+each said once and by voices that cost little. Nothing here makes sound.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from recipes.bundled import grammar
 from recipes.bundled.corpus import Dialogue, Role, Split, Turn
 from recipes.bundled.grammar import Talk
 from recipes.bundled.grammar.rules import plain
-from recipes.bundled.voices import ASSISTANT, HELDOUT_USERS, USERS, Line
+from recipes.bundled.voices import ASSISTANT, HELDOUT_USERS, QUICK_USERS, USERS, Line
 
 EXAM_EACH = 260  # dialogues per way of being held out; figures want at least 200
 OPEN_ASSISTANT, OPEN_USER = 0.22, 0.16  # shares of the hours that are open sentences
+QUICK_OPEN_ASSISTANT = 0.12  # of a quick plan: the assistant's voice is the dearest
 OPEN_HELDOUT = 120  # sentences, each by the assistant and by one user
 FORMS, MOST_FORMS = 2, 5  # spoken forms of a user's turn: at first, and if it comes again
 # With open words, many words said by one voice each teach more than few words said by many.
@@ -46,6 +48,7 @@ class Plan:
     utterances: list[Planned] = field(default_factory=list)
     dialogues: list[Dialogue] = field(default_factory=list)
     seconds: float = 0.0  # guessed, training only
+    users: dict[str, float] = field(default_factory=lambda: USERS)  # of training, and how often
 
     def __post_init__(self) -> None:
         self._answers: dict[str, int] = {}
@@ -88,14 +91,15 @@ class Plan:
         return self.add(text, self._rng.choice(HELDOUT_USERS), "user", "heldout")
 
     def seen_voice(self) -> str:
-        return self._rng.choices(list(USERS), list(USERS.values()))[0]
+        return self._rng.choices(list(self.users), list(self.users.values()))[0]
 
-    def talk(self, talk: Talk) -> None:
+    def talk(self, talk: Talk, forms: int = FORMS) -> None:
+        """`forms` of each question, at first; of open words always one."""
         turns = []
-        at_first = _OPEN_FORMS if talk.category in _OPEN_CATEGORIES else FORMS
+        at_first = _OPEN_FORMS if talk.category in _OPEN_CATEGORIES else forms
         for asked, reply in talk.turns:
-            forms = self.said(asked, at_first) if talk.split == "train" else self.exam_forms(asked)
-            turns.append(Turn("user", asked, forms))
+            said = self.said(asked, at_first) if talk.split == "train" else self.exam_forms(asked)
+            turns.append(Turn("user", asked, said))
             turns.append(Turn("assistant", reply, [self.answer(reply, talk.split)]))
         number = len(self.dialogues)
         self.dialogues.append(Dialogue(number, talk.category, talk.split, turns, talk.heldout_by))
@@ -132,6 +136,19 @@ def make_plan(hours: float, seed: int, exam_each: int = EXAM_EACH) -> Plan:
         text = grammar.sentence(rng, "heldout")
         plan.add(text, ASSISTANT, "assistant", "heldout")
         plan.add(text, plan.seen_voice(), "user", "heldout")
+    return plan
+
+
+def make_quick_plan(hours: float, seed: int) -> Plan:
+    plan = Plan(seed, users=QUICK_USERS)
+    budget = hours * 3600
+    rng = random.Random(f"open quick {seed}")
+    texts = _open(plan, rng, budget * QUICK_OPEN_ASSISTANT, ASSISTANT)
+    _open(plan, rng, budget * OPEN_USER, None, texts)
+    for talk in grammar.typed(int(budget / 3.0) + 100, seed, aloud=True):
+        if plan.seconds >= budget:
+            break
+        plan.talk(talk, forms=1)
     return plan
 
 

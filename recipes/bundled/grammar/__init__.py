@@ -54,6 +54,8 @@ INVENTED_SHARE = 0.5  # of the typed dialogues of topics with open words
 # Typed, what has to be worked out rather than known comes oftener: it costs no hours of speech, and
 # sums are understood, not memorised, when there are many of them (`chains`).
 _TYPED_WEIGHT = {"plus": 1.5, "minus": 1.5, "follow-up sums": 1.5, "long sums": 8, "chat": 2.5}
+# Said aloud, also what has to be said again: how a word sounds is learned from many words.
+_ALOUD_WEIGHT = _TYPED_WEIGHT | {"chat": 1, "repeat": 4, "names": 3, "talk: my name": 2}
 
 
 def training(count: int, seed: int) -> list[Talk]:
@@ -61,9 +63,11 @@ def training(count: int, seed: int) -> list[Talk]:
     return _different(count, random.Random(f"train {seed}"), TOPICS, compose)
 
 
-def typed(count: int, seed: int) -> list[Talk]:
-    """As `training`, for text alone: half of the open words are invented, and sums come oftener."""
-    weights = [topic.weight * _TYPED_WEIGHT.get(topic.category, 1) for topic in TOPICS]
+def typed(count: int, seed: int, aloud: bool = False) -> list[Talk]:
+    """As `training`, for text alone: half of the open words are invented, and sums come oftener;
+    `aloud`, open words as well."""
+    more = _ALOUD_WEIGHT if aloud else _TYPED_WEIGHT
+    weights = [topic.weight * more.get(topic.category, 1) for topic in TOPICS]
 
     def make(topic: Topic, rng: random.Random) -> Talk:
         new = topic.draw is not None and rng.random() < INVENTED_SHARE
