@@ -35,7 +35,9 @@ ASK_AFTER = """what NOUN comes after {x}
     tell me the NOUN that follows {x}
     what is the NOUN that comes after {x}
     what NOUN is {x} followed by
-    by which NOUN is {x} followed"""
+    by which NOUN is {x} followed
+    name the NOUN that {x} is followed by
+    tell me by which NOUN {x} is followed"""
 
 
 def _neighbors(ring: tuple[str, ...], shift: int) -> tuple[Fact, ...]:
@@ -86,7 +88,9 @@ def _calendar(ring: tuple[str, ...], noun: str) -> list[Topic]:
             {x} follows which NOUN
             which NOUN does {x} follow
             what is the NOUN that ends before {x}
-            give me the NOUN that is before {x}"""
+            give me the NOUN that is before {x}
+            name the NOUN that {x} is preceded by
+            tell me by which NOUN {x} is preceded"""
         ),
         about(
             """{x} is preceded by which NOUN

@@ -110,7 +110,8 @@ INTRODUCTIONS = (
     I like to go by the name {name}
     you are speaking with {name}
     you are now talking with {name}
-    my first name is {name}""",
+    my first name is {name}
+    I also go by the name {name}""",
     """they named me {name}
     I go by {name}
     you are talking to {name}
@@ -176,7 +177,13 @@ REPEAT = """repeat after me, {words}
         repeat exactly this, {words}
         say the following, {words}
         repeat the following, {words}
-        repeat my words, {words}"""
+        repeat my words, {words}
+        echo this, {words}
+        echo the following, {words}
+        echo my words, {words}
+        be an echo of me, {words}
+        copy this, {words}
+        speak this, {words}"""
 
 TOPICS: tuple[Topic, ...] = (
     Topic("names", (INTRODUCE,), draw=draw_name, vocabulary=NAMES, weight=5),
@@ -235,7 +242,14 @@ TOPICS: tuple[Topic, ...] = (
         list the letters in {word}
         list all letters of {word}
         which letters is {word} written with
-        how is the word {word} written""",
+        how is the word {word} written
+        how do I write {word}
+        how do you write the word {word}
+        what letters do I need to write {word}
+        which letters do I need to spell {word}
+        say {word} letter by letter
+        write out {word}, one letter after another
+        tell me which letters {word} is made of""",
         """what is the correct spelling of {word}
         which letters do I need for {word}
         {word}, letter by letter

@@ -58,6 +58,7 @@ NEIGHBORS: tuple[Topic, ...] = (
         once I said {a} which number is next
         which number is {a} followed by
         by which number is {a} followed
+        name the number that {a} is followed by
         what is one more than {a}
         what number is one more than {a}""",
         """which number do I say once I have said {a}
@@ -83,6 +84,7 @@ NEIGHBORS: tuple[Topic, ...] = (
         {a} comes after which number
         by which number is {a} preceded
         which number is {a} preceded by
+        name the number that {a} is preceded by
         {a} follows which number
         what leads up to {a}
         what number leads up to {a}

@@ -139,7 +139,10 @@ TOPICS: tuple[Topic, ...] = (
         give me the result when I subtract {b} from {a}
         work out {a} take away {b}
         work out how much {a} less {b} is
-        start with {a} and take away {b}""",
+        start with {a} and take away {b}
+        remove {b} from {a} and tell me what is left
+        take {b} from {a} and tell me what remains
+        if I remove {b} from {a} how much do I have""",
         """what is the result of {a} minus {b}
         work out {a} minus {b}
         remove {b} from {a} and what remains
