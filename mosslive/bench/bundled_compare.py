@@ -18,8 +18,8 @@ from mosslive.bench.bundled_figure import Figure, mean, ratio, share
 from mosslive.bench.bundled_rendering import Mouth, Way
 from mosslive.bench.bundled_words import same_words, word_errors
 from mosslive.build import Fp8Options, Keep, build_engine
-from mosslive.checkpoint.layout import CONFIG_FILE
-from mosslive.config import ModelConfig, Sampling
+from mosslive.checkpoint import take_inventory
+from mosslive.config import Sampling
 
 WAYS = (
     Way(),
@@ -128,8 +128,7 @@ def measure_sampling(examiner: Examiner, most: int | None) -> Iterator[Figure]:
 def build_fp8(examiner: Examiner, folder: Path) -> Path:
     """The second half of the trunk in float8. What the first layers lose, all later ones work with:
     with them in float8, too, a model as narrow as the bundled one fails the builder's own check."""
-    config = ModelConfig.from_file(examiner.parts.model / CONFIG_FILE)
-    layers = config.num_shared_layers
+    layers = take_inventory(examiner.parts.model).config.num_shared_layers
     keep = Keep(tuple(f"trunk.{number}" for number in range(layers // 2)))
     options = Fp8Options(keep=keep, sequences=50, replies=0)
     build_engine(examiner.parts.model, folder, torch.device("cpu"), fp8=options)
