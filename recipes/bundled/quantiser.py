@@ -49,9 +49,11 @@ class Quantiser(nn.Module):
 
     @arithmetic("fp32")
     def nearest(self, states: Tensor) -> Tensor:
-        """[..., width] → [...] int64, as the package's encoder decides it."""
-        half_norms = self.codebook.square().sum(1) / 2
-        return (states @ self.codebook.T - half_norms).argmax(-1)
+        """[..., width] → [...] int64, as the package's encoder decides it. Never in half precision,
+        whatever surrounds it: of the trained codes, more than a quarter would be others."""
+        with torch.autocast(states.device.type, enabled=False):
+            half_norms = self.codebook.square().sum(1) / 2
+            return (states.float() @ self.codebook.T - half_norms).argmax(-1)
 
     def forward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """states [B, W, width] float32 → what they are rounded to, with the gradient of the states;

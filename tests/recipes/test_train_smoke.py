@@ -335,6 +335,19 @@ def test_quantiser_finds_clusters() -> None:
     assert (placed[0] - states).abs().max() < 0.2
 
 
+def test_codes_do_not_depend_on_the_precision_around() -> None:
+    """Training computes in half precision, the package does not; both must find the same codes."""
+    draws = torch.Generator().manual_seed(0)
+    quantiser = Quantiser(256, 192)
+    quantiser.codebook.copy_(5 + torch.randn(256, 192, generator=draws))
+    states = 5 + torch.randn(200, 192, generator=draws)
+    wanted = quantiser.nearest(states)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(quantiser.nearest(states), wanted)
+        coarse = (states @ quantiser.codebook.T - quantiser.codebook.square().sum(1) / 2).argmax(-1)
+    assert not torch.equal(coarse, wanted)  # so the comparison can fail
+
+
 def test_carried_files_are_small_and_whole(tmp_path: Path) -> None:
     """No carried file exceeds what can travel, and together they are what was saved."""
     tensors = {f"t{n}": torch.full((1 << 20,), float(n)) for n in range(20)}
