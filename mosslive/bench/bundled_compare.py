@@ -30,10 +30,9 @@ WAYS = (
     Way(window_frames=100),
     Way(dtype="bfloat16"),
     Way(dtype="float16"),
-    Way(guidance=0.7),
+    Way(steps=10),
     Way(steps=6),
     Way(steps=4),
-    Way(steps=2),
     Way(steps=1),
 )
 _PACKET_SAMPLES = 480  # 20 ms

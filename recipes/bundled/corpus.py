@@ -9,7 +9,7 @@
 A dialogue is words; an utterance is one voice saying some words. They meet by id: a turn lists the
 ids of its spoken forms. The assistant has one voice, so one form; a user's turn has several, said
 by different voices. Utterances that belong to no dialogue are the open sentences. A folder of codes
-(`encode_corpus`) has the tables and no sound.
+(`encode_corpus`) has the tables and, instead of sound, `spoken.pt`.
 
 A split is a promise: nothing marked "heldout" may be trained on. A dialogue is held out for its
 words, an utterance for its words or for its voice. So a training dialogue may list a held-out form
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 SAMPLE_RATE_HZ = 24_000
 SOUND, UTTERANCES, DIALOGUES, META = "sound.i16", "utterances.jsonl", "dialogues.jsonl", "meta.json"
+SPOKEN = "spoken.pt"
 
 Role = Literal["assistant", "user"]
 Split = Literal["train", "heldout"]
@@ -123,9 +124,11 @@ class Writer:
         self.dialogues += 1
         return row.id
 
-    def close(self) -> None:
+    def close(self, whole: bool = True) -> None:
         for file in (self._sound, self._utterances, self._dialogues):
             file.close()
+        if not whole:
+            return  # without the note nobody takes it for a corpus
         counts = {
             "utterances": self.utterances,
             "dialogues": self.dialogues,
@@ -145,7 +148,7 @@ class Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(whole=error is None)
 
 
 class Corpus:
@@ -157,7 +160,7 @@ class Corpus:
         self.utterances = [Utterance(**row) for row in _rows(self.folder / UTTERANCES)]
         self.dialogues = [_dialogue(row) for row in _rows(self.folder / DIALOGUES)]
         sound = self.folder / SOUND
-        self.silent = not sound.exists()
+        self.silent = (self.folder / SPOKEN).exists()
         if not self.silent:
             wanted, found = sum(row.samples for row in self.utterances), sound.stat().st_size // 2
             _check(found == wanted, f"{sound}: {found} samples, the table says {wanted}")

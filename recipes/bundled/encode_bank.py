@@ -21,8 +21,8 @@ from recipes.bundled.bank import HEARD_SAMPLES, Bank
 from recipes.bundled.budget import save_whole
 from recipes.bundled.codec_model import CodecModel
 
-SPOKEN = "spoken.pt"
-_BATCH_CODES = {"cuda": 16_384, "cpu": 1024}  # what a cache holds
+_BATCH_CODES = 16_384
+_CACHED_CODES = 1024  # on a CPU: more do not stay in its cache
 _SPEAK_CODES = 75
 _SPEAK_ROWS = 128
 
@@ -76,11 +76,11 @@ def encode_bank(
     versions: int,
     how: Augment,
     seed: int = 11,
-    done: Callable[[int], object] = lambda codes: None,
+    done: Callable[[int], object] = lambda utterances: None,
 ) -> Spoken:
     """Version 0 and, changed and begun anywhere within a code, the others. Those are made of what
     users say in training; nobody reads them of anything else, and there they are version 0.
-    `done` is told how many utterances were encoded."""
+    `done` is told how many utterances were encoded, each version by itself."""
     order = np.argsort(source.count, kind="stable")
     first = np.concatenate(([0], np.cumsum(source.count)[:-1]))
     recorded = np.zeros(int(source.count.sum()), np.int16)
@@ -128,8 +128,9 @@ def _codes(
 
 
 def _groups(order: NDArray[np.int64], source: Source) -> list[NDArray[np.int64]]:
-    """Utterances of about one length, up to `_BATCH_CODES` together."""
-    count, most = source.count, _BATCH_CODES[source.device.type]
+    """Utterances of about one length, so many codes together as suit the device."""
+    count = source.count
+    most = _CACHED_CODES if source.device.type == "cpu" else _BATCH_CODES
     groups, begin = [], 0
     for end in range(1, len(order) + 1):
         full = end == len(order) or (end + 1 - begin) * int(count[order[end]]) > most

@@ -14,7 +14,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,18 @@ from recipes.bundled.augment import Augment
 from recipes.bundled.bank import as_heard, laid_out
 from recipes.bundled.budget import load_carried
 from recipes.bundled.codec_model import CodecModel
-from recipes.bundled.corpus import DIALOGUES, META, UTTERANCES, Corpus, Dialogue, Turn, Utterance
-from recipes.bundled.encode_bank import SPOKEN, Spoken, encode_bank, load_spoken, save_spoken
+from recipes.bundled.corpus import (
+    DIALOGUES,
+    META,
+    SAMPLE_RATE_HZ,
+    SPOKEN,
+    UTTERANCES,
+    Corpus,
+    Dialogue,
+    Turn,
+    Utterance,
+)
+from recipes.bundled.encode_bank import Spoken, encode_bank, load_spoken, save_spoken
 from recipes.bundled.sizes import SIZES
 
 _EVERY_S = 5.0
@@ -47,6 +57,7 @@ class Streamed:
 
     @classmethod
     def of(cls, corpus: Corpus, device: torch.device) -> "Streamed":
+        # All sound is read for it: how long an utterance is depends on where it is quiet.
         lengths = [len(laid_out(corpus, each)) // CODE_SAMPLES for each in corpus.utterances]
         return cls(corpus, np.asarray(lengths, np.int64), device)
 
@@ -67,9 +78,7 @@ class Streamed:
 
 def encoder_of(carried: Path, size: str, device: torch.device) -> CodecModel:
     """The trained encoder with its codebook; nothing else of the codec is needed."""
-    held = load_carried(carried, "encoder")
-    if held is None:
-        raise ValueError(f"{carried} is no folder `carried` of a run: no encoder")
+    held = _encoder_tensors(carried)
     model = CodecModel(SIZES[size], phones=1)
     model.encoder.load_state_dict(held)
     model.quantiser.codebook.copy_(held["codebook.weight"])
@@ -79,31 +88,48 @@ def encoder_of(carried: Path, size: str, device: torch.device) -> CodecModel:
 
 def encoder_digest(carried: Path) -> str:
     """Names an encoder by its tensors, as the files hold them."""
-    held = load_carried(carried, "encoder") or {}
     digest = hashlib.sha256()
-    for name in sorted(held):
-        digest.update(name.encode() + held[name].half().numpy().tobytes())
+    for name, tensor in sorted(_encoder_tensors(carried).items()):
+        digest.update(name.encode() + tensor.half().numpy().tobytes())
     return digest.hexdigest()
 
 
-def joined(one: Corpus, two: Corpus) -> tuple[list[Utterance], list[Dialogue]]:
-    """Both, the second one's ids behind the first one's; of what is held out, the first one's: it
-    is one examination and not two."""
-    utterances, dialogues = list(one.utterances), list(one.dialogues)
-    after = len(utterances)
-    utterances += [replace(each, id=each.id + after) for each in two.utterances]
-    for each in two.dialogues:
-        if each.split == "train":
-            turns = [Turn(t.role, t.text, [i + after for i in t.utterances]) for t in each.turns]
-            dialogues.append(replace(each, id=len(dialogues), turns=turns))
-    return utterances, dialogues
+def _encoder_tensors(carried: Path) -> dict[str, Tensor]:
+    held = load_carried(carried, "encoder")
+    if held is None:
+        raise ValueError(f"{carried} is no folder `carried` of a run: no encoder")
+    return held
 
 
-def together(one: Spoken, two: Spoken) -> Spoken:
-    """As many versions as both have."""
-    codes = [np.concatenate(pair) for pair in zip(one.codes, two.codes, strict=False)]
-    first = np.concatenate((one.first, two.first + len(one.codes[0])))
-    return Spoken(codes, first, np.concatenate((one.count, two.count)))
+@dataclass(frozen=True)
+class Coded:
+    """Tables and codes of a folder."""
+
+    utterances: list[Utterance]
+    dialogues: list[Dialogue]
+    spoken: Spoken
+
+    def and_then(self, other: "Coded") -> "Coded":
+        """What the other one trains on comes behind, with new ids; what it holds out is left out:
+        it is one examination and not two."""
+        number: dict[int, int] = {}
+        utterances, dialogues = list(self.utterances), list(self.dialogues)
+        for each in other.utterances:
+            if each.split == "train":
+                number[each.id] = len(utterances)
+                utterances.append(replace(each, id=number[each.id]))
+        for talk in other.dialogues:
+            if talk.split == "train":
+                turns = [
+                    Turn(t.role, t.text, [number[i] for i in t.utterances if i in number])
+                    for t in talk.turns
+                ]
+                dialogues.append(replace(talk, id=len(dialogues), turns=turns))
+        mine, theirs, kept = self.spoken, other.spoken, list(number)
+        codes = [np.concatenate(pair) for pair in zip(mine.codes, theirs.codes, strict=True)]
+        first = np.concatenate((mine.first, theirs.first[kept] + len(mine.codes[0])))
+        count = np.concatenate((mine.count, theirs.count[kept]))
+        return Coded(utterances, dialogues, Spoken(codes, first, count))
 
 
 def encode_corpus(
@@ -116,35 +142,59 @@ def encode_corpus(
     device: str = "cpu",
     done: Callable[[int], object] = lambda utterances: None,
 ) -> None:
+    """Whatever can be refused is refused before anything costs time."""
     if out.exists():
         raise ValueError(f"{out} is there already; nothing is written over it")
+    if versions < 1:
+        raise ValueError(f"{versions} versions; allowed: 1, as recorded, or more")
     meta: dict[str, Any] = {"encoder": encoder_digest(carried), "made_of": [corpus.meta]}
-    before = Corpus(add) if add is not None else None
-    if before is not None and before.meta.get("encoder") != meta["encoder"]:
-        raise ValueError(f"{add} has codes of another encoder than {carried}")
+    before = None
+    if add is not None:
+        before, earlier = _earlier(add, versions, meta, corpus.meta)
+        meta["made_of"] = [*earlier, corpus.meta]
     model = encoder_of(carried, size, torch.device(device))
     source = Streamed.of(corpus, torch.device(device))
     spoken = encode_bank(model, source, versions, Augment(), corpus.meta.get("seed", 0), done)
-    utterances, dialogues = corpus.utterances, corpus.dialogues
-    if before is not None:
-        utterances, dialogues = joined(before, corpus)
-        spoken = together(load_spoken(before.folder / SPOKEN), spoken)
-        meta["made_of"] = [*before.meta["made_of"], corpus.meta]
+    coded = Coded(corpus.utterances, corpus.dialogues, spoken)
+    _write(coded if before is None else before.and_then(coded), meta, out)
+
+
+def _earlier(
+    folder: Path, versions: int, meta: dict[str, Any], added: dict[str, Any]
+) -> tuple[Coded, list[dict[str, Any]]]:
+    """→ what is in a folder of codes, and what it was made of; refused unless the two fit."""
+    held = Corpus(folder)
+    if not held.silent:
+        raise ValueError(f"{folder} is no folder of codes: encode it first")
+    if held.meta.get("encoder") != meta["encoder"]:
+        raise ValueError(f"{folder} has codes of another encoder")
+    made_of: list[dict[str, Any]] = held.meta["made_of"]
+    # What one grammar holds out another may train on.
+    if any(each.get("grammar_sha256") != added.get("grammar_sha256") for each in made_of):
+        raise ValueError(f"{folder} has texts of another grammar")
+    spoken = load_spoken(folder / SPOKEN)
+    if len(spoken.codes) != versions:
+        raise ValueError(f"{folder} has {len(spoken.codes)} versions; asked for are {versions}")
+    return Coded(held.utterances, held.dialogues, spoken), made_of
+
+
+def _write(coded: Coded, meta: dict[str, Any], out: Path) -> None:
     part = out.with_name(f".{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     try:
-        save_spoken(spoken, part / SPOKEN)
-        # Phones are for the codec's training, and half of the table.
-        _write_lines(part / UTTERANCES, (asdict(replace(u, phones=[])) for u in utterances))
-        _write_lines(part / DIALOGUES, (asdict(each) for each in dialogues))
+        save_spoken(coded.spoken, part / SPOKEN)
+        # Phones are for the codec's training, places for its sound; both are half of the table.
+        bare = (replace(each, phones=[], start=0, samples=0) for each in coded.utterances)
+        _write_lines(part / UTTERANCES, (asdict(each) for each in bare))
+        _write_lines(part / DIALOGUES, (asdict(each) for each in coded.dialogues))
         (part / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         part.replace(out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _write_lines(path: Path, rows: Any) -> None:
+def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
@@ -161,7 +211,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--size", choices=sorted(SIZES), default="bundled")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args(arguments)
-    corpus = Corpus(given.corpus)
     began = shown = time.monotonic()
     count = 0
 
@@ -173,6 +222,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{count} utterances encoded in {shown - began:.0f} s", flush=True)
 
     try:
+        corpus = Corpus(given.corpus)
         encode_corpus(
             corpus,
             given.carried,
@@ -183,9 +233,9 @@ def main(arguments: list[str] | None = None) -> None:
             given.device,
             done,
         )
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         parser.error(str(error))
-    hours = sum(each.samples for each in corpus.utterances) / 24_000 / 3600
+    hours = sum(each.samples for each in corpus.utterances) / SAMPLE_RATE_HZ / 3600
     print(f"{hours:.2f} h, {given.versions} versions, in {time.monotonic() - began:.0f} s")
 
 

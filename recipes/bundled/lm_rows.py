@@ -266,10 +266,12 @@ def _sources(
     """What each task draws from."""
     users: dict[str, list[int]] = defaultdict(list)
     own: dict[str, int] = {}
+    # What the assistant says of a held-out text it may say in training, too, in a joined corpus.
+    known = {u.text for u in corpus.utterances if (u.role, u.split) == ("assistant", "train")}
     for each in corpus.utterances:
         if each.split == split and each.role == "user":
             users[each.text].append(each.id)
-        elif each.split == split:
+        elif each.split == split and (split == "train" or each.text not in known):
             own[each.text] = each.id
     found: dict[str, list[Dialogue | _Sentence]] = {}
     for name in ("speech_speech", "speech_text", "text_speech", "text_text"):
@@ -280,10 +282,10 @@ def _sources(
         }
         # An unseen voice may ask what training knows; typed, that would not be held out.
         voices = split == "heldout" and "user" in said
-        known = [d for d in corpus.dialogues if d.split == split or voices]
+        asked = [d for d in corpus.dialogues if d.split == split or voices]
         found[name] = [
             each
-            for each in (*known, *(written if "user" not in said else ()))
+            for each in (*asked, *(written if "user" not in said else ()))
             if all(spoken_forms(corpus, t, split) for t in each.turns if t.role in said)
         ]
     return found | {

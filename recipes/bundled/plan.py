@@ -5,8 +5,8 @@ number of letters. Training takes `hours`: open sentences, then by turns a dialo
 its wording, so that every wording is said, and one drawn by weight. The examination comes on top
 and is of fixed size: dialogues held out in each way, said by one voice of training and by one that
 is not, and some of the training dialogues said once more by an unseen voice. A quick plan is more
-to learn from and no examination: dialogues as they are typed, invented words and sums above all,
-each said once and by voices that cost little. Nothing here makes sound.
+to learn from and no examination: sums and open words above all, each said once and by voices that
+cost little. Nothing here makes sound.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ OPEN_HELDOUT = 120  # sentences, each by the assistant and by one user
 FORMS, MOST_FORMS = 2, 5  # spoken forms of a user's turn: at first, and if it comes again
 # With open words, many words said by one voice each teach more than few words said by many.
 _OPEN_FORMS = 1
+_LEAST_S = 4.0  # a dialogue takes more
 _OPEN_CATEGORIES = frozenset(topic.category for topic in grammar.TOPICS if topic.draw)
 
 
@@ -118,7 +119,7 @@ def make_plan(hours: float, seed: int, exam_each: int = EXAM_EACH) -> Plan:
     # Half of what users say openly is what the assistant says, too: it can learn to say it again.
     _open(plan, rng, budget * OPEN_USER / 2, None, rng.sample(texts, len(texts)))
     _open(plan, rng, budget * OPEN_USER / 2, None)
-    rough = int(budget / 4.0) + 100  # more dialogues than fit, to take from
+    rough = int(budget / _LEAST_S) + 100  # more dialogues than fit, to take from
     by_weight = grammar.training(rough, seed)
     known: set[tuple[tuple[str, str], ...]] = set()
     for talk in _by_turns(grammar.every_wording(seed), by_weight):
@@ -145,7 +146,7 @@ def make_quick_plan(hours: float, seed: int) -> Plan:
     rng = random.Random(f"open quick {seed}")
     texts = _open(plan, rng, budget * QUICK_OPEN_ASSISTANT, ASSISTANT)
     _open(plan, rng, budget * OPEN_USER, None, texts)
-    for talk in grammar.typed(int(budget / 3.0) + 100, seed, aloud=True):
+    for talk in grammar.aloud(int(budget / _LEAST_S) + 100, seed):
         if plan.seconds >= budget:
             break
         plan.talk(talk, forms=1)

@@ -54,7 +54,7 @@ def run_stages(plan: Plan, stages: tuple[str, ...]) -> None:
         # It plans anew for every shape; flash attention does not, and batches differ in shape.
         torch.backends.cuda.enable_cudnn_sdp(False)
     corpus = Corpus(plan.corpus)
-    bank = None if corpus.silent else load_bank(corpus, device)
+    bank = load_bank(corpus, device) if set(stages) & WITH_SOUND.keys() else None
     for stage in stages:
         began = time.time()
         if stage == "lm":
@@ -104,7 +104,6 @@ def _begin(plan: Plan, stages: tuple[str, ...]) -> None:
         path = plan.resume / _SIZES
         if path.exists() and (found := json.loads(path.read_text(encoding="utf-8"))) != note:
             raise ValueError(f"{plan.resume} is of {found}, this run of {note}")
-    Corpus(plan.corpus)
     plan.carried.mkdir(parents=True, exist_ok=True)
     plan.work.mkdir(parents=True, exist_ok=True)
     (plan.carried / _SIZES).write_text(json.dumps(note) + "\n", encoding="utf-8")
@@ -134,7 +133,7 @@ def _with_codes(plan: Plan, stages: tuple[str, ...]) -> tuple[str, ...]:
     if plan.resume is None or plan.earlier("encoder") is None:
         raise ValueError(f"codes cannot be reused: {plan.resume} has no encoder")
     if corpus.silent:
-        if corpus.meta["encoder"] != encoder_digest(plan.resume):
+        if corpus.meta.get("encoder") != encoder_digest(plan.resume):
             raise ValueError(f"{plan.corpus} has codes of another encoder than {plan.resume}")
         return stages
     reads = "flow" in stages or "lm" in stages

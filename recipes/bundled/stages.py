@@ -1,6 +1,7 @@
 """The stages of training: what each begins from, how long it lasts, what it leaves behind.
 
-A stage reads the corpus' bank and files of `work`, and leaves its tensors in `carried`. Knows the
+A stage reads the corpus' bank, or codes alone, and files of `work`; it leaves its tensors in
+`carried`. Knows the
 order in which results come, not who runs when. Invariant: a stage that ends by its clock leaves a
 complete result, and files of `work` appear only when they are whole.
 """
@@ -27,15 +28,9 @@ from recipes.bundled.budget import (
     save_whole,
 )
 from recipes.bundled.codec_model import CodecModel
-from recipes.bundled.corpus import Corpus
+from recipes.bundled.corpus import SPOKEN, Corpus
 from recipes.bundled.discriminators import Judges
-from recipes.bundled.encode_bank import (
-    SPOKEN,
-    encode_bank,
-    load_spoken,
-    said_again,
-    save_spoken,
-)
+from recipes.bundled.encode_bank import encode_bank, load_spoken, said_again, save_spoken
 from recipes.bundled.flow_start import begin_again_unless_heeding
 from recipes.bundled.judge_codec import judge_codec
 from recipes.bundled.lm_batch import Batches

@@ -40,7 +40,7 @@ USERS: dict[str, float] = {  # voice: how often; people differ more than our bes
     **{f"espeak-{name}": 1.0 for name in ESPEAK},
     ASSISTANT: 3.5,
 }
-# Those that cost little: half a second of processor time for a minute; others four times that.
+# Half a second of processor time or less for a minute of speech; the others take four times that.
 QUICK_USERS = {v: often for v, often in USERS.items() if v == "flite-kal16" or "espeak" in v}
 HELDOUT_USERS = ("flite-slt", "espeak-f5", "espeak-m5", "espeak-Alex", "espeak-belinda")
 

@@ -13,8 +13,8 @@ from recipes.bundled.augment import Augment
 from recipes.bundled.bank import Bank
 from recipes.bundled.budget import save_carried
 from recipes.bundled.codec_model import CodecModel
-from recipes.bundled.corpus import Corpus
-from recipes.bundled.encode_bank import SPOKEN, encode_bank, load_spoken
+from recipes.bundled.corpus import SPOKEN, Corpus
+from recipes.bundled.encode_bank import encode_bank, load_spoken
 from recipes.bundled.encode_corpus import encode_corpus, encoder_of
 from recipes.bundled.run import run
 from recipes.bundled.sizes import TOY
@@ -78,7 +78,7 @@ def test_codes_of_two_encoders_never_meet(corpus: Corpus, codes: Path, tmp_path:
     """Neither in one folder nor in a run; what was refused leaves nothing behind."""
     other = _encoder(tmp_path, 2)
     with pytest.raises(ValueError, match="another encoder"):
-        encode_corpus(corpus, other, tmp_path / "mixed", 2, add=codes, size="toy")
+        encode_corpus(corpus, other, tmp_path / "mixed", 3, add=codes, size="toy")
     plan = Plan(codes, tmp_path / "out", 1e9, size="toy", resume=other, reuse_codes=True)
     with pytest.raises(ValueError, match="another encoder"):
         run(plan, ("lm",), together=False)
@@ -88,21 +88,50 @@ def test_codes_of_two_encoders_never_meet(corpus: Corpus, codes: Path, tmp_path:
 def test_later_codes_come_behind_the_earlier(
     corpus: Corpus, carried: Path, codes: Path, tmp_path: Path
 ) -> None:
-    """Ids still name their codes; the examination stays the first one's."""
-    encode_corpus(corpus, carried, tmp_path / "both", 2, add=codes, size="toy")
+    """Ids still name their codes; what the later corpus holds out is not there."""
+    encode_corpus(corpus, carried, tmp_path / "both", 3, add=codes, size="toy")
     both, found = Corpus(tmp_path / "both"), load_spoken(tmp_path / "both" / SPOKEN)
     one, half = load_spoken(codes / SPOKEN), len(corpus.utterances)
-    assert len(both.utterances) == 2 * half == len(found.count)
-    assert len(found.codes) == 2
+    trained = [u.id for u in corpus.utterances if u.split == "train"]
+    assert len(both.utterances) == half + len(trained) == len(found.count)
+    assert len(trained) < half
     for number in range(half):
         assert np.array_equal(found.of(number), one.of(number))
-        assert np.array_equal(found.of(number + half), one.of(number))
-    trained = [d for d in corpus.dialogues if d.split == "train"]
-    assert len(both.dialogues) == len(corpus.dialogues) + len(trained)
+    for place, number in enumerate(trained):
+        assert both.utterances[half + place].text == corpus.utterances[number].text
+        assert np.array_equal(found.of(half + place), one.of(number))
+    more = [d for d in corpus.dialogues if d.split == "train"]
+    assert len(both.dialogues) == len(corpus.dialogues) + len(more)
+    assert [d.split for d in both.dialogues].count("heldout") == len(corpus.dialogues) - len(more)
     for dialogue in both.dialogues:
         for turn in dialogue.turns:
+            assert turn.utterances
             assert all(form.text == turn.text for form in both.forms(turn))
     assert len(both.meta["made_of"]) == 2
+
+
+def test_what_does_not_fit_is_refused_at_once(
+    corpus: Corpus, folder: Path, carried: Path, codes: Path, tmp_path: Path
+) -> None:
+    """Before anything is encoded: other numbers of versions, texts of another grammar, sound
+    instead of codes, a folder without an encoder."""
+
+    def refused(match: str, versions: int, add: Path, encoder: Path = carried) -> None:
+        with pytest.raises(ValueError, match=match):
+            encode_corpus(corpus, encoder, tmp_path / "out", versions, add=add, size="toy")
+
+    refused("3 versions; asked for are 2", 2, codes)
+    refused("0 versions", 0, codes)
+    refused("no folder of codes", 3, folder)
+    refused("no encoder", 3, codes, tmp_path)
+    monkey = dict(corpus.meta)
+    corpus.meta["grammar_sha256"] = "another"
+    try:
+        refused("another grammar", 3, codes)
+    finally:
+        corpus.meta.clear()
+        corpus.meta.update(monkey)
+    assert not list(tmp_path.iterdir())
 
 
 def test_command_makes_a_folder_once(folder: Path, carried: Path, tmp_path: Path) -> None:

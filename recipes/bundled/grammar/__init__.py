@@ -1,12 +1,13 @@
 """The grammar: every text the bundled voice is taught with or examined on, made from a seed.
 
-`training` and `heldout` give dialogues, `typed` training dialogues that nobody has to say,
+`training` and `heldout` give dialogues, `aloud` more to say, `typed` what nobody has to say,
 `every_wording` one training dialogue per wording, `sentence` an open sentence. The split is a
 matter of which lists a topic draws from (see `rules`), so no seed can mix the two.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Iterator
 
@@ -30,6 +31,8 @@ __all__ = [
     "TOPICS",
     "Talk",
     "Topic",
+    "aloud",
+    "digest",
     "every_wording",
     "heldout",
     "sentence",
@@ -53,7 +56,13 @@ _PATIENCE = 30  # draws per wanted dialogue before small topics are taken to be 
 INVENTED_SHARE = 0.5  # of the typed dialogues of topics with open words
 # Typed, what has to be worked out rather than known comes oftener: it costs no hours of speech, and
 # sums are understood, not memorised, when there are many of them (`chains`).
-_TYPED_WEIGHT = {"plus": 1.5, "minus": 1.5, "follow-up sums": 1.5, "long sums": 8, "chat": 2.5}
+_TYPED_WEIGHT: dict[str, float] = {
+    "plus": 1.5,
+    "minus": 1.5,
+    "follow-up sums": 1.5,
+    "long sums": 8,
+    "chat": 2.5,
+}
 # Said aloud, also what has to be said again: how a word sounds is learned from many words.
 _ALOUD_WEIGHT = _TYPED_WEIGHT | {"chat": 1, "repeat": 4, "names": 3, "talk: my name": 2}
 
@@ -63,17 +72,32 @@ def training(count: int, seed: int) -> list[Talk]:
     return _different(count, random.Random(f"train {seed}"), TOPICS, compose)
 
 
-def typed(count: int, seed: int, aloud: bool = False) -> list[Talk]:
-    """As `training`, for text alone: half of the open words are invented, and sums come oftener;
-    `aloud`, open words as well."""
-    more = _ALOUD_WEIGHT if aloud else _TYPED_WEIGHT
-    weights = [topic.weight * more.get(topic.category, 1) for topic in TOPICS]
+def aloud(count: int, seed: int) -> list[Talk]:
+    """As `training`, for hours on top of it: sums and open words come oftener. None is invented:
+    synthesisers disagree about how such words are said, so there would be nothing to say again."""
+    rng = random.Random(f"aloud {seed}")
+    return _different(count, rng, TOPICS, compose, _weights(_ALOUD_WEIGHT))
+
+
+def typed(count: int, seed: int) -> list[Talk]:
+    """As `training`, for text alone: half of the open words are invented, and sums come oftener."""
 
     def make(topic: Topic, rng: random.Random) -> Talk:
         new = topic.draw is not None and rng.random() < INVENTED_SHARE
         return compose(topic, rng, fact=_with_invented(topic, rng) if new else None)
 
-    return _different(count, random.Random(f"typed {seed}"), TOPICS, make, weights)
+    rng = random.Random(f"typed {seed}")
+    return _different(count, rng, TOPICS, make, _weights(_TYPED_WEIGHT))
+
+
+def _weights(more: dict[str, float]) -> list[float]:
+    return [topic.weight * more.get(topic.category, 1) for topic in TOPICS]
+
+
+def digest() -> str:
+    """Names this grammar: what is held out by one may be trained by another."""
+    lines = [repr((t.category, t.steps, t.facts, sorted(t.vocabulary))) for t in TOPICS]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def every_wording(seed: int) -> Iterator[Talk]:
