@@ -96,7 +96,7 @@ def encode_bank(
         done(len(group))
 
     # Of version 0 the very codes that the package will hear: products in full. Of the others, what
-    # is fast: in halves 2 % of the codes are others. No trials of convolutions in either, since
+    # is fast: halves turn a few codes, as noise does. No trials of convolutions in either, since
     # every group has a length of its own.
     with definitions_only(), arithmetic("fp32"):
         for group in _groups(order, source):

@@ -50,7 +50,7 @@ class Quantiser(nn.Module):
     @arithmetic("fp32")
     def nearest(self, states: Tensor) -> Tensor:
         """[..., width] → [...] int64, as the package's encoder decides it. Never in half precision,
-        whatever surrounds it: of the trained codes, more than a quarter would be others."""
+        whatever surrounds it: there near ties are decided by rounding, and the package has none."""
         with torch.autocast(states.device.type, enabled=False):
             half_norms = self.codebook.square().sum(1) / 2
             return (states.float() @ self.codebook.T - half_norms).argmax(-1)

@@ -111,7 +111,12 @@ def test_later_codes_come_behind_the_earlier(
 
 
 def test_what_does_not_fit_is_refused_at_once(
-    corpus: Corpus, folder: Path, carried: Path, codes: Path, tmp_path: Path
+    corpus: Corpus,
+    folder: Path,
+    carried: Path,
+    codes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before anything is encoded: other numbers of versions, texts of another grammar, sound
     instead of codes, a folder without an encoder."""
@@ -124,13 +129,8 @@ def test_what_does_not_fit_is_refused_at_once(
     refused("0 versions", 0, codes)
     refused("no folder of codes", 3, folder)
     refused("no encoder", 3, codes, tmp_path)
-    monkey = dict(corpus.meta)
-    corpus.meta["grammar_sha256"] = "another"
-    try:
-        refused("another grammar", 3, codes)
-    finally:
-        corpus.meta.clear()
-        corpus.meta.update(monkey)
+    monkeypatch.setitem(corpus.meta, "grammar_sha256", "another")
+    refused("another grammar", 3, codes)
     assert not list(tmp_path.iterdir())
 
 
