@@ -22,18 +22,20 @@ _LOUD = 0.01  # of the utterance's own peak: below it, ends count as silence
 _FRAME_SAMPLES = 240
 
 
-def laid(pcm: NDArray[np.int16], role: Role) -> NDArray[np.int16]:
-    """pcm at 24 kHz → as it is taught."""
+def laid(pcm: NDArray[np.int16], role: Role, later: int = 0) -> NDArray[np.int16]:
+    """pcm at 24 kHz → as it is taught; begun so many samples `later`, the same sound is other
+    codes."""
+    lead = LEAD_SAMPLES[role] + later
     whole = pcm[: len(pcm) // _FRAME_SAMPLES * _FRAME_SAMPLES].reshape(-1, _FRAME_SAMPLES)
     level = np.abs(whole.astype(np.int32)).max(1) if len(whole) else np.zeros(1, np.int32)
     loud = np.flatnonzero(level > max(_LOUD * level.max(), 16))
     if len(loud):
         begin, end = int(loud[0]) * _FRAME_SAMPLES, int(loud[-1] + 1) * _FRAME_SAMPLES
         pcm = pcm[begin:end]
-    samples = LEAD_SAMPLES[role] + len(pcm) + _TAIL_SAMPLES[role]
+    samples = lead + len(pcm) + _TAIL_SAMPLES[role]
     codes = -(-samples // CODE_SAMPLES)
     if role == "assistant":
         codes = max(codes, LEAST_CODES)
     out = np.zeros(codes * CODE_SAMPLES, np.int16)
-    out[LEAD_SAMPLES[role] : LEAD_SAMPLES[role] + len(pcm)] = pcm
+    out[lead : lead + len(pcm)] = pcm
     return out

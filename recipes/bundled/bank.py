@@ -84,11 +84,11 @@ def load_bank(corpus: Corpus, device: torch.device) -> Bank:
     return Bank(sound, heard, mel, pitch, first, count, corpus.utterances)
 
 
-def laid_out(corpus: Corpus, utterance: Utterance) -> NDArray[np.int16]:
+def laid_out(corpus: Corpus, utterance: Utterance, later: int = 0) -> NDArray[np.int16]:
     """The sound of an utterance in whole codes. A user's turn with the silence of a live one: what
     came before the first word is kept, and the turn's end is known only a while after the last. The
-    assistant never waits."""
-    spoken = laid(corpus.pcm(utterance), utterance.role)
+    assistant never waits; it begins at most a part of a code `later`, in samples."""
+    spoken = laid(corpus.pcm(utterance), utterance.role, later)
     if utterance.role == "assistant":
         return spoken
     draws = np.random.default_rng(utterance.id)

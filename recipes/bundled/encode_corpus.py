@@ -1,6 +1,6 @@
 """A corpus as codes alone, which travel: hours of speech are gigabytes, their codes megabytes.
 
-    python -m recipes.bundled.encode_corpus CORPUS CARRIED OUT --versions 2 [--add EARLIER]
+    python -m recipes.bundled.encode_corpus CORPUS CARRIED OUT --starts 4 [--add EARLIER]
     python -m recipes.bundled.run OUT TRAINED --minutes 9 --resume CARRIED --reuse-codes --stages lm
 
 Speech can so be made and encoded wherever there is a processor, for as long as one likes, and the
@@ -45,24 +45,29 @@ from recipes.bundled.encode_bank import Spoken, encode_bank, load_spoken, save_s
 from recipes.bundled.sizes import SIZES
 
 _EVERY_S = 5.0
+_MOST_STARTS = 4  # a mel frame apart
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """The sound of a corpus, read where it is needed."""
+    """The sound of some utterances of a corpus, read where it is needed."""
 
     corpus: Corpus
+    utterances: list[Utterance]
     count: NDArray[np.int64]  # [U]: codes
     device: torch.device
+    later: int = 0  # samples
 
     @classmethod
-    def of(cls, corpus: Corpus, device: torch.device) -> "Streamed":
+    def of(
+        cls, corpus: Corpus, utterances: list[Utterance], device: torch.device, later: int = 0
+    ) -> "Streamed":
         # All sound is read for it: how long an utterance is depends on where it is quiet.
-        lengths = [len(laid_out(corpus, each)) // CODE_SAMPLES for each in corpus.utterances]
-        return cls(corpus, np.asarray(lengths, np.int64), device)
+        lengths = [len(laid_out(corpus, each, later)) // CODE_SAMPLES for each in utterances]
+        return cls(corpus, utterances, np.asarray(lengths, np.int64), device, later)
 
     def where(self, role: str, split: str) -> NDArray[np.int64]:
-        chosen = ((u.role, u.split) == (role, split) for u in self.corpus.utterances)
+        chosen = ((u.role, u.split) == (role, split) for u in self.utterances)
         return np.flatnonzero(np.fromiter(chosen, bool))
 
     @arithmetic("fp32")  # the resampler's products decide over codes
@@ -71,7 +76,7 @@ class Streamed:
         width = (int(self.count[group].max()) + 1) * CODE_SAMPLES
         sound = np.zeros((len(group), width), np.int16)
         for row, number in zip(sound, group, strict=True):
-            laid = laid_out(self.corpus, self.corpus.utterances[number])
+            laid = laid_out(self.corpus, self.utterances[number], self.later)
             row[: len(laid)] = laid
         return as_heard(torch.from_numpy(sound).to(self.device).float() / 32768).float() / 32768
 
@@ -109,6 +114,16 @@ class Coded:
     dialogues: list[Dialogue]
     spoken: Spoken
 
+    def and_begun_later(self, said: list[Utterance], spoken: Spoken) -> "Coded":
+        """The codes of some utterances once more, as further forms of the same turns."""
+        more = [replace(each, id=len(self.utterances) + i) for i, each in enumerate(said)]
+        other = {old.id: new.id for old, new in zip(said, more, strict=True)}
+        dialogues = [
+            replace(talk, turns=[_with_forms(turn, other) for turn in talk.turns])
+            for talk in self.dialogues
+        ]
+        return Coded([*self.utterances, *more], dialogues, _joined(self.spoken, spoken))
+
     def and_then(self, other: "Coded") -> "Coded":
         """What the other one trains on comes behind, with new ids; what it holds out is left out:
         it is one examination and not two."""
@@ -125,11 +140,21 @@ class Coded:
                     for t in talk.turns
                 ]
                 dialogues.append(replace(talk, id=len(dialogues), turns=turns))
-        mine, theirs, kept = self.spoken, other.spoken, list(number)
-        codes = [np.concatenate(pair) for pair in zip(mine.codes, theirs.codes, strict=True)]
-        first = np.concatenate((mine.first, theirs.first[kept] + len(mine.codes[0])))
-        count = np.concatenate((mine.count, theirs.count[kept]))
-        return Coded(utterances, dialogues, Spoken(codes, first, count))
+        theirs, kept = other.spoken, list(number)
+        spoken = Spoken(theirs.codes, theirs.first[kept], theirs.count[kept])
+        return Coded(utterances, dialogues, _joined(self.spoken, spoken))
+
+
+def _with_forms(turn: Turn, other: dict[int, int]) -> Turn:
+    return Turn(
+        turn.role, turn.text, turn.utterances + [other[i] for i in turn.utterances if i in other]
+    )
+
+
+def _joined(mine: Spoken, theirs: Spoken) -> Spoken:
+    codes = [np.concatenate(pair) for pair in zip(mine.codes, theirs.codes, strict=True)]
+    first = np.concatenate((mine.first, theirs.first + len(mine.codes[0])))
+    return Spoken(codes, first, np.concatenate((mine.count, theirs.count)))
 
 
 def encode_corpus(
@@ -137,6 +162,7 @@ def encode_corpus(
     carried: Path,
     out: Path,
     versions: int,
+    starts: int = 1,
     add: Path | None = None,
     size: str = "bundled",
     device: str = "cpu",
@@ -147,15 +173,23 @@ def encode_corpus(
         raise ValueError(f"{out} is there already; nothing is written over it")
     if versions < 1:
         raise ValueError(f"{versions} versions; allowed: 1, as recorded, or more")
+    if not 1 <= starts <= _MOST_STARTS:
+        raise ValueError(f"{starts} starts; allowed: 1 to {_MOST_STARTS}")
     meta: dict[str, Any] = {"encoder": encoder_digest(carried), "made_of": [corpus.meta]}
     before = None
     if add is not None:
         before, earlier = _earlier(add, versions, meta, corpus.meta)
         meta["made_of"] = [*earlier, corpus.meta]
     model = encoder_of(carried, size, torch.device(device))
-    source = Streamed.of(corpus, torch.device(device))
-    spoken = encode_bank(model, source, versions, Augment(), corpus.meta.get("seed", 0), done)
-    coded = Coded(corpus.utterances, corpus.dialogues, spoken)
+
+    def encode(utterances: list[Utterance], later: int = 0) -> Spoken:
+        source = Streamed.of(corpus, utterances, torch.device(device), later)
+        return encode_bank(model, source, versions, Augment(), corpus.meta.get("seed", 0), done)
+
+    coded = Coded(corpus.utterances, corpus.dialogues, encode(corpus.utterances))
+    own = [u for u in corpus.utterances if (u.role, u.split) == ("assistant", "train")]
+    for number in range(1, starts):
+        coded = coded.and_begun_later(own, encode(own, number * CODE_SAMPLES // starts))
     _write(coded if before is None else before.and_then(coded), meta, out)
 
 
@@ -207,6 +241,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--versions", type=int, default=2, help="of what users say: as recorded, and changed ones"
     )
+    parser.add_argument(
+        "--starts",
+        type=int,
+        default=1,
+        help="within a code, at which what the assistant says begins: each gives other codes",
+    )
     parser.add_argument("--add", type=Path, help="a folder of codes that comes first")
     parser.add_argument("--size", choices=sorted(SIZES), default="bundled")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -228,6 +268,7 @@ def main(arguments: list[str] | None = None) -> None:
             given.carried,
             given.out,
             given.versions,
+            given.starts,
             given.add,
             given.size,
             given.device,

@@ -222,8 +222,11 @@ def build_examples(
             # A training dialogue in a test is there for its voice.
             group = chosen.heldout_by or ("voice" if split == "heldout" else "")
         else:
-            user = chosen.users[int(host.integers(len(chosen.users)))] if chosen.users else None
-            rows, group = builder.task(name, chosen.text, user, chosen.own), ""
+            user, own = (
+                forms[int(host.integers(len(forms)))] if forms else None
+                for forms in (chosen.users, chosen.own)
+            )
+            rows, group = builder.task(name, chosen.text, user, own), ""
         if rows.length <= _LONGEST_ROWS:
             made.append(rows)
             kept.append(name)
@@ -236,13 +239,15 @@ def build_examples(
 def written_dialogues(talks: Sequence[Talk], corpus: Corpus) -> list[Dialogue]:
     """Dialogues of the grammar as they are typed; no speech has to be made for them. Where the
     assistant says an answer anyway, in training, the turn has it."""
-    own = {u.text: u.id for u in corpus.utterances if (u.role, u.split) == ("assistant", "train")}
+    own: dict[str, list[int]] = defaultdict(list)
+    for each in corpus.utterances:
+        if (each.role, each.split) == ("assistant", "train"):
+            own[each.text].append(each.id)
     found = []
     for number, talk in enumerate(talks):
         turns = []
         for asked, reply in talk.turns:
-            said = [own[reply]] if reply in own else []
-            turns += [Turn("user", asked, []), Turn("assistant", reply, said)]
+            turns += [Turn("user", asked, []), Turn("assistant", reply, own.get(reply, []))]
         found.append(Dialogue(number, talk.category, talk.split, turns, talk.heldout_by))
     return found
 
@@ -257,7 +262,7 @@ class _Sentence:
 
     text: str
     users: list[int]
-    own: int | None
+    own: list[int]
 
 
 def _sources(
@@ -265,14 +270,14 @@ def _sources(
 ) -> dict[str, list[Dialogue | _Sentence]]:
     """What each task draws from."""
     users: dict[str, list[int]] = defaultdict(list)
-    own: dict[str, int] = {}
+    own: dict[str, list[int]] = defaultdict(list)
     # What the assistant says of a held-out text it may say in training, too, in a joined corpus.
     known = {u.text for u in corpus.utterances if (u.role, u.split) == ("assistant", "train")}
     for each in corpus.utterances:
         if each.split == split and each.role == "user":
             users[each.text].append(each.id)
         elif each.split == split and (split == "train" or each.text not in known):
-            own[each.text] = each.id
+            own[each.text].append(each.id)
     found: dict[str, list[Dialogue | _Sentence]] = {}
     for name in ("speech_speech", "speech_text", "text_speech", "text_text"):
         said = {
@@ -289,7 +294,7 @@ def _sources(
             if all(spoken_forms(corpus, t, split) for t in each.turns if t.role in said)
         ]
     return found | {
-        "transcribe": [_Sentence(text, said, None) for text, said in users.items()],
+        "transcribe": [_Sentence(text, said, []) for text, said in users.items()],
         "read": [_Sentence(text, [], said) for text, said in own.items()],
         "echo": [_Sentence(text, users[text], said) for text, said in own.items() if text in users],
     }

@@ -195,6 +195,7 @@ def main() -> None:
         )
     parser.add_argument("--lm-rate", type=float, default=LmTraining.rate)
     parser.add_argument("--lm-dropout", type=float, default=LmTraining.dropout)
+    parser.add_argument("--lm-decay", type=float, default=LmTraining.decay)
     parser.add_argument("--plain", action="store_true", help="compile nothing")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--in-turn", action="store_true", help="no processes of their own")
@@ -211,7 +212,7 @@ def main() -> None:
         resume=given.resume,
         device=given.device,
         reuse_codes=given.reuse_codes,
-        lm=LmTraining(rate=given.lm_rate, dropout=given.lm_dropout),
+        lm=LmTraining(rate=given.lm_rate, dropout=given.lm_dropout, decay=given.lm_decay),
         compiled=not given.plain,
         codec_until=given.codec_until,
         flow_until=given.flow_until,

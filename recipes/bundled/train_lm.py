@@ -24,7 +24,7 @@ from recipes.bundled.lm_model import Computing, LmModel, run_plain
 
 # Of the run. Dropout makes a better guesser and a worse speaker: answers that have to be said code
 # by code are finished without it, at rates too low to forget the rest.
-_WHOLE_FROM = 0.7
+_WHOLE_FROM = 0.85
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def train_lm(
 
     def test() -> None:
         if held_out is not None:
-            log.note(step, **exact_shares(average.model, held_out))
+            log.note(step, **examined(average.model, held_out))
         if keep is not None:
             keep(average.model)
 
@@ -145,27 +145,35 @@ def _step(
 
 
 @torch.no_grad()
-def exact_shares(model: LmModel, batches: Batches) -> dict[str, float]:
-    """Share of examples in which every prediction is right, each given the right past; of a greedy
-    reply that is the same as being right altogether. Of all, by task, and by what is held out."""
+def examined(model: LmModel, batches: Batches) -> dict[str, float]:
+    """Of all, by task, and by what is held out: the share of examples in which every prediction is
+    right, each given the right past (of a greedy reply, the same as being right altogether), and
+    the loss of a prediction. What can be said by other codes, too, is judged by the loss alone."""
     examples = batches.examples
     order, found = [], []
     for chosen, batch in batches.all():
         states = model(batch.text, batch.audio)
-        wrong = torch.zeros(len(chosen), device=batches.device)
+        wrong = torch.zeros(3, len(chosen), device=batches.device)  # predictions, loss, how many
         heads = (model.text_lm_head.weight, model.audio_lm_head.weight)
         for each, head, wanted in zip(states, heads, (batch.write, batch.speak), strict=True):
-            said = _logits(each, head, wanted).argmax(-1)
-            missed = (said != wanted.value) & (wanted.value != IGNORED)
-            wrong.index_add_(0, wanted.place // batch.text.shape[1], missed.float())
+            logits, counts = _logits(each, head, wanted), wanted.value != IGNORED
+            missed = (logits.argmax(-1) != wanted.value) & counts
+            lost = F.cross_entropy(logits, wanted.value, ignore_index=IGNORED, reduction="none")
+            example = wanted.place // batch.text.shape[1]
+            wrong.index_add_(1, example, torch.stack((missed.float(), lost, counts.float())))
         order.append(chosen)
-        found.append(wrong == 0)
-    right = np.zeros(len(examples), bool)
-    right[np.concatenate(order)] = torch.cat(found).cpu().numpy()
-    by: dict[str, list[bool]] = defaultdict(list)
-    for is_right, name, group in zip(right, examples.names, examples.groups, strict=True):
-        by["exact"].append(is_right)
-        by[f"exact {name}"].append(is_right)
+        found.append(wrong)
+    table = np.zeros((3, len(examples)))
+    table[:, np.concatenate(order)] = torch.cat(found, 1).cpu().numpy()
+    by: dict[str, list[int]] = defaultdict(list)
+    for number, (name, group) in enumerate(zip(examples.names, examples.groups, strict=True)):
+        by[""].append(number)
+        by[f" {name}"].append(number)
         if group:  # what is asked aloud and what is typed are held out in different ways
-            by[f"exact {name.split('_')[0]} {group}"].append(is_right)
-    return {name: float(np.mean(each)) for name, each in sorted(by.items())}
+            by[f" {name.split('_')[0]} {group}"].append(number)
+    exact, loss = {}, {}
+    for name, numbers in sorted(by.items()):
+        missed_of, lost_of, count_of = table[:, numbers]
+        exact[f"exact{name}"] = float(np.mean(missed_of == 0))
+        loss[f"loss{name}"] = float(lost_of.sum() / count_of.sum())
+    return exact | loss

@@ -194,7 +194,8 @@ def test_right_answers_and_wrong_ones(folder: Path) -> None:
 
 
 def test_layout_is_that_of_training() -> None:
-    """Silence at the ends makes no difference; whole codes, the same lead, never too short."""
+    """Silence at the ends makes no difference; whole codes, the same lead, never too short. Begun
+    later, it is the same sound after more silence."""
     word = (8000 * np.sin(np.arange(30_000) / 9)).astype(np.int16)
     wide = np.concatenate((np.zeros(4800, np.int16), word, np.zeros(7200, np.int16)))
     np.testing.assert_array_equal(laid(word, "assistant")[480:], laid(wide, "assistant")[480:])
@@ -202,6 +203,10 @@ def test_layout_is_that_of_training() -> None:
     assert not laid(wide, "user")[:CODE_SAMPLES].any()
     assert laid(wide, "user")[CODE_SAMPLES : CODE_SAMPLES + 240].any()
     assert len(laid(word[:100], "assistant")) == LEAST_CODES * CODE_SAMPLES
+    at_once, later = laid(wide, "assistant"), laid(wide, "assistant", 960)
+    assert len(later) - len(at_once) in (0, CODE_SAMPLES)
+    np.testing.assert_array_equal(later[960:][: len(word) + 480], at_once[: len(word) + 480])
+    assert not later[: 960 + 480].any()
 
 
 @pytest.mark.parametrize("hz", [95.0, 140.0, 210.0, 300.0])

@@ -110,6 +110,33 @@ def test_later_codes_come_behind_the_earlier(
     assert len(both.meta["made_of"]) == 2
 
 
+def test_an_answer_begun_later_is_another_form_of_it(
+    corpus: Corpus, carried: Path, codes: Path, tmp_path: Path
+) -> None:
+    """What the assistant says in training, and nothing else, is there once more for every start: as
+    a form of the same turns, with codes of its own. The first form is as ever."""
+    encode_corpus(corpus, carried, tmp_path / "both", 3, starts=3, size="toy")
+    both, found = Corpus(tmp_path / "both"), load_spoken(tmp_path / "both" / SPOKEN)
+    one, few = load_spoken(codes / SPOKEN), len(corpus.utterances)
+    own = [u for u in corpus.utterances if (u.role, u.split) == ("assistant", "train")]
+    assert own
+    assert len(both.utterances) == few + 2 * len(own) == len(found.count)
+    assert all(np.array_equal(found.of(number), one.of(number)) for number in range(few))
+    for number in (1, 2):
+        for place, each in enumerate(own):
+            later = few + (number - 1) * len(own) + place
+            assert (both.utterances[later].text, both.utterances[later].id) == (each.text, later)
+            assert found.count[later] - one.count[each.id] in (0, 1)
+            assert not np.array_equal(found.of(later), one.of(each.id))
+    for before, now in zip(corpus.dialogues, both.dialogues, strict=True):
+        for turn, changed in zip(before.turns, now.turns, strict=True):
+            trained = turn.role == "assistant" and corpus.forms(turn, "train")
+            assert len(changed.utterances) == len(turn.utterances) * (3 if trained else 1)
+            assert all(form.text == turn.text for form in both.forms(changed))
+    with pytest.raises(ValueError, match="5 starts; allowed: 1 to 4"):
+        encode_corpus(corpus, carried, tmp_path / "five", 3, starts=5, size="toy")
+
+
 def test_what_does_not_fit_is_refused_at_once(
     corpus: Corpus,
     folder: Path,

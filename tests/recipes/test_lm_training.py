@@ -36,7 +36,7 @@ from recipes.bundled.lm_rows import (
     build_examples,
 )
 from recipes.bundled.sizes import TOY
-from recipes.bundled.train_lm import Average, LmTraining, exact_shares, losses, train_lm
+from recipes.bundled.train_lm import Average, LmTraining, examined, losses, train_lm
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
 _QUIET = Mishearing(dropped=0, doubled=0, masked=0, random=0, masked_reply=0)
@@ -273,7 +273,7 @@ def test_shares_are_told_apart(builder: RowBuilder) -> None:
     """By task and by what is held out; their mean, weighted, is the share of all."""
     split: Split = "heldout"
     made = build_examples(builder, Tasks(), 40, split)
-    shares = exact_shares(_fresh(), _batches(builder, made, 2048))
+    shares = examined(_fresh(), _batches(builder, made, 2048))
     assert {f"exact {name}" for name in set(made.names)} <= set(shares)
     assert shares["exact"] == 0  # nothing was learned
 
@@ -284,7 +284,7 @@ def test_shares_are_told_apart(builder: RowBuilder) -> None:
     train_lm(
         model, batches, None, Budget(steps=200), LmTraining(rate=8e-3, dropout=0), Path("/dev/null")
     )
-    assert exact_shares(model, batches)["exact speech_speech"] == 1
+    assert examined(model, batches)["exact speech_speech"] == 1
 
 
 @pytest.fixture
