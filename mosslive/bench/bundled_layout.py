@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 CODE_SAMPLES = 1920  # at 24 kHz
 Role = Literal["user", "assistant"]
-# Before the first sound: a user's turn begins with a little silence; an assistant's wait is heard.
+# Before the first sound: a user's turn begins with a little silence; an assistant's wait is heard
+# (begun `later` it is at most 60 ms longer).
 LEAD_SAMPLES: dict[Role, int] = {"user": CODE_SAMPLES, "assistant": 480}
 # After the last sound; more than half a mel window, so that frames of two utterances do not mix.
 _TAIL_SAMPLES: dict[Role, int] = {"user": 1200, "assistant": 1920}

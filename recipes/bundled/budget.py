@@ -22,11 +22,13 @@ _WARM_STEPS = 100
 
 @dataclass
 class Budget:
-    """Ends after `seconds` of `clock` or after `steps`, whichever comes first."""
+    """Ends after `seconds` of `clock` or after `steps`, whichever comes first. `span`: which part
+    of a longer training this is; rates and dropout follow one course through all its runs."""
 
     seconds: float = math.inf
     steps: int = 1 << 60
     clock: Callable[[], float] = time.monotonic
+    span: tuple[float, float] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         self.began = self.clock()
@@ -39,10 +41,15 @@ class Budget:
         """0 at the beginning, 1 when the stage is over."""
         return min(1.0, max(step / self.steps, self.elapsed_s / self.seconds))
 
+    def course(self, step: int) -> float:
+        """As `progress`, of the longer training."""
+        first, last = self.span
+        return first + (last - first) * self.progress(step)
+
     def rate(self, step: int, floor: float = 0.02) -> float:
         """Learning-rate factor: a short rise, then half a cosine down to `floor`."""
         rise = min(1.0, (step + 1) / min(_WARM_STEPS, max(1, self.steps // 10)))
-        fall = 0.5 * (1 + math.cos(math.pi * self.progress(step)))
+        fall = 0.5 * (1 + math.cos(math.pi * self.course(step)))
         return rise * (floor + (1 - floor) * fall)
 
 

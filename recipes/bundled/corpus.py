@@ -9,7 +9,8 @@
 A dialogue is words; an utterance is one voice saying some words. They meet by id: a turn lists the
 ids of its spoken forms. The assistant has one voice, so one form; a user's turn has several, said
 by different voices. Utterances that belong to no dialogue are the open sentences. A folder of codes
-(`encode_corpus`) has the tables and, instead of sound, `spoken.pt`.
+(`encode_corpus`) has the tables and, instead of sound, `spoken.pt`; there the assistant's form may
+come again, begun elsewhere within a code.
 
 A split is a promise: nothing marked "heldout" may be trained on. A dialogue is held out for its
 words, an utterance for its words or for its voice. So a training dialogue may list a held-out form

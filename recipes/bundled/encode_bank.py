@@ -82,7 +82,7 @@ def encode_bank(
     users say in training; nobody reads them of anything else, and there they are version 0.
     `done` is told how many utterances were encoded, each version by itself."""
     order = np.argsort(source.count, kind="stable")
-    first = np.concatenate(([0], np.cumsum(source.count)[:-1]))
+    first = np.cumsum(source.count) - source.count
     recorded = np.zeros(int(source.count.sum()), np.int16)
     draws = torch.Generator(source.device).manual_seed(seed)
 

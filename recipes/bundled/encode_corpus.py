@@ -4,9 +4,11 @@
     python -m recipes.bundled.run OUT TRAINED --minutes 9 --resume CARRIED --reuse-codes --stages lm
 
 Speech can so be made and encoded wherever there is a processor, for as long as one likes, and the
-GPU's time is the language model's alone. `--add` puts the codes of an earlier folder in front, made
-from another seed by the same encoder. Knows the corpus and the trained encoder. Invariants: the
-folder is there only when it is whole; codes of two encoders never meet.
+GPU's time is the language model's alone. `--starts`: the same answer begun elsewhere within a code
+is other codes, so each is one more form to learn from and nobody has to say it. `--add` puts the
+codes of an earlier folder in front, made from another seed by the same encoder. Knows the corpus
+and the trained encoder. Invariants: the folder is there only when it is whole; codes of two
+encoders never meet.
 """
 
 import argparse
@@ -45,7 +47,7 @@ from recipes.bundled.encode_bank import Spoken, encode_bank, load_spoken, save_s
 from recipes.bundled.sizes import SIZES
 
 _EVERY_S = 5.0
-_MOST_STARTS = 4  # a mel frame apart
+_MOST_STARTS = 4  # 20 ms apart: nearer ones hardly differ
 
 
 @dataclass(frozen=True)
@@ -175,11 +177,12 @@ def encode_corpus(
         raise ValueError(f"{versions} versions; allowed: 1, as recorded, or more")
     if not 1 <= starts <= _MOST_STARTS:
         raise ValueError(f"{starts} starts; allowed: 1 to {_MOST_STARTS}")
-    meta: dict[str, Any] = {"encoder": encoder_digest(carried), "made_of": [corpus.meta]}
+    made_of = {**corpus.meta, "starts": starts}
+    meta: dict[str, Any] = {"encoder": encoder_digest(carried), "made_of": [made_of]}
     before = None
     if add is not None:
         before, earlier = _earlier(add, versions, meta, corpus.meta)
-        meta["made_of"] = [*earlier, corpus.meta]
+        meta["made_of"] = [*earlier, made_of]
     model = encoder_of(carried, size, torch.device(device))
 
     def encode(utterances: list[Utterance], later: int = 0) -> Spoken:
@@ -245,7 +248,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--starts",
         type=int,
         default=1,
-        help="within a code, at which what the assistant says begins: each gives other codes",
+        help="at how many places within a code the assistant's speech is begun",
     )
     parser.add_argument("--add", type=Path, help="a folder of codes that comes first")
     parser.add_argument("--size", choices=sorted(SIZES), default="bundled")
@@ -268,16 +271,19 @@ def main(arguments: list[str] | None = None) -> None:
             given.carried,
             given.out,
             given.versions,
-            given.starts,
-            given.add,
-            given.size,
-            given.device,
-            done,
+            starts=given.starts,
+            add=given.add,
+            size=given.size,
+            device=given.device,
+            done=done,
         )
     except (ValueError, OSError) as error:
         parser.error(str(error))
     hours = sum(each.samples for each in corpus.utterances) / SAMPLE_RATE_HZ / 3600
-    print(f"{hours:.2f} h, {given.versions} versions, in {time.monotonic() - began:.0f} s")
+    print(
+        f"{hours:.2f} h, {given.versions} versions, {given.starts} starts,"
+        f" in {time.monotonic() - began:.0f} s"
+    )
 
 
 if __name__ == "__main__":

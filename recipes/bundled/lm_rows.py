@@ -32,12 +32,12 @@ _MOST_TEXTS = 200_000  # remembered as rows
 class Tasks:
     """Shares of the examples. Answers are named by what is heard and what is given back."""
 
-    speech_speech: float = 0.42
-    speech_text: float = 0.09
+    speech_speech: float = 0.48
+    speech_text: float = 0.07
     text_speech: float = 0.12
-    text_text: float = 0.14
-    transcribe: float = 0.09
-    read: float = 0.07
+    text_text: float = 0.12
+    transcribe: float = 0.06
+    read: float = 0.08
     echo: float = 0.07
     driver_system: float = 0.85  # of the answers begin with the driver's system turn; others: none
 

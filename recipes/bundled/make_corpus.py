@@ -7,8 +7,8 @@
     python -m recipes.bundled.make_corpus more --voices voices --hours 40 --seed 2 --quick
 
 The result depends on hours, seed and the pack, not on the number of jobs. With `--only-exam` it is
-the examination of that very corpus, without what is trained on; with `--quick`, more to train on by
-voices that cost little, and no examination. Needs numpy; no GPU.
+the examination of that very corpus, without what is trained on; with `--quick`, more to train on,
+users' voices that cost little, and no examination. Needs numpy; no GPU.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--only-exam", action="store_true", help="the held-out part of this corpus and no more"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="more to learn from: quick voices, no examination"
+        "--quick", action="store_true", help="more to learn from: quick user voices, no examination"
     )
     given = parser.parse_args(arguments)
     if given.quick and given.only_exam:

@@ -5,8 +5,8 @@ number of letters. Training takes `hours`: open sentences, then by turns a dialo
 its wording, so that every wording is said, and one drawn by weight. The examination comes on top
 and is of fixed size: dialogues held out in each way, said by one voice of training and by one that
 is not, and some of the training dialogues said once more by an unseen voice. A quick plan is more
-to learn from and no examination: sums and open words above all, each said once and by voices that
-cost little. Nothing here makes sound.
+to learn from and no examination: open sentences of the assistant, sums and open words above all,
+each said once, the users' by voices that cost little. Nothing here makes sound.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from recipes.bundled.voices import ASSISTANT, HELDOUT_USERS, QUICK_USERS, USERS,
 
 EXAM_EACH = 260  # dialogues per way of being held out; figures want at least 200
 OPEN_ASSISTANT, OPEN_USER = 0.22, 0.16  # shares of the hours that are open sentences
-# Of a quick plan. The assistant's voice is the dearest, and what it says of its own is what is
-# learned from slowest.
+# Of a quick plan. The assistant's voice is the dearest, and yet almost half: how to say words that
+# were never said is learned last, and from nothing else.
 QUICK_OPEN_ASSISTANT = 0.45
 OPEN_HELDOUT = 120  # sentences, each by the assistant and by one user
 FORMS, MOST_FORMS = 2, 5  # spoken forms of a user's turn: at first, and if it comes again

@@ -104,6 +104,12 @@ def _begin(plan: Plan, stages: tuple[str, ...]) -> None:
         path = plan.resume / _SIZES
         if path.exists() and (found := json.loads(path.read_text(encoding="utf-8"))) != note:
             raise ValueError(f"{plan.resume} is of {found}, this run of {note}")
+    number, count = plan.lm.part
+    if "lm" in stages and number > 1 and not (plan.reuse_codes and plan.earlier("lm")):
+        raise ValueError(
+            f"part {number} of {count} goes on from the part before: --reuse-codes, and --resume"
+            " with its language model"
+        )
     plan.carried.mkdir(parents=True, exist_ok=True)
     plan.work.mkdir(parents=True, exist_ok=True)
     (plan.carried / _SIZES).write_text(json.dumps(note) + "\n", encoding="utf-8")
@@ -168,6 +174,7 @@ def _write_note(plan: Plan, stages: tuple[str, ...], failures: list[str]) -> Non
         "seconds": round(time.time() - plan.began, 1),
         "device": torch.cuda.get_device_name() if plan.device == "cuda" else plan.device,
         "torch": torch.__version__,
+        "lm": {name: getattr(plan.lm, name) for name in ("rate", "dropout", "decay", "part")},
         "seeds": {"codec": plan.codec.seed, "vocoder": plan.vocoder.seed, "lm": plan.lm.seed},
         "parameters": {n: sum(t.numel() for t in p.values()) for n, p in parts.items() if p},
         "resumed": plan.resume is not None,
@@ -176,6 +183,13 @@ def _write_note(plan: Plan, stages: tuple[str, ...], failures: list[str]) -> Non
     text = json.dumps(note, indent=1)
     (plan.out / "run.json").write_text(text + "\n", encoding="utf-8")
     print(text, flush=True)
+
+
+def part_of(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: I/N, from 1/N to N/N")
+    return int(number), int(count)
 
 
 def main() -> None:
@@ -196,6 +210,13 @@ def main() -> None:
     parser.add_argument("--lm-rate", type=float, default=LmTraining.rate)
     parser.add_argument("--lm-dropout", type=float, default=LmTraining.dropout)
     parser.add_argument("--lm-decay", type=float, default=LmTraining.decay)
+    parser.add_argument(
+        "--lm-part",
+        type=part_of,
+        default=LmTraining.part,
+        metavar="I/N",
+        help="the I-th of N runs that make one training, each resumed from the one before",
+    )
     parser.add_argument("--plain", action="store_true", help="compile nothing")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--in-turn", action="store_true", help="no processes of their own")
@@ -212,7 +233,9 @@ def main() -> None:
         resume=given.resume,
         device=given.device,
         reuse_codes=given.reuse_codes,
-        lm=LmTraining(rate=given.lm_rate, dropout=given.lm_dropout, decay=given.lm_decay),
+        lm=LmTraining(
+            rate=given.lm_rate, dropout=given.lm_dropout, decay=given.lm_decay, part=given.lm_part
+        ),
         compiled=not given.plain,
         codec_until=given.codec_until,
         flow_until=given.flow_until,

@@ -9,7 +9,7 @@ complete result, and files of `work` appear only when they are whole.
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -250,12 +250,13 @@ def run_lm(plan: Plan, corpus: Corpus) -> None:
     spoken = (corpus.folder if corpus.silent else plan.work) / SPOKEN
     _await(spoken, plan.last)
     row_ids = RowIds.from_config(config)
-    what = Sets(plan.corpus, spoken, row_ids, plan.lm.examples, plan.lm.typed, plan.lm.seed)
+    seed = plan.lm.seed + 100 * plan.lm.part[0]  # every part draws examples of its own
+    what = Sets(plan.corpus, spoken, row_ids, plan.lm.examples, plan.lm.typed, seed)
     feed = Feed(what, plan.work, device, plan.lm.rows, plan.lm.makers if cuda else 0)
     try:
         held = None
         if any(each.split == "heldout" for each in corpus.dialogues):
-            maker = Maker(what)
+            maker = Maker(replace(what, seed=plan.lm.seed))  # the same ones in every part
             some = maker.held_out(plan.lm.held_out)
             codes = maker.spoken.codes[:1]
             held = Batches(some, codes, row_ids, device, plan.lm.rows, plan.lm.seed)
@@ -265,7 +266,7 @@ def run_lm(plan: Plan, corpus: Corpus) -> None:
         def keep(average: LmModel) -> None:
             save_carried(plan.carried, "lm", average.state_dict())
 
-        budget = plan.until(_LAST)
+        budget = replace(plan.until(_LAST), span=plan.lm.span)
         train_lm(model, feed, held, budget, plan.lm, plan.curves("lm"), layers, keep)
     finally:
         feed.close()

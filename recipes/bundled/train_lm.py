@@ -22,8 +22,8 @@ from recipes.bundled.lm_batch import IGNORED, Batch, Batches, Mishearing, Wanted
 from recipes.bundled.lm_compile import CompiledLayers
 from recipes.bundled.lm_model import Computing, LmModel, run_plain
 
-# Of the run. Dropout makes a better guesser and a worse speaker: answers that have to be said code
-# by code are finished without it, at rates too low to forget the rest.
+# Of the training. Dropout makes a better guesser and a worse speaker: answers that have to be said
+# code by code are finished without it, at rates too low to forget the rest.
 _WHOLE_FROM = 0.85
 
 
@@ -36,10 +36,23 @@ class LmTraining:
     makers: int = 4  # processes that make sets
     held_out: int = 2048
     test_every: int = 2000
-    decay: float = 0.1
+    decay: float = 0.3
     dropout: float = 0.1  # until `_WHOLE_FROM`; from there it falls to nothing
     seed: int = 3
+    part: tuple[int, int] = (1, 1)  # of a training in several runs: which one, and of how many
     noise: Mishearing = field(default_factory=Mishearing)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.part[0] <= self.part[1]:
+            raise ValueError(f"part {self.part[0]} of {self.part[1]}; allowed: 1 to {self.part[1]}")
+
+    @property
+    def span(self) -> tuple[float, float]:
+        number, count = self.part
+        return (number - 1) / count, number / count
+
+    def dropout_at(self, course: float) -> float:
+        return self.dropout * min(1.0, (1 - course) / (1 - _WHOLE_FROM))
 
 
 class Source(Protocol):
@@ -115,7 +128,7 @@ def train_lm(
 
     while budget.progress(step) < 1:
         set_rate(chosen, budget.rate(step))
-        dropout = how.dropout * min(1.0, (1 - budget.progress(step)) / (1 - _WHOLE_FROM))
+        dropout = how.dropout_at(budget.course(step))
         computing = Computing(dtype, layers or run_plain, dropout)
         batch = batches.next(how.noise)
         try:
@@ -148,7 +161,8 @@ def _step(
 def examined(model: LmModel, batches: Batches) -> dict[str, float]:
     """Of all, by task, and by what is held out: the share of examples in which every prediction is
     right, each given the right past (of a greedy reply, the same as being right altogether), and
-    the loss of a prediction. What can be said by other codes, too, is judged by the loss alone."""
+    the loss of a prediction. What can be said by other codes, too, is judged by the loss alone;
+    answers taught with several starts are exact only if the start is guessed as well."""
     examples = batches.examples
     order, found = [], []
     for chosen, batch in batches.all():

@@ -3,12 +3,16 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from mosslive.rows import RowIds
+from recipes.bundled import vocabulary
 from recipes.bundled.augment import Augment
 from recipes.bundled.bank import Bank
 from recipes.bundled.budget import save_carried
@@ -16,6 +20,8 @@ from recipes.bundled.codec_model import CodecModel
 from recipes.bundled.corpus import SPOKEN, Corpus
 from recipes.bundled.encode_bank import encode_bank, load_spoken
 from recipes.bundled.encode_corpus import encode_corpus, encoder_of
+from recipes.bundled.lm_feed import Maker, Sets
+from recipes.bundled.lm_rows import SPEAK, Examples
 from recipes.bundled.run import run
 from recipes.bundled.sizes import TOY
 from recipes.bundled.stages import Plan
@@ -28,6 +34,13 @@ def _encoder(folder: Path, seed: int) -> Path:
     model.quantiser.codebook.normal_()
     save_carried(folder, "encoder", model.encoder_tensors())
     return folder
+
+
+def _said(made: Examples) -> Iterator[tuple[int, ...]]:
+    """What the assistant says, turn by turn, as codes."""
+    places = np.flatnonzero(made.kind == SPEAK)
+    for turn in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1):
+        yield tuple(made.audio[turn][:-1])  # the last one is the end of speech
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +80,9 @@ def test_language_model_learns_from_codes_alone(carried: Path, codes: Path, tmp_
     )  # fmt: skip
     with pytest.raises(ValueError, match="codes and no sound"):
         run(plan, ("vocoder",), together=False)
+    assert not plan.out.exists()
+    with pytest.raises(ValueError, match="part 2 of 2 goes on from the part before"):
+        run(replace(plan, lm=replace(lm, part=(2, 2))), ("lm",), together=False)
     assert not plan.out.exists()
     run(plan, ("lm",), together=False)
     assert {path.name for path in plan.carried.glob("*.pt")} == {"encoder.0.pt", "lm.0.pt"}
@@ -135,6 +151,37 @@ def test_an_answer_begun_later_is_another_form_of_it(
             assert all(form.text == turn.text for form in both.forms(changed))
     with pytest.raises(ValueError, match="5 starts; allowed: 1 to 4"):
         encode_corpus(corpus, carried, tmp_path / "five", 3, starts=5, size="toy")
+    # Whoever trains takes any of the forms.
+    ids = RowIds.from_config(TOY.lm_config(**vocabulary.ids(vocabulary.load_tokenizer())))
+    made = Maker(Sets(tmp_path / "both", tmp_path / "both" / SPOKEN, ids, 600, 0, 1)).make(0)
+    said = set(_said(made))
+    assert all(tuple(found.of(form)) in said for form in (own[0].id, few, few + len(own)))
+
+
+@pytest.mark.parametrize("order", [(1, 3), (3, 1), (2, 2)])
+def test_starts_and_added_codes_keep_their_ids(
+    corpus: Corpus, carried: Path, tmp_path: Path, order: tuple[int, int]
+) -> None:
+    """Whichever folder has more starts: every form of a turn says its text, in the codes of the
+    folder it came from; the folder tells how many starts each part of it has."""
+    for name, starts in zip(("one", "two"), order, strict=True):
+        encode_corpus(corpus, carried, tmp_path / name, 1, starts=starts, size="toy")
+    first = tmp_path / "one"
+    encode_corpus(corpus, carried, tmp_path / "both", 1, starts=order[1], add=first, size="toy")
+    parts = [load_spoken(tmp_path / name / SPOKEN) for name in ("one", "two")]
+    both, found = Corpus(tmp_path / "both"), load_spoken(tmp_path / "both" / SPOKEN)
+    assert [each.id for each in both.utterances] == list(range(len(found.count)))
+    for dialogue in both.dialogues:
+        for turn in dialogue.turns:
+            assert {form.text for form in both.forms(turn)} == {turn.text}
+    begin = len(parts[0].count)
+    kept = [u.id for u in Corpus(tmp_path / "two").utterances if u.split == "train"]
+    assert len(both.utterances) == begin + len(kept)
+    for number in range(begin):
+        assert np.array_equal(found.of(number), parts[0].of(number))
+    for place, number in enumerate(kept):
+        assert np.array_equal(found.of(begin + place), parts[1].of(number))
+    assert [each["starts"] for each in both.meta["made_of"]] == list(order)
 
 
 def test_what_does_not_fit_is_refused_at_once(

@@ -90,7 +90,7 @@ def test_every_wording_is_said_in_a_plan_of_full_size() -> None:
 
 
 def test_the_assistant_has_one_voice_and_says_a_thing_one_way(plan: Plan) -> None:
-    """One form per answer, never varied: what is to be learned is one function of the text."""
+    """One recording per answer, never varied: one voice to learn, not several."""
     answers = [
         (turn.text, tuple(turn.utterances))
         for row in plan.dialogues

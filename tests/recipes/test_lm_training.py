@@ -270,7 +270,7 @@ def test_average_follows_the_last_steps() -> None:
 
 
 def test_shares_are_told_apart(builder: RowBuilder) -> None:
-    """By task and by what is held out; their mean, weighted, is the share of all."""
+    """By task and by what is held out. The loss is that of training, of a prediction."""
     split: Split = "heldout"
     made = build_examples(builder, Tasks(), 40, split)
     shares = examined(_fresh(), _batches(builder, made, 2048))
@@ -284,7 +284,14 @@ def test_shares_are_told_apart(builder: RowBuilder) -> None:
     train_lm(
         model, batches, None, Budget(steps=200), LmTraining(rate=8e-3, dropout=0), Path("/dev/null")
     )
-    assert examined(model, batches)["exact speech_speech"] == 1
+    found = examined(model, batches)
+    assert found["exact speech_speech"] == 1
+    lost, count = 0.0, 0
+    for _, batch in batches.all():
+        for loss, wanted in zip(losses(model, batch), (batch.write, batch.speak), strict=True):
+            some = int((wanted.value != IGNORED).sum())
+            lost, count = lost + float(loss.detach()) * some, count + some
+    assert found["loss speech_speech"] == found["loss"] == pytest.approx(lost / count, rel=1e-4)
 
 
 @pytest.fixture

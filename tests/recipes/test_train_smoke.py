@@ -25,7 +25,7 @@ from mosslive.rows import RowIds
 from mosslive.rows import Turn as PromptTurn
 from recipes.bundled.augment import Augment, augmented_features, features
 from recipes.bundled.bank import Bank, load_bank
-from recipes.bundled.budget import Budget, drop_carried, load_carried, save_carried
+from recipes.bundled.budget import drop_carried, load_carried, save_carried
 from recipes.bundled.codec_model import CodecModel
 from recipes.bundled.corpus import Corpus
 from recipes.bundled.encode_bank import encode_bank, load_spoken
@@ -368,17 +368,6 @@ def test_bundled_size_fits(tmp_path: Path) -> None:
     write_codec(tmp_path, BUNDLED, model.encoder_tensors(), model.flow_tensors(), hift, how)
     write_lm(tmp_path, BUNDLED, lm.state_dict())
     assert folder_bytes(tmp_path) < MOST_BYTES
-
-
-def test_budget_runs_from_rise_to_floor() -> None:
-    """The rate rises, falls and ends at its floor, by steps or by the clock."""
-    now = [0.0]
-    budget = Budget(seconds=100, clock=lambda: now[0])
-    assert budget.rate(0) < 0.05
-    assert budget.rate(500) == pytest.approx(1.0)
-    now[0] = 100
-    assert budget.progress(0) == 1
-    assert budget.rate(500) == pytest.approx(0.02)
 
 
 def test_encoding_begins_anywhere_in_a_code(bank: Bank) -> None:

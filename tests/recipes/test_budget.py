@@ -1,0 +1,69 @@
+"""How rates go while a stage trains, in one run or in several that make one training."""
+
+import argparse
+
+import pytest
+
+from recipes.bundled.budget import Budget
+from recipes.bundled.run import part_of
+from recipes.bundled.train_lm import LmTraining
+
+
+def test_budget_runs_from_rise_to_floor() -> None:
+    """The rate rises, falls and ends at its floor, by steps or by the clock."""
+    now = [0.0]
+    budget = Budget(seconds=100, clock=lambda: now[0])
+    assert budget.rate(0) < 0.05
+    assert budget.rate(500) == pytest.approx(1.0)
+    now[0] = 100
+    assert budget.progress(0) == 1
+    assert budget.rate(500) == pytest.approx(0.02)
+
+
+def test_parts_of_a_training_follow_one_course() -> None:
+    """Where one run ends the next goes on, whatever each one lasts: no rate rises in between, after
+    the first steps."""
+    now = [0.0]
+    parts = [
+        Budget(seconds=10 * n, clock=lambda: now[0], span=LmTraining(part=(n, 3)).span)
+        for n in (1, 2, 3)
+    ]
+    assert parts[0].rate(500) == pytest.approx(1.0)
+    ends = []
+    for part in parts:
+        begun = part.rate(500)
+        now[0] = part.began + part.seconds
+        ends.append((begun, part.rate(500)))
+        assert part.progress(500) == 1
+        now[0] = 0
+    assert ends[0][1] == pytest.approx(ends[1][0])
+    assert ends[1][1] == pytest.approx(ends[2][0])
+    assert ends[2][1] == pytest.approx(0.02)
+
+
+def test_dropout_follows_the_course_of_the_training() -> None:
+    """It is whole but for the end of the last run, and nothing where that ends."""
+    how = LmTraining(dropout=0.2, part=(2, 2))
+    first, last = how.span
+    assert [how.dropout_at(at) for at in (0.0, first, 0.85)] == pytest.approx([0.2] * 3)
+    assert 0 < how.dropout_at(0.95) < 0.1
+    assert how.dropout_at(last) == 0
+    now = [0.0]
+    budget = Budget(seconds=10, clock=lambda: now[0], span=how.span)
+    assert budget.course(0) == 0.5
+    now[0] = 10
+    assert budget.course(0) == 1
+
+
+@pytest.mark.parametrize("text", ["2", "0/3", "4/3", "a/b", "1/", "-1/2"])
+def test_a_part_that_is_none_is_refused(text: str) -> None:
+    """The answer names what was given and what is allowed."""
+    with pytest.raises(argparse.ArgumentTypeError, match=f"{text!r}; allowed: I/N"):
+        part_of(text)
+
+
+def test_a_part_is_read() -> None:
+    """As it is written; a part that is none is refused by whoever is given it, too."""
+    assert part_of("2/3") == (2, 3)
+    with pytest.raises(ValueError, match="part 0 of 0; allowed"):
+        LmTraining(part=(0, 0))
