@@ -6,6 +6,7 @@ to compare; what is better is for the reader.
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from mosslive.bench.bundled_rendering import Mouth, Way
 from mosslive.bench.bundled_words import same_words, word_errors
 from mosslive.build import Fp8Options, Keep, build_engine
 from mosslive.checkpoint import take_inventory
+from mosslive.checkpoint.faults import FailedProbes
 from mosslive.config import Sampling
 
 WAYS = (
@@ -124,26 +126,37 @@ def measure_sampling(examiner: Examiner, most: int | None) -> Iterator[Figure]:
         )
 
 
-def build_fp8(examiner: Examiner, folder: Path) -> Path:
-    """The second half of the trunk in float8. What the first layers lose, all later ones work with:
-    with them in float8, too, a model as narrow as the bundled one fails the builder's own check."""
-    layers = take_inventory(examiner.parts.model).config.num_shared_layers
-    keep = Keep(tuple(f"trunk.{number}" for number in range(layers // 2)))
-    options = Fp8Options(keep=keep, sequences=50, replies=0)
-    build_engine(examiner.parts.model, folder, torch.device("cpu"), fp8=options)
-    return folder
+def build_fp8(examiner: Examiner, folder: Path) -> str:
+    """As much of the trunk in float8 as passes the builder's own check, from its end. What the
+    first layers lose, all later ones work with, and in a model as narrow as the bundled one that is
+    too much. → which layers are float8."""
+    model = examiner.parts.model
+    layers = take_inventory(model).config.num_shared_layers
+
+    def build(first: int) -> str:
+        keep = Keep(tuple(f"trunk.{number}" for number in range(first)))
+        options = Fp8Options(keep=keep, sequences=50, replies=0)
+        build_engine(model, folder, torch.device("cpu"), fp8=options)
+        return f"last {layers - first} of {layers} trunk layers in float8"
+
+    for first in range(layers - 1):
+        with suppress(FailedProbes):
+            return build(first)
+    return build(layers - 1)
 
 
 def measure_fp8(examiner: Examiner, most: int | None) -> Iterator[Figure]:
     """The same questions through the float8 build of the language model."""
     with tempfile.TemporaryDirectory() as work:
-        asker = examiner.asker_of(build_fp8(examiner, Path(work) / "fp8"))
+        folder = Path(work) / "fp8"
+        layers = build_fp8(examiner, folder)
+        asker = examiner.asker_of(folder)
         for name, kind, who, _ in (*HEADLINES, *COMPOSED):
             plain = _marks(examiner.examine(kind, who, most))
             stored = _marks(examiner.examine(kind, who, most, asker))
-            yield share(f"half of the trunk in float8: speech to speech, {name}: right", stored)
+            yield share(f"{layers}: speech to speech, {name}: right", stored)
             lower = [100.0 * (a - b) for a, b in zip(plain, stored, strict=True)]
-            yield mean(f"half of the trunk in float8: {name}, points lower", lower, goal="<= 2")
+            yield mean(f"{layers}: {name}, points lower", lower, goal="<= 2")
 
 
 def _marks(answers: list[Answer]) -> list[bool]:

@@ -47,8 +47,9 @@ def measure_live(examiner: Examiner, most: int | None) -> Iterator[Figure]:
     model = examiner.parts.model
     yield from _measured(examiner, model, "live", most, "<= 0.3")
     with tempfile.TemporaryDirectory() as work:
-        engine = build_fp8(examiner, Path(work) / "fp8")
-        yield from _measured(examiner, engine, "live, half of the trunk in float8", most, "")
+        folder = Path(work) / "fp8"
+        layers = build_fp8(examiner, folder)
+        yield from _measured(examiner, folder, f"live, {layers}", most, "")
 
 
 def _measured(

@@ -22,6 +22,7 @@ from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault, TimingReady
 from mosslive.talk.timing import TurnTiming
 
 _PIECE_S = 0.02  # of what a microphone hands over at once
+_SILENCE_S = 0.2  # at the end of what is heard live, where a turn is over only after some
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ async def ask(parts: Parts, question: Sound) -> tuple[Answer, str]:
         await thread.warm(voice, settings.chunk)
         async with Engine.load(parts.model, courtesy=courtesy) as engine:
             answer = await _ask(Talk(engine, thread, voice, settings), question, in_real_time=True)
-            said = Sound(answer.sound, answer.rate_hz)  # type: ignore[arg-type]  # any sound will do
+            silence = np.zeros(round(_SILENCE_S * answer.rate_hz), np.float32)
+            heard_as = np.concatenate((answer.sound, silence))
+            said = Sound(heard_as, answer.rate_hz)  # type: ignore[arg-type]  # any sound will do
             heard = await _ask(Talk(engine, thread, None, listener), said, in_real_time=False)
     finally:
         await thread.close()

@@ -6,7 +6,7 @@ the text head. Knows the corpus and codes, not the model. Invariant: an example'
 live pipeline would have made of the same turns.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -203,7 +203,8 @@ def build_examples(
     aloud; some of their answers are spoken."""
     host = builder.host
     sources = _sources(builder.corpus, split, written)
-    shares = {name: getattr(tasks, name) for name, source in sources.items() if source}
+    until = {name: drawn_until(source, split) for name, source in sources.items() if source}
+    shares = {name: getattr(tasks, name) for name in until}
     names = list(shares)
     if not sum(shares.values()):
         raise ValueError(f"the corpus has nothing to learn from in the split {split!r}")
@@ -215,7 +216,7 @@ def build_examples(
         host.choice(len(names), size=4 * count, p=weights), host.random(4 * count), strict=True
     ):
         name = names[pick]
-        chosen = sources[name][int(drawn * len(sources[name]))]
+        chosen = sources[name][int(np.searchsorted(until[name], drawn, side="right"))]
         if isinstance(chosen, Dialogue):
             heard, reply = name.split("_")
             rows = builder.answer(chosen, _mode(heard), _mode(reply), split)
@@ -234,6 +235,18 @@ def build_examples(
         if len(made) == count:
             break
     return _flat(made, kept, groups)
+
+
+def drawn_until(source: Sequence["Dialogue | _Sentence"], split: Split) -> NDArray[np.float64]:
+    """Up to which number from 0 to 1 each is drawn. In training, categories are drawn by the root
+    of how many dialogues they have: what has many words needs many of them, and must not keep the
+    rest from being learned."""
+    names = [each.category if isinstance(each, Dialogue) else "" for each in source]
+    many = Counter(names)
+    weight = [many[name] ** -0.5 if split == "train" else 1.0 for name in names]
+    until = np.cumsum(weight)
+    found: NDArray[np.float64] = until / until[-1]
+    return found
 
 
 def written_dialogues(talks: Sequence[Talk], corpus: Corpus) -> list[Dialogue]:

@@ -7,6 +7,8 @@ figures it promises, with their numbers of questions; the values mean nothing.
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,11 +16,14 @@ import torch
 
 from mosslive.bench import bundled, bundled_asking, bundled_compare, bundled_human, bundled_live
 from mosslive.bench.bundled import BundledResult, BundledSettings, measure_bundled
+from mosslive.bench.bundled_examiner import Examiner
 from mosslive.bench.bundled_judges import Judges, Wave
 from mosslive.bench.bundled_rendering import Way
 from mosslive.bench.lm_report import text_report
 from mosslive.bench.report_html import html_page
-from mosslive.checkpoint import synthesise
+from mosslive.build import Fp8Options
+from mosslive.checkpoint import synthesise, take_inventory
+from mosslive.checkpoint.faults import FailedProbes
 from mosslive.codec import Sound, load_codec, write_sound
 from mosslive.codec.synth import synthesise_codec
 from mosslive.config.folders import DEFAULT_VOICE, VOICES_FOLDER
@@ -148,12 +153,38 @@ def test_the_other_parts_run(
     assert any("cached tail" in name for name in found)
 
 
+@pytest.mark.parametrize("passes_from", [0, 1, 9])
+def test_as_much_is_float8_as_the_builder_accepts(
+    monkeypatch: pytest.MonkeyPatch, model: Path, passes_from: int
+) -> None:
+    """From the end of the trunk; what was built is told. If nothing passes, the builder's own
+    refusal is."""
+    kept: list[tuple[str, ...]] = []
+
+    def build(*_: object, fp8: Fp8Options) -> None:
+        kept.append(fp8.keep.names)
+        if len(fp8.keep.names) < passes_from:
+            raise FailedProbes(["audio"], "allowed", ["audio head: error 0.2"])
+
+    monkeypatch.setattr(bundled_compare, "build_engine", build)
+    examiner = cast(Examiner, SimpleNamespace(parts=SimpleNamespace(model=model)))
+    layers = take_inventory(model).config.num_shared_layers
+    if passes_from < layers:
+        said = bundled_compare.build_fp8(examiner, Path("never"))
+        assert said == f"last {layers - passes_from} of {layers} trunk layers in float8"
+        assert kept[-1] == tuple(f"trunk.{n}" for n in range(passes_from))
+    else:
+        with pytest.raises(FailedProbes):
+            bundled_compare.build_fp8(examiner, Path("never"))
+        assert len(kept) == layers
+
+
 def test_a_live_conversation_is_timed(
     monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
 ) -> None:
     """Through the pipeline itself; a part that fails is told and costs no other figure."""
 
-    def no_build(*_: Sequence[object]) -> Path:
+    def no_build(*_: Sequence[object]) -> str:
         raise MossliveError("no float8 here")
 
     monkeypatch.setattr(bundled_live, "build_fp8", no_build)

@@ -19,7 +19,7 @@ from mosslive.rows import DRIVER_SYSTEM, RowIds, first_mode, next_mode
 from mosslive.rows import Turn as PromptTurn
 from recipes.bundled.bank import Bank
 from recipes.bundled.budget import Budget
-from recipes.bundled.corpus import Corpus, Split
+from recipes.bundled.corpus import Corpus, Dialogue, Split, Turn
 from recipes.bundled.encode_bank import Spoken, save_spoken
 from recipes.bundled.export import write_lm
 from recipes.bundled.lm_batch import IGNORED, Batch, Batches, Mishearing, Wanted
@@ -34,6 +34,7 @@ from recipes.bundled.lm_rows import (
     RowBuilder,
     Tasks,
     build_examples,
+    drawn_until,
 )
 from recipes.bundled.sizes import TOY
 from recipes.bundled.train_lm import Average, LmTraining, examined, losses, train_lm
@@ -267,6 +268,18 @@ def test_average_follows_the_last_steps() -> None:
             assert (mean == 0).all()
     assert (mean > 1700).all()
     assert (mean < 1999).all()
+
+
+def test_many_words_do_not_crowd_out_the_rest() -> None:
+    """A category of four dialogues is drawn a fifth as often as one of a hundred, not a twentieth;
+    in a test, every dialogue as often as any other. All are reached, the last one, too."""
+    turns = [Turn("user", "a", [0]), Turn("assistant", "b", [1])]
+    many = [Dialogue(n, "repeat" if n < 100 else "chat", "train", turns) for n in range(104)]
+    until = drawn_until(many, "train")
+    assert 1 - until[99] == pytest.approx(1 / 6)
+    assert np.diff(until).min() > 0
+    assert until[-1] == 1
+    assert np.diff(drawn_until(many, "heldout")) == pytest.approx(1 / 104)
 
 
 def test_shares_are_told_apart(builder: RowBuilder) -> None:

@@ -63,8 +63,9 @@ _TYPED_WEIGHT: dict[str, float] = {
     "long sums": 8,
     "chat": 2.5,
 }
-# Said aloud, also what has to be said again: how a word sounds is learned from many words.
-_ALOUD_WEIGHT = _TYPED_WEIGHT | {"chat": 1, "repeat": 4, "names": 3, "talk: my name": 2}
+# Said aloud, also what has to be said again, as words or as letters: how a word sounds is learned
+# from many words.
+_ALOUD_WEIGHT = _TYPED_WEIGHT | {"repeat": 3, "spelling": 6, "names": 3, "talk: my name": 2}
 
 
 def training(count: int, seed: int) -> list[Talk]:
