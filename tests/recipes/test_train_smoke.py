@@ -246,7 +246,8 @@ def test_second_try_keeps_the_codec_of_the_first(trained: Trained, tmp_path: Pat
     """A codec that was trained before its process died is not trained in the seconds left; a
     language model for other codes is not gone on with."""
     out = shutil.copytree(trained.plan.out, tmp_path / "out")
-    plan = replace(trained.plan, out=out, resume=trained.plan.carried, again=True, steps=2)
+    # One step: its loss is that of the model before it learned anything.
+    plan = replace(trained.plan, out=out, resume=trained.plan.carried, again=True, steps=1)
     for name in ("codec", "lm"):
         plan.curves(name).unlink()
     drop_carried(plan.carried, "lm")
@@ -372,6 +373,7 @@ def test_bundled_size_fits(tmp_path: Path) -> None:
 
 def test_encoding_begins_anywhere_in_a_code(bank: Bank) -> None:
     """Every version has every utterance in full; version 0 does not depend on chance."""
+    torch.manual_seed(0)  # some random encoders hear little: then a changed version may be the same
     model = CodecModel(TOY, 5)
     model.quantiser.start(torch.randn(200, TOY.encoder.width), torch.Generator().manual_seed(0))
     one, two = (encode_bank(model, bank, 2, Augment(), seed) for seed in (1, 2))
