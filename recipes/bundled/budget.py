@@ -133,8 +133,10 @@ def optimiser(
     groups: list[tuple[nn.Module, float]],
     betas: tuple[float, float] = (0.9, 0.98),
     decay: float = 0.01,
+    captured: bool = False,
 ) -> torch.optim.AdamW:
-    """AdamW over modules with their own rates; vectors (norms, biases, snakes) do not decay."""
+    """AdamW over modules with their own rates; vectors (norms, biases, snakes) do not decay.
+    `captured`: nothing of a step stands in the host's memory, so that it can be replayed."""
     sets: list[dict[str, Any]] = []
     for module, rate in groups:
         wanted = [p for p in module.parameters() if p.requires_grad]
@@ -144,22 +146,28 @@ def optimiser(
         ):
             if params:
                 sets.append({"params": params, "lr": rate, "base": rate, "weight_decay": wd})
-    cuda = sets[0]["params"][0].is_cuda
-    return torch.optim.AdamW(sets, betas=betas, fused=cuda)
+    first = sets[0]["params"][0]
+    for each in sets if captured else ():
+        each["lr"] = torch.tensor(each["lr"], device=first.device)
+    return torch.optim.AdamW(sets, betas=betas, fused=first.is_cuda, capturable=captured)
 
 
 def set_rate(chosen: torch.optim.Optimizer, factor: float) -> None:
     for group in chosen.param_groups:
-        group["lr"] = group["base"] * factor
+        rate = group["base"] * factor
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def take_step(chosen: torch.optim.Optimizer, loss: Tensor, most: float = 1.0) -> None:
     """One step down `loss`, its gradient at most `most` long. A value of the gradient that is not
     finite counts as 0: one bad batch must not end a run that nobody watches."""
-    chosen.zero_grad(set_to_none=True)
-    torch.autograd.backward(loss)
-    params = [p for group in chosen.param_groups for p in group["params"] if p.grad is not None]
-    for param in params:
-        param.grad.nan_to_num_(0.0, 0.0, 0.0)
+    params = [p for group in chosen.param_groups for p in group["params"]]
+    for param, found in zip(
+        params, torch.autograd.grad(loss, params, allow_unused=True), strict=True
+    ):
+        param.grad = None if found is None else found.nan_to_num(0.0, 0.0, 0.0)
     torch.nn.utils.clip_grad_norm_(params, most)
     chosen.step()

@@ -17,12 +17,15 @@ from torch import Tensor
 
 from mosslive.rows import RowIds
 from recipes.bundled.bank import on_device
-from recipes.bundled.lm_rows import HEARD, PLAIN, SPEAK, WRITE, Examples
+from recipes.bundled.lm_rows import HEARD, NOTHING, PLAIN, SPEAK, WRITE, Examples
 
 IGNORED = -100
 _STEP_ROWS = 16  # lengths of batches are multiples of this
 _ROOM_ROWS = 4  # for codes said twice, where something is heard; what goes beyond is cut off
 _STEP_PLACES = 256  # numbers of predictions are multiples of this
+# In training one number for all batches of a length, so that there are few shapes: hardly ever
+# exceeded, and what goes beyond is not learned this time.
+_STEP_DRAWN, _SPREADS = 1024, 4
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Batch(NamedTuple):
     audio: Tensor
     write: Wanted
     speak: Wanted
+    meant: Tensor  # [N] at the places of `speak`: a letter of the text that is said, or IGNORED
 
 
 class Batches:
@@ -67,9 +71,9 @@ class Batches:
         """`rows`: how many of them one batch holds, padding included."""
         self.ids, self.device, self._rows = ids, device, rows
         self.examples = examples
-        self._text, self._audio, self._kind, self._code = (
-            torch.from_numpy(each).to(device)
-            for each in (examples.text, examples.audio, examples.kind, examples.code)
+        self._text, self._audio, self._kind, self._code, self._meant = (
+            torch.from_numpy(getattr(examples, name)).to(device)
+            for name in ("text", "audio", "kind", "code", "meant")
         )
         self._codes = torch.from_numpy(np.stack(codes)).to(device)  # [V, total]
         # Per example: rows, and predictions of either head; a batch's shapes follow from them.
@@ -84,6 +88,10 @@ class Batches:
         per_batch = [self._batch_size(bucket) for bucket in self._buckets]
         needed = np.asarray([len(b) / n for b, n in zip(self._buckets, per_batch, strict=True)])
         self._weights = needed / needed.sum()
+        self._rooms = [
+            [_room(counts[bucket], size) for counts in (self._writes, self._speaks)]
+            for bucket, size in zip(self._buckets, per_batch, strict=True)
+        ]
         self._host = np.random.default_rng(seed)
         self.draws = torch.Generator(device).manual_seed(seed)
 
@@ -91,9 +99,10 @@ class Batches:
         return max(1, self._rows // int(self._width[bucket[0]]))
 
     def next(self, noise: Mishearing | None) -> Batch:
-        bucket = self._buckets[int(self._host.choice(len(self._buckets), p=self._weights))]
+        number = int(self._host.choice(len(self._buckets), p=self._weights))
+        bucket = self._buckets[number]
         chosen = bucket[self._host.integers(len(bucket), size=self._batch_size(bucket))]
-        return self.gather(chosen, noise)
+        return self._gather(chosen, self._rooms[number], noise)
 
     def all(self) -> Iterator[tuple[NDArray[np.int64], Batch]]:
         """Every example once, as it was recorded, by its number."""
@@ -104,6 +113,13 @@ class Batches:
                 yield chosen, self.gather(chosen, None)
 
     def gather(self, chosen: NDArray[np.int64], noise: Mishearing | None) -> Batch:
+        """With room for all that is to be predicted."""
+        counts = (int(each[chosen].sum()) for each in (self._writes, self._speaks))
+        return self._gather(chosen, [_whole(count, _STEP_PLACES) for count in counts], noise)
+
+    def _gather(
+        self, chosen: NDArray[np.int64], rooms: Sequence[int], noise: Mishearing | None
+    ) -> Batch:
         width = int(self._width[chosen].max())
         examples = self.examples
         table = np.stack((examples.first[chosen], examples.count[chosen]))
@@ -116,17 +132,17 @@ class Batches:
         text = self._text[row].long()
         audio = self._audio[row].long()
         kind = torch.where(inside, self._kind[row], PLAIN)
-        heads = []
-        for values, which, counts in (
-            (text, WRITE, self._writes),
-            (audio, SPEAK, self._speaks),
-        ):
-            steps = -(-int(counts[chosen].sum()) // _STEP_PLACES)
-            room = max(1, steps) * _STEP_PLACES  # never empty: not every kernel likes that
-            heads.append(_wanted(values, kind == which, room))
+        write, speak = (
+            _wanted(values, kind == which, room)
+            for values, which, room in zip((text, audio), (WRITE, SPEAK), rooms, strict=True)
+        )
+        # Of the row that is predicted, which is the next one; the last place predicts nothing.
+        meant = self._meant[row].flatten()[(speak.place + 1).clamp(max=row.numel() - 1)].long()
+        missing = (speak.value == IGNORED) | (meant == NOTHING)
+        meant = torch.where(missing, IGNORED, meant)
         if noise is not None:
             audio = self._misheard(self._any_version(audio, row), kind, noise)
-        return Batch(text, audio, *heads)
+        return Batch(text, audio, write, speak, meant)
 
     def _any_version(self, audio: Tensor, row: Tensor) -> Tensor:
         """What was heard, from a version drawn for each example of the batch."""
@@ -160,6 +176,16 @@ class Batches:
         return torch.where(own & (drawn < noise.masked_reply), mask, audio)
 
 
+def _room(counts: NDArray[np.int64], size: int) -> int:
+    """For the predictions of `size` examples drawn from those that have so many each."""
+    most = size * counts.mean() + _SPREADS * size**0.5 * counts.std()
+    return _whole(int(min(most, size * counts.max())), _STEP_DRAWN)
+
+
+def _whole(count: int, step: int) -> int:
+    return max(1, -(-count // step)) * step  # never empty: not every kernel likes that
+
+
 def _wanted(values: Tensor, wanted: Tensor, room: int) -> Wanted:
     """[B, L] each: what stands in the next row, where it is wanted. At most `room` of them, which
     the host knows; so nothing has to be read back to know a shape."""
@@ -168,7 +194,7 @@ def _wanted(values: Tensor, wanted: Tensor, room: int) -> Wanted:
     after = after.flatten()
     counts = after != IGNORED
     # Each finds its number among those that count; the others all go to one place past the end.
-    number = torch.where(counts, counts.cumsum(0) - 1, room)
+    number = torch.where(counts, counts.cumsum(0) - 1, room).clamp(max=room)
     place = torch.full((room + 1,), len(after) - 1, device=values.device)  # there nothing follows
     place.scatter_(0, number, torch.arange(len(after), device=values.device))
     place = place[:room]

@@ -30,7 +30,7 @@ _LOOK_STEPS = 200  # a little more than once through a set
 _PATIENCE_S = 180.0  # for the first set
 _NAP_S = 0.2
 _LEAVE_S = 5.0  # for a maker that is to stop
-_ARRAYS = ("text", "audio", "kind", "code", "first", "count")
+_ARRAYS = ("text", "audio", "kind", "code", "meant", "first", "count")
 
 
 @dataclass(frozen=True)

@@ -169,14 +169,18 @@ class LmModel(nn.Module):
             ends.append(norm(y))
         return ends[0], ends[1]
 
-    def _kept(self, rows: int, like: Tensor, dropout: float) -> Tensor:
+    def _kept(self, rows: int, like: Tensor, dropout: float | Tensor) -> Tensor:
         """For every layer and the embedding, its channels that a row keeps: [N + 1, 2, B, 1, H].
         The same along a row: it costs no memory, and no neighbour gives away what is missing."""
         body = self.model
         blocks = (body.shared_block, body.text_block, body.audio_block)
         count = 1 + sum(len(block.layers) for block in blocks)
         kept = like.new_ones(count, 2, rows, 1, like.shape[-1])
-        return F.dropout(kept, dropout) if dropout else kept
+        if isinstance(dropout, float) and not dropout:
+            return kept
+        return (torch.rand_like(kept, dtype=torch.float32) >= dropout).to(kept.dtype) / (
+            1 - dropout
+        )
 
     def logits(self, text: Tensor, audio: Tensor) -> Logits:
         """Of every row: [B, L, V] each."""
@@ -190,4 +194,4 @@ class Computing:
 
     dtype: torch.dtype = torch.float32
     run: Runner = run_plain
-    dropout: float = 0.0
+    dropout: float | Tensor = 0.0  # a tensor: a number that changes under a captured step

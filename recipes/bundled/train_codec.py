@@ -203,10 +203,10 @@ def train_flow(
         while budget.progress(step) < 1:
             set_rate(chosen, budget.rate(step))
             told, mel, _, _ = batches.next(0)
+            with torch.no_grad():  # in full precision: these are the codes the package will have
+                codes = model.quantiser.nearest(model.hear(told).states)
+                vectors = model.quantiser.codebook[codes]
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                with torch.no_grad():
-                    codes = model.quantiser.nearest(model.hear(told).states)
-                    vectors = model.quantiser.codebook[codes]
                 mu_loss, flow_loss = _spoken_losses(model, batches, vectors, mel, True)
             take_step(chosen, 2 * mu_loss + flow_loss)
             log.add(step, {"mu": mu_loss, "flow": flow_loss})

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.lm_batch import IGNORED, Batch, Batches, Mishearing, Wanted
+from recipes.bundled.lm_capture import CapturedSteps
 from recipes.bundled.lm_compile import CompiledLayers
 from recipes.bundled.lm_model import Computing, LmModel, run_plain
 
@@ -33,10 +34,11 @@ class LmTraining:
     rows: int = 32_768  # of a batch, padding included
     examples: int = 40_000  # of a set; sets follow each other
     typed: int = 10_000  # dialogues of a set that are only written: many more words
-    makers: int = 4  # processes that make sets
+    makers: int = 6  # processes that make sets
     held_out: int = 2048
-    test_every: int = 2000
+    test_every: int = 5000
     decay: float = 0.3
+    meant: float = 0.5  # weight of what a spoken reply means, beside what it says
     dropout: float = 0.1  # until `_WHOLE_FROM`; from there it falls to nothing
     seed: int = 3
     part: tuple[int, int] = (1, 1)  # of a training in several runs: which one, and of how many
@@ -82,12 +84,23 @@ class Average:
             self._count += 1
 
 
-def losses(model: LmModel, batch: Batch, how: Computing | None = None) -> tuple[Tensor, Tensor]:
-    """Mean over the predictions of the text head, and of the audio head."""
+class Losses(NamedTuple):
+    """Means over predictions: of the text head where it is read, of the audio head, and of the text
+    head along a spoken reply. There nobody reads it; but to tell letter by letter what is being
+    said, the trunk must know it, and so the audio tail has it before it speaks."""
+
+    text: Tensor
+    audio: Tensor
+    meant: Tensor
+
+
+def losses(model: LmModel, batch: Batch, how: Computing | None = None) -> Losses:
     written, spoken = model(batch.text, batch.audio, how)
-    return (
-        _loss(written, model.text_lm_head.weight, batch.write),
+    write = model.text_lm_head.weight
+    return Losses(
+        _loss(written, write, batch.write),
         _loss(spoken, model.audio_lm_head.weight, batch.speak),
+        _loss(written, write, Wanted(batch.speak.place, batch.meant)),
     )
 
 
@@ -114,10 +127,19 @@ def train_lm(
     keep: Callable[[LmModel], object] | None = None,
 ) -> dict[str, float]:
     """`keep` is given the average after every test, so that a killed run leaves something."""
-    chosen = optimiser([(model, how.rate)], decay=how.decay)
+    cuda = batches.device.type == "cuda"
+    chosen = optimiser([(model, how.rate)], decay=how.decay, captured=cuda)
+    dropout = torch.zeros((), device=batches.device)
+    computing = Computing(torch.bfloat16 if cuda else torch.float32, layers or run_plain, dropout)
+
+    def learn(batch: Batch) -> Tensor:
+        found = losses(model, batch, computing)
+        take_step(chosen, found.text + found.audio + how.meant * found.meant)
+        return torch.stack(found).detach()
+
+    captured = CapturedSteps(learn) if cuda else learn
     log = Curves(curves, "lm", budget, every=200)
     average = Average(model)
-    dtype = torch.bfloat16 if batches.device.type == "cuda" else torch.float32
     step = 0
 
     def test() -> None:
@@ -128,18 +150,17 @@ def train_lm(
 
     while budget.progress(step) < 1:
         set_rate(chosen, budget.rate(step))
-        dropout = how.dropout_at(budget.course(step))
-        computing = Computing(dtype, layers or run_plain, dropout)
+        dropout.fill_(how.dropout_at(budget.course(step)))
         batch = batches.next(how.noise)
         try:
-            text, audio = _step(model, batch, computing, chosen)
+            found = captured(batch)
         except Exception as error:
             # Compiled code that fails on some batch is no reason to stop; anything else is.
             if layers is None or not layers.give_up(error):
                 raise
-            text, audio = _step(model, batch, computing, chosen)
+            found = learn(batch)
         average.follow(step)
-        log.add(step, {"text": text, "audio": audio})
+        log.add(step, dict(zip(Losses._fields, found.unbind(), strict=True)))
         step += 1
         if step % how.test_every == 0:
             test()
@@ -147,14 +168,6 @@ def train_lm(
     test()
     model.load_state_dict(average.model.state_dict())
     return log.last
-
-
-def _step(
-    model: LmModel, batch: Batch, how: Computing, chosen: torch.optim.Optimizer
-) -> tuple[Tensor, Tensor]:
-    text, audio = losses(model, batch, how)
-    take_step(chosen, text + audio)
-    return text.detach(), audio.detach()
 
 
 @torch.no_grad()
