@@ -133,10 +133,11 @@ def optimiser(
     groups: list[tuple[nn.Module, float]],
     betas: tuple[float, float] = (0.9, 0.98),
     decay: float = 0.01,
-    captured: bool = False,
+    recorded: bool = False,
 ) -> torch.optim.AdamW:
     """AdamW over modules with their own rates; vectors (norms, biases, snakes) do not decay.
-    `captured`: nothing of a step stands in the host's memory, so that it can be replayed."""
+    `recorded`: what changes from step to step is in the device's memory, so that a step can be
+    replayed; on a GPU only."""
     sets: list[dict[str, Any]] = []
     for module, rate in groups:
         wanted = [p for p in module.parameters() if p.requires_grad]
@@ -147,9 +148,10 @@ def optimiser(
             if params:
                 sets.append({"params": params, "lr": rate, "base": rate, "weight_decay": wd})
     first = sets[0]["params"][0]
-    for each in sets if captured else ():
-        each["lr"] = torch.tensor(each["lr"], device=first.device)
-    return torch.optim.AdamW(sets, betas=betas, fused=first.is_cuda, capturable=captured)
+    if recorded:
+        for each in sets:
+            each["lr"] = torch.tensor(each["lr"], device=first.device)
+    return torch.optim.AdamW(sets, betas=betas, fused=first.is_cuda, capturable=recorded)
 
 
 def set_rate(chosen: torch.optim.Optimizer, factor: float) -> None:

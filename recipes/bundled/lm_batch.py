@@ -23,9 +23,11 @@ IGNORED = -100
 _STEP_ROWS = 16  # lengths of batches are multiples of this
 _ROOM_ROWS = 4  # for codes said twice, where something is heard; what goes beyond is cut off
 _STEP_PLACES = 256  # numbers of predictions are multiples of this
-# In training one number for all batches of a length, so that there are few shapes: hardly ever
-# exceeded, and what goes beyond is not learned this time.
-_STEP_DRAWN, _SPREADS = 1024, 4
+# In training there is one number for all batches of a length, so that there are few shapes, and it
+# is a multiple of this. Drawn batches differ: room is left for some standard deviations above the
+# mean; what goes beyond is not learned this time.
+_STEP_DRAWN = 1024
+_SPREADS = 4
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,13 @@ class Batch(NamedTuple):
     speak: Wanted
     meant: Tensor  # [N] at the places of `speak`: a letter of the text that is said, or IGNORED
 
+    def tensors(self) -> list[Tensor]:
+        parts = ([part] if isinstance(part, Tensor) else part for part in self)
+        return [tensor for part in parts for tensor in part]
+
+
+Rooms = dict[int, tuple[int, int]]  # by length: for predictions of the text and the audio head
+
 
 class Batches:
     def __init__(
@@ -67,8 +76,10 @@ class Batches:
         device: torch.device,
         rows: int,
         seed: int,
+        rooms: Rooms | None = None,
     ) -> None:
-        """`rows`: how many of them one batch holds, padding included."""
+        """`rows`: how many of them one batch holds, padding included. `rooms`: what earlier sets of
+        examples had room for; raised where these need more, so that shapes stay the same."""
         self.ids, self.device, self._rows = ids, device, rows
         self.examples = examples
         self._text, self._audio, self._kind, self._code, self._meant = (
@@ -88,10 +99,14 @@ class Batches:
         per_batch = [self._batch_size(bucket) for bucket in self._buckets]
         needed = np.asarray([len(b) / n for b, n in zip(self._buckets, per_batch, strict=True)])
         self._weights = needed / needed.sum()
-        self._rooms = [
-            [_room(counts[bucket], size) for counts in (self._writes, self._speaks)]
-            for bucket, size in zip(self._buckets, per_batch, strict=True)
-        ]
+        self._rooms = {} if rooms is None else rooms
+        for bucket, size in zip(self._buckets, per_batch, strict=True):
+            width = int(self._width[bucket[0]])
+            write, speak = self._rooms.get(width, (0, 0))
+            self._rooms[width] = (
+                max(write, _room(self._writes[bucket], size)),
+                max(speak, _room(self._speaks[bucket], size)),
+            )
         self._host = np.random.default_rng(seed)
         self.draws = torch.Generator(device).manual_seed(seed)
 
@@ -99,10 +114,9 @@ class Batches:
         return max(1, self._rows // int(self._width[bucket[0]]))
 
     def next(self, noise: Mishearing | None) -> Batch:
-        number = int(self._host.choice(len(self._buckets), p=self._weights))
-        bucket = self._buckets[number]
+        bucket = self._buckets[int(self._host.choice(len(self._buckets), p=self._weights))]
         chosen = bucket[self._host.integers(len(bucket), size=self._batch_size(bucket))]
-        return self._gather(chosen, self._rooms[number], noise)
+        return self._gather(chosen, self._rooms[int(self._width[bucket[0]])], noise)
 
     def all(self) -> Iterator[tuple[NDArray[np.int64], Batch]]:
         """Every example once, as it was recorded, by its number."""
@@ -187,13 +201,14 @@ def _whole(count: int, step: int) -> int:
 
 
 def _wanted(values: Tensor, wanted: Tensor, room: int) -> Wanted:
-    """[B, L] each: what stands in the next row, where it is wanted. At most `room` of them, which
+    """[B, L] each: what stands in the next row, where it is wanted. The first `room` of them, which
     the host knows; so nothing has to be read back to know a shape."""
     after = torch.full_like(values, IGNORED)
     after[:, :-1] = torch.where(wanted[:, 1:], values[:, 1:], IGNORED)
     after = after.flatten()
     counts = after != IGNORED
-    # Each finds its number among those that count; the others all go to one place past the end.
+    # Each finds its number among those that count; the others, and those for which there is no
+    # room, all go to one place past the end.
     number = torch.where(counts, counts.cumsum(0) - 1, room).clamp(max=room)
     place = torch.full((room + 1,), len(after) - 1, device=values.device)  # there nothing follows
     place.scatter_(0, number, torch.arange(len(after), device=values.device))

@@ -56,6 +56,11 @@ class CompiledLayers:
     def compiled(self) -> bool:
         return self._run is not run_plain
 
+    @property
+    def settled(self) -> bool:
+        """Whether it runs as it will, unless it has to be given up."""
+        return not self._thread.is_alive()
+
     def wait(self) -> None:
         left = self._began + self._patience_s - time.monotonic()
         self._thread.join(max(0.0, left))

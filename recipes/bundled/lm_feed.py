@@ -22,7 +22,7 @@ from recipes.bundled import grammar
 from recipes.bundled.budget import save_whole
 from recipes.bundled.corpus import Corpus, Split
 from recipes.bundled.encode_bank import Spoken, load_spoken
-from recipes.bundled.lm_batch import Batch, Batches, Mishearing
+from recipes.bundled.lm_batch import Batch, Batches, Mishearing, Rooms
 from recipes.bundled.lm_rows import Examples, RowBuilder, Tasks, build_examples, written_dialogues
 from recipes.bundled.vocabulary import load_tokenizer
 
@@ -77,6 +77,7 @@ class Feed:
         self.taken = 0  # sets so far
         self._batches: Batches | None = None
         self._spoken: Spoken | None = None
+        self._rooms: Rooms = {}
         for stale in folder.glob("examples-*.pt"):
             stale.unlink()
         spawn = multiprocessing.get_context("spawn")
@@ -107,7 +108,8 @@ class Feed:
         seed = self._what.seed + self.taken
         self.taken += 1
         codes = self._spoken.codes
-        return Batches(examples, codes, self._what.ids, self.device, self._rows, seed)
+        ids = self._what.ids
+        return Batches(examples, codes, ids, self.device, self._rows, seed, self._rooms)
 
     def _first(self) -> Examples:
         until = time.monotonic() + _PATIENCE_S

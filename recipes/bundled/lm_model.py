@@ -194,4 +194,4 @@ class Computing:
 
     dtype: torch.dtype = torch.float32
     run: Runner = run_plain
-    dropout: float | Tensor = 0.0  # a tensor: a number that changes under a captured step
+    dropout: float | Tensor = 0.0  # a tensor: a number that changes under a recorded step

@@ -2,8 +2,9 @@
 
 Which row teaches what follows from the mode machine: while speaking, the audio head's next code and
 the end of speech count; the row of the end of speech, and every row of a written reply, count for
-the text head. Knows the corpus and codes, not the model. Invariant: an example's rows are those the
-live pipeline would have made of the same turns.
+the text head. Besides, each row of a spoken reply knows a letter of what is being said, for a loss
+that nobody reads. Knows the corpus and codes, not the model. Invariant: an example's rows are those
+the live pipeline would have made of the same turns.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +25,7 @@ from recipes.bundled.vocabulary import TASK_SYSTEM
 
 # What a row is to the trainer.
 PLAIN, HEARD, SPEAK, WRITE = 0, 1, 2, 3  # HEARD may be misheard; SPEAK, WRITE are to be predicted
-NOTHING = -1  # meant by a row that is not of a spoken reply
+NOTHING = -1  # meant by a row outside a spoken reply, at its end, and where its text has ended
 # How far what is meant runs ahead of what is said: a word is thought of before its first code.
 _AHEAD_ROWS = 6
 _LONGEST_ROWS = 640
@@ -53,7 +54,9 @@ class Examples:
     audio: NDArray[np.int16]
     kind: NDArray[np.int8]
     code: NDArray[np.int32]  # of what was heard: its place among the codes of a version; else -1
-    meant: NDArray[np.int16]  # of what is said: a letter of its text (`meant`); else NOTHING
+    meant: NDArray[
+        np.int16
+    ]  # of what is said: a letter of its text (`letters_meant`); else NOTHING
     first: NDArray[np.int64]
     count: NDArray[np.int64]
     names: list[str] = field(default_factory=list)  # the task of each
@@ -83,12 +86,14 @@ def _segment(rows: Sequence[Row] | NDArray[np.int64], kind: int) -> Segment:
     )
 
 
-def meant(letters: NDArray[np.int16], rows: int) -> NDArray[np.int16]:
-    """The ids of a text laid evenly along the rows that say it, a little ahead: [rows]. One voice
-    at one pace says them about so."""
-    ahead = np.arange(_AHEAD_ROWS, _AHEAD_ROWS + rows) * len(letters) // max(1, rows)
-    inside = ahead < len(letters)
-    return np.where(inside, letters[ahead * inside], NOTHING).astype(np.int16)
+def letters_meant(letters: NDArray[np.int16], rows: int) -> NDArray[np.int16]:
+    """The ids of a text laid along the rows that say it: [rows]. Evenly, since one voice at one
+    pace says them about so, and after the first few rows ahead of their sound. Where there are more
+    letters than rows, some have no row."""
+    at = np.arange(rows)
+    place = (at + np.minimum(at, _AHEAD_ROWS)) * len(letters) // max(1, rows)
+    inside = place < len(letters)
+    return np.where(inside, letters[place * inside], NOTHING).astype(np.int16)
 
 
 class RowBuilder:
@@ -166,7 +171,7 @@ class RowBuilder:
                 known.kind[-1], known.code[-1] = PLAIN, -1  # a turn's end is known, not heard
             else:
                 text = self._written(self.corpus.utterances[utterance].text, PLAIN)
-                known.meant[:-1] = meant(text.rows[:, 0], len(codes) - 1)
+                known.meant[:-1] = letters_meant(text.rows[:, 0], len(codes) - 1)
             self._said[utterance, kind] = known
         return known
 

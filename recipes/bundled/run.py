@@ -41,6 +41,7 @@ from recipes.bundled.stages import (
 from recipes.bundled.train_lm import LmTraining
 
 _SIZES = "sizes.json"
+_NOTED = ("rate", "dropout", "decay", "meant_weight", "part")  # of the language model's training
 _GROUPS: tuple[Group, ...] = (("codec", "lm"), ("vocoder",), ("flow",))
 
 
@@ -68,8 +69,8 @@ def run_stages(plan: Plan, stages: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class _Target:
-    """What a process is to do. Compiled code may have been the reason of a death: a second try
-    does without."""
+    """What a process is to do. Compiled or recorded code may have been the reason of a death: a
+    second try does without."""
 
     plan: Plan
 
@@ -174,7 +175,7 @@ def _write_note(plan: Plan, stages: tuple[str, ...], failures: list[str]) -> Non
         "seconds": round(time.time() - plan.began, 1),
         "device": torch.cuda.get_device_name() if plan.device == "cuda" else plan.device,
         "torch": torch.__version__,
-        "lm": {name: getattr(plan.lm, name) for name in ("rate", "dropout", "decay", "part")},
+        "lm": {name: getattr(plan.lm, name) for name in _NOTED},
         "seeds": {"codec": plan.codec.seed, "vocoder": plan.vocoder.seed, "lm": plan.lm.seed},
         "parameters": {n: sum(t.numel() for t in p.values()) for n, p in parts.items() if p},
         "resumed": plan.resume is not None,
@@ -217,7 +218,7 @@ def main() -> None:
         metavar="I/N",
         help="the I-th of N runs that make one training, each resumed from the one before",
     )
-    parser.add_argument("--plain", action="store_true", help="compile nothing")
+    parser.add_argument("--plain", action="store_true", help="compile and record nothing")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--in-turn", action="store_true", help="no processes of their own")
     given = parser.parse_args()

@@ -71,7 +71,7 @@ class Plan:
     lm: LmTraining = field(default_factory=LmTraining)
     began: float = field(default_factory=time.time)  # the same in every process
     reuse_codes: bool = False  # resume without touching the encoder: the codes stay the same
-    compiled: bool = True  # the language model's layers, on a GPU
+    compiled: bool = True  # the language model's layers, and its steps recorded; on a GPU
     again: bool = False  # a second try, after the first one died: goes on from what that one kept
     # When each ends, as a share of the run; the language model has what is left after the codec,
     # and the GPU alone once the other two are done.

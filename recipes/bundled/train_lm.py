@@ -1,4 +1,5 @@
-"""Training the language model on rows: one loss for each head, where the mode machine reads it.
+"""Training the language model on rows: one loss for each head, where the mode machine reads it, and
+one for what a spoken reply means.
 
 Knows batches and the model. Invariants: inside the loop nothing is read back from the device but
 the lines of the curves and, now and then, a test on held-out examples; the result is a running
@@ -19,9 +20,9 @@ from torch.nn import functional as F
 
 from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.lm_batch import IGNORED, Batch, Batches, Mishearing, Wanted
-from recipes.bundled.lm_capture import CapturedSteps
 from recipes.bundled.lm_compile import CompiledLayers
 from recipes.bundled.lm_model import Computing, LmModel, run_plain
+from recipes.bundled.lm_recorded import RecordedSteps
 
 # Of the training. Dropout makes a better guesser and a worse speaker: answers that have to be said
 # code by code are finished without it, at rates too low to forget the rest.
@@ -38,7 +39,7 @@ class LmTraining:
     held_out: int = 2048
     test_every: int = 5000
     decay: float = 0.3
-    meant: float = 0.5  # weight of what a spoken reply means, beside what it says
+    meant_weight: float = 0.5  # of what a spoken reply means, beside what it says
     dropout: float = 0.1  # until `_WHOLE_FROM`; from there it falls to nothing
     seed: int = 3
     part: tuple[int, int] = (1, 1)  # of a training in several runs: which one, and of how many
@@ -86,8 +87,9 @@ class Average:
 
 class Losses(NamedTuple):
     """Means over predictions: of the text head where it is read, of the audio head, and of the text
-    head along a spoken reply. There nobody reads it; but to tell letter by letter what is being
-    said, the trunk must know it, and so the audio tail has it before it speaks."""
+    head along a spoken reply. There nobody reads it; but what helps to tell the letters of what is
+    being said, above all that a sum is worked out, is in the trunk then, where the audio tail finds
+    it before it speaks."""
 
     text: Tensor
     audio: Tensor
@@ -128,16 +130,18 @@ def train_lm(
 ) -> dict[str, float]:
     """`keep` is given the average after every test, so that a killed run leaves something."""
     cuda = batches.device.type == "cuda"
-    chosen = optimiser([(model, how.rate)], decay=how.decay, captured=cuda)
+    chosen = optimiser([(model, how.rate)], decay=how.decay, recorded=cuda)
     dropout = torch.zeros((), device=batches.device)
     computing = Computing(torch.bfloat16 if cuda else torch.float32, layers or run_plain, dropout)
 
     def learn(batch: Batch) -> Tensor:
         found = losses(model, batch, computing)
-        take_step(chosen, found.text + found.audio + how.meant * found.meant)
+        take_step(chosen, found.text + found.audio + how.meant_weight * found.meant)
         return torch.stack(found).detach()
 
-    captured = CapturedSteps(learn) if cuda else learn
+    recorded = None
+    if cuda and layers is not None:
+        recorded = RecordedSteps(learn, ready=lambda: layers.settled)
     log = Curves(curves, "lm", budget, every=200)
     average = Average(model)
     step = 0
@@ -153,11 +157,13 @@ def train_lm(
         dropout.fill_(how.dropout_at(budget.course(step)))
         batch = batches.next(how.noise)
         try:
-            found = captured(batch)
+            found = (recorded or learn)(batch)
         except Exception as error:
             # Compiled code that fails on some batch is no reason to stop; anything else is.
             if layers is None or not layers.give_up(error):
                 raise
+            if recorded is not None:
+                recorded.forget()
             found = learn(batch)
         average.follow(step)
         log.add(step, dict(zip(Losses._fields, found.unbind(), strict=True)))

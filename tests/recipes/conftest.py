@@ -7,8 +7,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from mosslive.rows import RowIds, TextTokenizer
 from recipes.bundled.bank import Bank, load_bank
 from recipes.bundled.corpus import Corpus, Split, Turn, Writer
+from recipes.bundled.encode_bank import Spoken
+from recipes.bundled.lm_rows import RowBuilder
+from recipes.bundled.sizes import TOY
+from recipes.bundled.vocabulary import ids, load_tokenizer
 
 _WORDS = ("one", "two", "three", "four")
 
@@ -56,3 +61,18 @@ def corpus(folder: Path) -> Corpus:
 @pytest.fixture(scope="session")
 def bank(corpus: Corpus) -> Bank:
     return load_bank(corpus, torch.device("cpu"))
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> TextTokenizer:
+    return load_tokenizer()
+
+
+@pytest.fixture
+def builder(corpus: Corpus, bank: Bank, tokenizer: TextTokenizer) -> RowBuilder:
+    """Rows of the hums, whose codes are just numbers; draws begin anew with every test."""
+    config = TOY.lm_config(**ids(tokenizer))
+    codes = np.arange(int(bank.count.sum())).astype(np.int16) % TOY.codes
+    first = np.concatenate(([0], np.cumsum(bank.count)[:-1]))
+    spoken = Spoken([codes, codes], first, bank.count)
+    return RowBuilder(corpus, spoken, tokenizer, RowIds.from_config(config), seed=0)

@@ -15,60 +15,36 @@ from torch.nn import functional as F
 
 import mosslive
 from mosslive.config import Sampling
-from mosslive.rows import DRIVER_SYSTEM, RowIds, first_mode, next_mode
+from mosslive.rows import DRIVER_SYSTEM, first_mode, next_mode
 from mosslive.rows import Turn as PromptTurn
-from recipes.bundled.bank import Bank
-from recipes.bundled.budget import Budget, optimiser, set_rate, take_step
+from recipes.bundled.budget import Budget
 from recipes.bundled.corpus import Corpus, Dialogue, Split, Turn
-from recipes.bundled.encode_bank import Spoken, save_spoken
+from recipes.bundled.encode_bank import save_spoken
 from recipes.bundled.export import write_lm
 from recipes.bundled.lm_batch import IGNORED, Batch, Batches, Mishearing, Wanted
-from recipes.bundled.lm_capture import CapturedSteps, tensors
 from recipes.bundled.lm_compile import CompiledLayers
 from recipes.bundled.lm_feed import Feed, Maker, Sets
-from recipes.bundled.lm_model import Computing, LmModel, run_plain
+from recipes.bundled.lm_model import Computing, run_plain
 from recipes.bundled.lm_rows import (
     HEARD,
-    NOTHING,
     SPEAK,
     WRITE,
-    Examples,
     RowBuilder,
     Tasks,
     build_examples,
     drawn_until,
-    meant,
 )
 from recipes.bundled.sizes import TOY
 from recipes.bundled.train_lm import Average, LmTraining, examined, losses, train_lm
-from recipes.bundled.vocabulary import ids, load_tokenizer
+from tests.recipes.toy_lm import batches_of, fresh
 
 _QUIET = Mishearing(dropped=0, doubled=0, masked=0, random=0, masked_reply=0)
-
-
-def _batches(builder: RowBuilder, made: Examples, rows: int) -> Batches:
-    return Batches(made, builder.spoken.codes, builder.ids, torch.device("cpu"), rows, seed=0)
 
 
 def _of_example(wanted: Wanted, index: int, batch: Batch) -> list[int]:
     own = (wanted.place // batch.text.shape[1] == index) & (wanted.value != IGNORED)
     found: list[int] = wanted.value[own].tolist()
     return found
-
-
-def _fresh() -> LmModel:
-    torch.manual_seed(0)
-    return LmModel(TOY.lm_config(**ids(load_tokenizer())))
-
-
-@pytest.fixture(scope="module")
-def builder(corpus: Corpus, bank: Bank) -> RowBuilder:
-    tokenizer = load_tokenizer()
-    config = TOY.lm_config(**ids(tokenizer))
-    codes = np.arange(int(bank.count.sum())).astype(np.int16) % TOY.codes
-    first = np.concatenate(([0], np.cumsum(bank.count)[:-1]))
-    spoken = Spoken([codes, codes], first, bank.count)
-    return RowBuilder(corpus, spoken, tokenizer, RowIds.from_config(config), seed=0)
 
 
 @pytest.mark.parametrize("heard", ["speech", "text"])
@@ -100,8 +76,8 @@ def test_learned_answers_come_out_of_the_package(
     """A model that knows its answers gives them through the package's own loop, spoken and written,
     and ends its turn."""
     made = build_examples(builder, Tasks(0.5, 0.5, 0, 0, 0, 0, 0), 40, "train")
-    batches = _batches(builder, made, 1024)
-    model = _fresh()
+    batches = batches_of(builder, made, 1024)
+    model = fresh()
     train_lm(
         model,
         batches,
@@ -130,7 +106,7 @@ def test_only_what_was_heard_is_misheard(builder: RowBuilder) -> None:
     """Noise never changes a target, a written row or the end of speech; without noise the batch is
     the example."""
     made = build_examples(builder, Tasks(), 30, "train")
-    batches = _batches(builder, made, 2048)
+    batches = batches_of(builder, made, 2048)
     wild = Mishearing(dropped=0.2, doubled=0.2, masked=0.3, random=0.3, masked_reply=0.0)
     chosen = np.arange(4)
     plain, noisy = batches.gather(chosen, None), batches.gather(chosen, wild)
@@ -146,108 +122,6 @@ def test_only_what_was_heard_is_misheard(builder: RowBuilder) -> None:
     written = [batch.text[0][batch.text[0] != pad] for batch in (plain, noisy)]
     shortest = min(map(len, written)) - 40  # the last row is repeated as padding
     assert torch.equal(written[0][:shortest], written[1][:shortest])
-
-
-def test_a_reply_means_its_text_a_little_ahead(builder: RowBuilder) -> None:
-    """Along a spoken reply stand letters of its text, in their order and ahead of their time; the
-    end of speech and all other rows mean nothing."""
-    made = build_examples(builder, Tasks(0, 0, 0, 0, 0, 1, 0), 20, "train")
-    own = made.meant != NOTHING
-    assert (made.kind[own] == SPEAK).all()
-    assert (made.meant[(made.audio == builder.ids.eosp) & (made.kind == SPEAK)] == NOTHING).all()
-    letters = np.arange(100, 140, dtype=np.int16)
-    for rows in (7, 20, 40, 90):
-        said = meant(letters, rows)
-        kept = said[said != NOTHING]
-        assert len(said) == rows
-        assert (np.diff(kept) >= 0).all()
-        in_time = 100 + np.arange(len(kept)) * 40 // rows
-        assert (kept > in_time).all()
-        assert (said[len(kept) :] == NOTHING).all()
-        assert 0 < rows - len(kept) < 7
-
-
-def test_a_batch_means_what_its_codes_say(builder: RowBuilder) -> None:
-    """A letter stands at the place that predicts the code it belongs to, however misheard."""
-    made = build_examples(builder, Tasks(0.5, 0, 0, 0, 0, 0.5, 0), 30, "train")
-    for noise in (None, Mishearing(dropped=0.2, doubled=0.2)):
-        batch = _batches(builder, made, 2048).gather(np.arange(6), noise)
-        for index in range(6):
-            rows = slice(made.first[index], made.first[index] + made.count[index])
-            expected = made.meant[rows][made.kind[rows] == SPEAK]
-            wanted = Wanted(batch.speak.place, batch.speak.value)
-            own = (wanted.place // batch.text.shape[1] == index) & (wanted.value != IGNORED)
-            found = batch.meant[own]
-            assert torch.where(found == IGNORED, NOTHING, found).tolist() == expected.tolist()
-
-
-def test_batches_of_a_length_have_one_shape(builder: RowBuilder) -> None:
-    """So that few shapes are recorded. Where a batch has more to predict than there is room for,
-    what goes beyond is left out, and nothing else changes."""
-    made = build_examples(builder, Tasks(), 200, "train")
-    batches = _batches(builder, made, 1024)
-    shapes: dict[torch.Size, set[tuple[torch.Size, ...]]] = {}
-    for _ in range(60):
-        batch = batches.next(Mishearing())
-        shapes.setdefault(batch.text.shape, set()).add(tuple(each.shape for each in tensors(batch)))
-    assert all(len(found) == 1 for found in shapes.values())
-    chosen = np.arange(6)
-    whole, cut = batches.gather(chosen, None), batches._gather(chosen, [8, 8], None)
-    for one, other in ((whole.write, cut.write), (whole.speak, cut.speak)):
-        assert len(other.place) == 8
-        assert torch.equal(one.place[:8], other.place)
-        assert torch.equal(one.value[:8], other.value)
-
-
-def test_steps_that_cannot_be_recorded_cost_only_speed(
-    builder: RowBuilder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where there is no GPU, or recording fails, every step still runs, and a line says why."""
-    if torch.cuda.is_available():
-        pytest.skip("here steps can be recorded")
-    batch = _batches(builder, build_examples(builder, Tasks(), 8, "train"), 512).next(None)
-    run: list[Batch] = []
-
-    def step(given: Batch) -> Tensor:
-        run.append(given)
-        return torch.tensor(float(len(run)))
-
-    steps = CapturedSteps(step)
-    assert [float(steps(batch)) for _ in range(6)] == [1, 2, 3, 4, 5, 6]
-    assert capsys.readouterr().out.count("captured steps") == 1
-    assert steps.shapes == 0
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-def test_recorded_steps_learn_the_same(builder: RowBuilder) -> None:
-    """Replayed, a step gives the losses and weights of the step as written, at rates that change
-    from one to the next."""
-    made = build_examples(builder, Tasks(), 40, "train")
-    device = torch.device("cuda")
-    batches = Batches(made, builder.spoken.codes, builder.ids, device, 1024, seed=0)
-    some = [batches.gather(np.arange(6), None) for _ in range(8)]
-    ends: list[list[Tensor]] = []
-    for captured in (False, True):
-        model = _fresh().to(device)
-        chosen = optimiser([(model, 1e-3)], captured=True)
-
-        def learn(
-            batch: Batch, model: LmModel = model, chosen: torch.optim.Optimizer = chosen
-        ) -> Tensor:
-            found = losses(model, batch)
-            take_step(chosen, sum(found, torch.zeros((), device=device)))
-            return torch.stack(found).detach()
-
-        run = CapturedSteps(learn) if captured else learn
-        told = []
-        for number, batch in enumerate(some):
-            set_rate(chosen, 1 / (1 + number))
-            told.append(run(batch))
-        if isinstance(run, CapturedSteps):
-            assert run.shapes == 1
-        ends.append([*told, *(p.detach() for p in model.parameters())])
-    for plain, replayed in zip(*ends, strict=True):
-        torch.testing.assert_close(replayed, plain, atol=1e-5, rtol=1e-4)
 
 
 def test_a_batch_has_any_version_of_what_was_heard(builder: RowBuilder) -> None:
@@ -271,14 +145,14 @@ def test_a_batch_has_any_version_of_what_was_heard(builder: RowBuilder) -> None:
 def test_losses_are_those_of_all_logits(builder: RowBuilder) -> None:
     """Heads at the rows that count give the loss of the heads at all rows, padding included."""
     made = build_examples(builder, Tasks(), 30, "train")
-    batch = _batches(builder, made, 2048).next(Mishearing())
-    model = _fresh()
+    batch = batches_of(builder, made, 2048).next(Mishearing())
+    model = fresh()
     found = losses(model, batch)
     with torch.no_grad():
         whole = model.logits(batch.text, batch.audio)
-    meant = Wanted(batch.speak.place, batch.meant)
+    letters = Wanted(batch.speak.place, batch.meant)
     heads = (whole.text, whole.audio, whole.text)
-    for loss, logits, wanted in zip(found, heads, (batch.write, batch.speak, meant), strict=True):
+    for loss, logits, wanted in zip(found, heads, (batch.write, batch.speak, letters), strict=True):
         table = torch.full(batch.text.shape, IGNORED).flatten()
         counts = wanted.value != IGNORED
         table[wanted.place[counts]] = wanted.value[counts]
@@ -290,15 +164,15 @@ def test_compiled_layers_compute_the_same(builder: RowBuilder) -> None:
     """One compilation serves every layer and shape, with the losses and gradients of plain ones."""
     torch._dynamo.utils.counters.clear()
     # Traced and differentiated as on a GPU; only the last step, making kernels, is left out.
-    layers = CompiledLayers(_fresh(), torch.float32, backend="aot_eager", patience_s=300)
+    layers = CompiledLayers(fresh(), torch.float32, backend="aot_eager", patience_s=300)
     layers.wait()
     assert layers.compiled
     made = build_examples(builder, Tasks(), 30, "train")
     for rows in (512, 1024, 3000):
-        batch = _batches(builder, made, rows).next(Mishearing())
+        batch = batches_of(builder, made, rows).next(Mishearing())
         found: list[list[Tensor]] = []
         for how in (Computing(), Computing(run=layers)):
-            model = _fresh()
+            model = fresh()
             made_of = losses(model, batch, how)
             torch.autograd.backward(sum(made_of, torch.zeros(())))
             weights = [p.grad for p in model.parameters() if p.grad is not None]
@@ -317,7 +191,7 @@ def test_layers_that_compute_something_else_are_not_used(
     def wrong(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., object]:
         return lambda *given: tuple(1.5 * each for each in graph(*given))
 
-    layers = CompiledLayers(_fresh(), torch.float32, backend=wrong)
+    layers = CompiledLayers(fresh(), torch.float32, backend=wrong)
     layers.wait()
     assert not layers.compiled
     assert "wrong" in capsys.readouterr().out
@@ -328,7 +202,7 @@ def test_a_compiler_that_fails_costs_only_speed(
     builder: RowBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No such backend, or an error in the middle of training: a line says so, training goes on."""
-    layers = CompiledLayers(_fresh(), torch.float32, backend="none of these")
+    layers = CompiledLayers(fresh(), torch.float32, backend="none of these")
     layers.wait()
     assert not layers.compiled
     assert "failed" in capsys.readouterr().out
@@ -342,17 +216,17 @@ def test_a_compiler_that_fails_costs_only_speed(
         return run_plain(layer, *given)
 
     layers._run = sometimes
-    batches = _batches(builder, build_examples(builder, Tasks(), 30, "train"), 512)
+    batches = batches_of(builder, build_examples(builder, Tasks(), 30, "train"), 512)
     curves = tmp_path / "lm.jsonl"
-    train_lm(_fresh(), batches, None, Budget(steps=6), LmTraining(), curves, layers)
+    train_lm(fresh(), batches, None, Budget(steps=6), LmTraining(), curves, layers)
     assert "given up: RuntimeError: no kernel for this" in capsys.readouterr().out
     assert '"step": 6' in curves.read_text()
 
 
 def test_dropout_is_off_in_tests_and_on_in_training(builder: RowBuilder) -> None:
     """Without it a pass is certain; with it passes differ around the certain one."""
-    batch = _batches(builder, build_examples(builder, Tasks(), 8, "train"), 512).next(None)
-    model = _fresh()
+    batch = batches_of(builder, build_examples(builder, Tasks(), 8, "train"), 512).next(None)
+    model = fresh()
     with torch.no_grad():
         certain = model(batch.text, batch.audio)[0]
         assert torch.equal(certain, model(batch.text, batch.audio)[0])
@@ -364,7 +238,7 @@ def test_dropout_is_off_in_tests_and_on_in_training(builder: RowBuilder) -> None
 
 def test_average_follows_the_last_steps() -> None:
     """It begins as the first weights it sees, forgets the beginning and lags behind the end."""
-    model = _fresh()
+    model = fresh()
     average = Average(model)
     weight, mean = model.model.text_norm.weight, average.model.model.text_norm.weight
     for step in range(2001):
@@ -393,14 +267,14 @@ def test_shares_are_told_apart(builder: RowBuilder) -> None:
     """By task and by what is held out. The loss is that of training, of a prediction."""
     split: Split = "heldout"
     made = build_examples(builder, Tasks(), 40, split)
-    shares = examined(_fresh(), _batches(builder, made, 2048))
+    shares = examined(fresh(), batches_of(builder, made, 2048))
     assert {f"exact {name}" for name in set(made.names)} <= set(shares)
     assert shares["exact"] == 0  # nothing was learned
 
     tasks = Tasks(1, 0, 0, 0, 0, 0, 0)
     train = build_examples(builder, tasks, 20, "train")
-    batches = _batches(builder, train, 1024)
-    model = _fresh()
+    batches = batches_of(builder, train, 1024)
+    model = fresh()
     train_lm(
         model, batches, None, Budget(steps=200), LmTraining(rate=8e-3, dropout=0), Path("/dev/null")
     )

@@ -3,7 +3,7 @@
 A step of a model this small is some thousand kernels of a few microseconds each; launched one by
 one, the device waits for the host more than half of the time. Knows batches, and nothing of what a
 step does. Invariant: whatever goes wrong here costs speed, never the run: then steps run as they
-are written, and a printed line says why.
+are written, and a printed line says why; should it end the process, its second try records nothing.
 """
 
 import json
@@ -17,17 +17,19 @@ from torch import Tensor
 from recipes.bundled.lm_batch import Batch
 
 # A shape is run as written first: what is compiled, chosen or set aside at first sight must not be
-# recorded. Shapes that stay rare are not worth the second that recording costs.
+# recorded. Shapes that stay rare are not worth the time that recording takes.
 _BEFORE = 3
 
 Step = Callable[[Batch], Tensor]
+Shape = tuple[torch.Size, ...]
 
 
-class _Recorded:
+class _Recording:
     def __init__(self, step: Step, batch: Batch, pool: Any) -> None:
-        self._batch = batch  # stays where it is: the graph reads from there
+        self._batch = batch.tensors()  # they stay where they are: the graph reads from there
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
+        # Other threads go on using the device meanwhile, and must not spoil the recording.
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             self._found = step(batch)
 
     @property
@@ -35,21 +37,22 @@ class _Recorded:
         return self._graph.pool()
 
     def __call__(self, batch: Batch) -> Tensor:
-        for mine, theirs in zip(tensors(self._batch), tensors(batch), strict=True):
+        for mine, theirs in zip(self._batch, batch.tensors(), strict=True):
             if mine is not theirs:
                 mine.copy_(theirs)
         self._graph.replay()
         return self._found.clone()  # the next replay writes there
 
 
-class CapturedSteps:
+class RecordedSteps:
     """Of a step that reads nothing back from the device and takes nothing from the host but its
     batch. One pool of memory serves all shapes: one step is over before the next begins."""
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
-        self._recorded: dict[tuple[torch.Size, ...], _Recorded] = {}
-        self._seen: Counter[tuple[torch.Size, ...]] = Counter()
+    def __init__(self, step: Step, ready: Callable[[], bool] = lambda: True) -> None:
+        """`ready`: whether a step is what it will stay. Until then nothing is recorded."""
+        self._step, self._ready = step, ready
+        self._recorded: dict[Shape, _Recording] = {}
+        self._seen: Counter[Shape] = Counter()
         self._pool: Any = None  # torch's own kind of handle
         self._given_up = False
 
@@ -58,25 +61,32 @@ class CapturedSteps:
         """How many are recorded."""
         return len(self._recorded)
 
+    def forget(self) -> None:
+        """The step has become another one."""
+        self._recorded.clear()
+        self._seen.clear()
+
     def __call__(self, batch: Batch) -> Tensor:
-        shape = tuple(each.shape for each in tensors(batch))
+        shape = tuple(each.shape for each in batch.tensors())
         known = self._recorded.get(shape) or self._record(shape, batch)
         return known(batch) if known else self._step(batch)
 
-    def _record(self, shape: tuple[torch.Size, ...], batch: Batch) -> _Recorded | None:
-        self._seen[shape] += 1
-        if self._given_up or self._seen[shape] <= _BEFORE:
+    def _record(self, shape: Shape, batch: Batch) -> _Recording | None:
+        if self._given_up or not self._ready():
             return None
+        self._seen[shape] += 1
+        if self._seen[shape] <= _BEFORE:
+            return None
+        stream = torch.cuda.current_stream() if torch.cuda.is_available() else None
         try:
-            found = self._recorded[shape] = _Recorded(self._step, batch, self._pool)
+            found = self._recorded[shape] = _Recording(self._step, batch, self._pool)
         except Exception as error:
+            if stream is not None:
+                torch.cuda.set_stream(stream)  # a recording that fails does not go back to it
             self._given_up = True
+            self.forget()
             what = f"{type(error).__name__}: {str(error).strip()[:200]}"
-            print(json.dumps({"captured steps": f"given up: {what}"}), flush=True)
+            print(json.dumps({"recorded steps": f"given up: {what}"}), flush=True)
             return None
         self._pool = found.pool
         return found
-
-
-def tensors(batch: Batch) -> tuple[Tensor, ...]:
-    return batch.text, batch.audio, *batch.write, *batch.speak, batch.meant

@@ -1,0 +1,20 @@
+"""A toy language model, and batches of hums for it."""
+
+import torch
+
+from recipes.bundled.lm_batch import Batches
+from recipes.bundled.lm_model import LmModel
+from recipes.bundled.lm_rows import Examples, RowBuilder
+from recipes.bundled.sizes import TOY
+from recipes.bundled.vocabulary import ids, load_tokenizer
+
+
+def batches_of(
+    builder: RowBuilder, made: Examples, rows: int, device: str | torch.device = "cpu"
+) -> Batches:
+    return Batches(made, builder.spoken.codes, builder.ids, torch.device(device), rows, seed=0)
+
+
+def fresh() -> LmModel:
+    torch.manual_seed(0)
+    return LmModel(TOY.lm_config(**ids(load_tokenizer())))
