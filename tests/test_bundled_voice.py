@@ -107,13 +107,16 @@ def test_all_four_modes_agree(
     written = asker.ask([[heard], [typed]], "text", lambda _: None)
     assert [each.text for each in written] == [ANSWER, ANSWER]
     voice, window = codec.voice(home / "voices/default.voice"), torch.hann_window(960)
+    spoken = asker.ask([[heard], [typed], [other]], "speech", lambda _: None)
+    assert all(12 <= len(said.codes) <= 50 for said in spoken[:2])
+    assert abs(len(spoken[0].codes) - len(spoken[1].codes)) <= 1
     spectra = []
-    for said in asker.ask([[heard], [typed], [other]], "speech", lambda _: None):
+    for said in spoken:
         wave = torch.from_numpy(codec.decode(said.codes, voice))
         spectrum = torch.stft(wave, 960, 240, window=window, return_complex=True)
         spectra.append(spectrum[:200].abs().clamp(min=1e-3).log())  # up to 5 kHz
-    assert _likeness(spectra[0], spectra[1]) > 0.85
-    assert _likeness(spectra[0], spectra[2]) < 0.7
+    assert _likeness(spectra[0], spectra[1]) > 0.85  # 0.93; answers about other capitals: 0.67
+    assert _likeness(spectra[0], spectra[2]) < 0.7  # 0.44
 
 
 def test_listening_live_is_listening_to_all_of_it(codec: mosslive.Codec, question: Sound) -> None:

@@ -1,6 +1,6 @@
 """A training step as one launch: what a step does to the device is recorded once for every shape.
 
-A step of a model this small is some thousand kernels of a few microseconds each; launched one by
+A step of a model this small is about a thousand kernels of a few microseconds each; launched one by
 one, the device waits for the host more than half of the time. Knows batches, and nothing of what a
 step does. Invariant: whatever goes wrong here costs speed, never the run: then steps run as they
 are written, and a printed line says why; should it end the process, its second try records nothing.
@@ -82,7 +82,7 @@ class RecordedSteps:
             found = self._recorded[shape] = _Recording(self._step, batch, self._pool)
         except Exception as error:
             if stream is not None:
-                torch.cuda.set_stream(stream)  # a recording that fails does not go back to it
+                torch.cuda.set_stream(stream)  # one that fails leaves its own current
             self._given_up = True
             self.forget()
             what = f"{type(error).__name__}: {str(error).strip()[:200]}"

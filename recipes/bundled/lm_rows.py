@@ -2,9 +2,9 @@
 
 Which row teaches what follows from the mode machine: while speaking, the audio head's next code and
 the end of speech count; the row of the end of speech, and every row of a written reply, count for
-the text head. Besides, each row of a spoken reply knows a letter of what is being said, for a loss
-that nobody reads. Knows the corpus and codes, not the model. Invariant: an example's rows are those
-the live pipeline would have made of the same turns.
+the text head. Besides, most rows of a spoken reply know a letter of what is being said, for the
+text head, which is not read there. Knows the corpus and codes, not the model. Invariant: an
+example's rows are those the live pipeline would have made of the same turns.
 """
 
 from collections import Counter, defaultdict
@@ -88,8 +88,8 @@ def _segment(rows: Sequence[Row] | NDArray[np.int64], kind: int) -> Segment:
 
 def letters_meant(letters: NDArray[np.int16], rows: int) -> NDArray[np.int16]:
     """The ids of a text laid along the rows that say it: [rows]. Evenly, since one voice at one
-    pace says them about so, and after the first few rows ahead of their sound. Where there are more
-    letters than rows, some have no row."""
+    pace says them about so; their lead over the sound grows from 0 to `_AHEAD_ROWS` in the first
+    rows. Where letters pass faster than rows, some have no row."""
     at = np.arange(rows)
     place = (at + np.minimum(at, _AHEAD_ROWS)) * len(letters) // max(1, rows)
     inside = place < len(letters)

@@ -203,7 +203,9 @@ def train_flow(
         while budget.progress(step) < 1:
             set_rate(chosen, budget.rate(step))
             told, mel, _, _ = batches.next(0)
-            with torch.no_grad():  # in full precision, as the package decides about codes
+            with (
+                torch.no_grad()
+            ):  # never in half precision: the package decides about codes in float32
                 codes = model.quantiser.nearest(model.hear(told).states)
                 vectors = model.quantiser.codebook[codes]
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):

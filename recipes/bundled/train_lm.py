@@ -87,9 +87,8 @@ class Average:
 
 class Losses(NamedTuple):
     """Means over predictions: of the text head where it is read, of the audio head, and of the text
-    head along a spoken reply. There nobody reads it; but what helps to tell the letters of what is
-    being said, above all that a sum is worked out, is in the trunk then, where the audio tail finds
-    it before it speaks."""
+    head along a spoken reply. It is not read there; the hope is that what tells the letters, such
+    as the result of a sum, is then in the trunk, where the audio tail can use it."""
 
     text: Tensor
     audio: Tensor

@@ -1,4 +1,4 @@
-"""What a spoken reply means: letters of its text along its codes, for a loss that nobody reads."""
+"""What a spoken reply means: letters of its text along its codes, for the text head."""
 
 import numpy as np
 import pytest

@@ -27,16 +27,16 @@ def test_batches_of_a_length_have_one_shape(
     made = build_examples(builder, Tasks(), 200, "train")
     batches = batches_of(builder, made, 1024)
     shapes = defaultdict(set)
-    wanted = lost = 0
+    wanted = full = 0
     for _ in range(60):
         batch = batches.next(None)
         shapes[batch.text.shape].add(tuple(each.shape for each in batch.tensors()))
         for head in (batch.write, batch.speak):
             wanted += int((head.value != IGNORED).sum())
-            lost += int((head.value != IGNORED).all())  # full: something may have been left out
+            full += int((head.value != IGNORED).all())  # something may have been left out
     assert all(len(found) == 1 for found in shapes.values())
     assert wanted > 1000
-    assert lost <= 2
+    assert full <= 2
 
 
 def test_what_has_no_room_is_left_out(builder: RowBuilder) -> None:
@@ -122,7 +122,7 @@ def test_recorded_steps_learn_the_same(builder: RowBuilder) -> None:
         assert run.shapes == (2 if recorded else 0)
         ends.append([*told, *(p.detach() for p in model.parameters())])
     for plain, replayed in zip(*ends, strict=True):
-        torch.testing.assert_close(replayed, plain, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(replayed, plain, atol=1e-4, rtol=1e-4)  # sums in any order
 
 
 @gpu

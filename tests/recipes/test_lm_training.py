@@ -318,8 +318,11 @@ def test_makers_make_what_would_be_made_here(sets: Sets, tmp_path: Path) -> None
 def test_training_does_not_need_its_makers(
     sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If every maker dies at once, the first set is made here."""
+    """If every maker dies at once, the first set is made here. What it has room for, the next ones
+    have, too."""
     feed = Feed(sets, tmp_path, torch.device("cpu"), 512, makers=1)
     feed.close()
     assert feed.next(Mishearing()).text.numel()
+    assert feed._batches is not None
+    assert feed._batches._rooms is feed._rooms
     assert "made here" in capsys.readouterr().out
