@@ -28,7 +28,6 @@ class Way:
     window_frames: int | None = None
     dtype: str = "float32"
     steps: int | None = None  # of the flow; None: the folder's
-    guidance: float | None = None
 
     @property
     def name(self) -> str:
@@ -38,7 +37,6 @@ class Way:
             "window_frames": f"window of {self.window_frames} frames",
             "dtype": f"estimator in {self.dtype}",
             "steps": f"{self.steps} flow steps",
-            "guidance": f"guidance {self.guidance}",
         }
         plain = Way()
         changed = [text for key, text in named.items() if getattr(self, key) != getattr(plain, key)]
@@ -85,12 +83,6 @@ class Mouth:
 
 
 def _set_flow(codec: Codec, way: Way) -> None:
-    """Other steps or guidance than the folder states."""
-    if way.steps is None and way.guidance is None:
-        return
-    config = codec.files.decoder
-    codec.files.decoder = replace(
-        config,
-        steps=config.steps if way.steps is None else way.steps,
-        guidance=config.guidance if way.guidance is None else way.guidance,
-    )
+    """Other steps than the folder states."""
+    if way.steps is not None:
+        codec.files.decoder = replace(codec.files.decoder, steps=way.steps)

@@ -22,7 +22,7 @@ from recipes.bundled.lm_rows import HEARD, NOTHING, PLAIN, SPEAK, WRITE, Example
 IGNORED = -100
 _STEP_ROWS = 16  # lengths of batches are multiples of this
 _ROOM_ROWS = 4  # for codes said twice, where something is heard; what goes beyond is cut off
-_STEP_PLACES = 256  # numbers of predictions are multiples of this
+_STEP_PLACES = 256  # in a test, numbers of predictions are multiples of this
 # In training there is one number for all batches of a length, so that there are few shapes, and it
 # is a multiple of this. Drawn batches differ: room is left for some standard deviations above the
 # mean; what goes beyond is not learned this time.

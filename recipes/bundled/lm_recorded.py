@@ -1,7 +1,8 @@
 """A training step as one launch: what a step does to the device is recorded once for every shape.
 
 A step of a model this small is about a thousand kernels of a few microseconds each; launched one by
-one, the device waits for the host more than half of the time. Knows batches, and nothing of what a
+one, the device waits for the host more than half of the time. (The package's `Graphed` runs what it
+records some times before, which a step that learns must not.) Knows batches, and nothing of what a
 step does. Invariant: whatever goes wrong here costs speed, never the run: then steps run as they
 are written, and a printed line says why; should it end the process, its second try records nothing.
 """

@@ -54,9 +54,8 @@ class Examples:
     audio: NDArray[np.int16]
     kind: NDArray[np.int8]
     code: NDArray[np.int32]  # of what was heard: its place among the codes of a version; else -1
-    meant: NDArray[
-        np.int16
-    ]  # of what is said: a letter of its text (`letters_meant`); else NOTHING
+    # Of what is said: a letter of its text (`letters_meant`); else NOTHING.
+    meant: NDArray[np.int16]
     first: NDArray[np.int64]
     count: NDArray[np.int64]
     names: list[str] = field(default_factory=list)  # the task of each

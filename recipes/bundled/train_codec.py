@@ -203,9 +203,8 @@ def train_flow(
         while budget.progress(step) < 1:
             set_rate(chosen, budget.rate(step))
             told, mel, _, _ = batches.next(0)
-            with (
-                torch.no_grad()
-            ):  # never in half precision: the package decides about codes in float32
+            # Never in half precision: the package decides about codes in float32.
+            with torch.no_grad():
                 codes = model.quantiser.nearest(model.hear(told).states)
                 vectors = model.quantiser.codebook[codes]
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
