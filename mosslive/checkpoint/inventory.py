@@ -17,6 +17,7 @@ from mosslive.checkpoint.layout import (
     CONFIG_FILE,
     INDEX_FILE,
     SINGLE_FILE,
+    Shape,
     expected_tensors,
     model_folder,
 )
@@ -24,6 +25,9 @@ from mosslive.config import ModelConfig
 from mosslive.config.files import each_once
 
 STORED_DTYPE = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+# Of matrices, whatever the config's dtype: values as they are. Formats whose values need a scale
+# come with tensors, or a field of the config, that are refused.
+NARROW_DTYPE = "F8_E4M3"
 
 # Which fault is raised when there are several: the one that explains the others comes first.
 _ORDER = (
@@ -138,7 +142,11 @@ def _compare(inventory: Inventory, stored: Counter[str], lost: set[str]) -> None
     if misshaped := [(entry, shape) for entry, shape in common if entry.shape != shape]:
         shown = [f"{e.name} {list(e.shape)} instead of {list(shape)}" for e, shape in misshaped]
         found.append(faults.MisshapedTensors([e.name for e, _ in misshaped], shown=shown))
-    if wrong := [entry for entry, _ in common if entry.dtype != dtype]:
+    if wrong := [entry for entry, shape in common if entry.dtype not in _dtypes(dtype, shape)]:
         shown = [f"{entry.name} {entry.dtype}" for entry in wrong]
-        allowed = f"allowed: {dtype} (dtype of config.json)"
+        allowed = f"allowed: {dtype} (dtype of config.json), of matrices also {NARROW_DTYPE}"
         found.append(faults.WrongDtype([entry.name for entry in wrong], allowed, shown))
+
+
+def _dtypes(dtype: str, shape: Shape) -> tuple[str, ...]:
+    return (dtype, NARROW_DTYPE) if len(shape) == 2 else (dtype,)

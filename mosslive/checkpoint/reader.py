@@ -66,9 +66,11 @@ def scan_values(inventory: Inventory, progress: Progress = _no_progress) -> None
     for name, entry in inventory.entries.items():
         finite = True
         for _, block in _row_blocks(inventory.shard_of[name], entry):
+            progress(block.nbytes)
+            if block.element_size() == 1:  # of float8 torch has no extremes
+                block = block.float()
             # One reduction: the extremes are finite if and only if every value is.
             finite = finite and bool(torch.stack(block.aminmax()).isfinite().all())
-            progress(block.nbytes)
         if not finite:
             bad.append(name)
     if bad:

@@ -29,7 +29,7 @@ from mosslive.checkpoint.codec import (
     VOCODER_FILE,
     FlowProfile,
 )
-from mosslive.checkpoint.inventory import STORED_DTYPE
+from mosslive.checkpoint.inventory import NARROW_DTYPE, STORED_DTYPE
 from mosslive.checkpoint.layout import (
     CONFIG_FILE,
     GENERATION_FILE,
@@ -44,6 +44,7 @@ from mosslive.config import ModelConfig
 from mosslive.config.folders import CODEC_FOLDER, DEFAULT_VOICE, LM_FOLDER, VOICES_FOLDER
 from recipes.bundled.budget import load_carried
 from recipes.bundled.codec_model import speaker_vector
+from recipes.bundled.lm_model import STORED, checkpoint_tensors
 from recipes.bundled.sizes import SIZES, Sizes
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
@@ -94,13 +95,14 @@ def write_codec(
 def write_lm(out: Path, sizes: Sizes, tensors: Mapping[str, Tensor]) -> Path:
     tokenizer = load_tokenizer()
     config = sizes.lm_config(**ids(tokenizer))
+    content = checkpoint_tensors(tensors)
+    dtypes = {torch.float16: STORED_DTYPE[config.dtype], STORED: NARROW_DTYPE}
     expected = expected_tensors(config)
-    dtype = STORED_DTYPE[config.dtype]
     with new_folder(out / LM_FOLDER) as work:
         write_shard(
             work / SINGLE_FILE,
-            {name: (dtype, shape) for name, shape in expected.items()},
-            lambda name: tensors[name].detach().cpu().half(),
+            {name: (dtypes[content[name].dtype], shape) for name, shape in expected.items()},
+            content.__getitem__,
         )
         _write_json(work / CONFIG_FILE, config.to_dict())
         _write_json(work / GENERATION_FILE, _generation(config))

@@ -63,6 +63,10 @@ class Batch(NamedTuple):
         parts = ([part] if isinstance(part, Tensor) else part for part in self)
         return [tensor for part in parts for tensor in part]
 
+    def clone(self) -> "Batch":
+        write, speak = (Wanted(*(t.clone() for t in part)) for part in (self.write, self.speak))
+        return Batch(self.text.clone(), self.audio.clone(), write, speak, self.meant.clone())
+
 
 Rooms = dict[int, tuple[int, int]]  # by length: for predictions of the text and the audio head
 

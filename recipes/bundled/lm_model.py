@@ -1,11 +1,12 @@
 """The language model in plain PyTorch, for training: trunk, two tails, two heads.
 
 The package's decoder keeps no gradients and works on pages; this is the same function of whole
-rows, with the published tensor names. Knows nothing of data. Invariant: `state_dict()` is the
-content of the checkpoint, and the package's logits are these.
+rows, with the published tensor names. Its layers' matrices are rounded as they will be stored.
+Knows nothing of data. Invariant: `state_dict()`, scaled as `checkpoint_tensors` says, is the content
+of the checkpoint, and the package's logits are these.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +16,13 @@ from torch.nn import functional as F
 
 from mosslive.config import ModelConfig
 from mosslive.kernels import RotaryTable
+
+
+# Of the layers' matrices: half the bytes buy twice the layers. With this scale, none of a trained
+# model's values is too large, and a thousandth of their size is still told apart.
+STORED = torch.float8_e4m3fn
+STORED_SCALE = 128.0
+_LARGEST = torch.finfo(STORED).max
 
 
 class Logits(NamedTuple):
@@ -34,10 +42,23 @@ class _Norm(nn.Module):
         return (wide * scale * self.weight).to(x.dtype)
 
 
+def stored(weight: Tensor) -> Tensor:
+    """A matrix of a layer as it is stored, `STORED_SCALE` times too large: in eight bits, three of
+    them after the point."""
+    return (weight * STORED_SCALE).clamp(-_LARGEST, _LARGEST).to(STORED)
+
+
+def _rounded(weight: Tensor) -> Tensor:
+    """As it will be read back; gradients pass as if nothing were rounded."""
+    with torch.no_grad():
+        lost = stored(weight).to(weight.dtype) / STORED_SCALE - weight
+    return weight + lost
+
+
 def _through(x: Tensor, *layers: nn.Linear) -> Tensor:
-    """Several projections of one input as one: it is read once. Weights round to x's type here,
-    their own stay float32."""
-    return F.linear(x, torch.cat([each.weight for each in layers]).to(x.dtype))
+    """Several projections of one input as one: it is read once. Weights round here, their own stay
+    float32."""
+    return F.linear(x, _rounded(torch.cat([each.weight for each in layers])).to(x.dtype))
 
 
 class _Attention(nn.Module):
@@ -195,3 +216,21 @@ class Computing:
     dtype: torch.dtype = torch.float32
     run: Runner = run_plain
     dropout: float | Tensor = 0.0  # a tensor: a number that changes under a recorded step
+
+
+def checkpoint_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The content of the checkpoint: matrices of layers as they are stored, all else in float16.
+    That they are too large by `STORED_SCALE`, a power of two, is undone exactly: before a layer's
+    inputs by the norms there; at its outputs by making what they are added to, which begins with
+    the embeddings, as much larger. The norm at the end of a tail does not see how large."""
+    found = {}
+    for name, tensor in tensors.items():
+        if "_proj." in name:
+            found[name] = stored(tensor.detach().cpu().float())
+        elif "embed" in name:
+            found[name] = (tensor.detach().cpu().float() * STORED_SCALE).half()
+        elif "layernorm" in name:
+            found[name] = (tensor.detach().cpu().float() / STORED_SCALE).half()
+        else:
+            found[name] = tensor.detach().cpu().half()
+    return found

@@ -27,11 +27,12 @@ Shape = tuple[torch.Size, ...]
 
 class _Recording:
     def __init__(self, step: Step, batch: Batch, pool: Any) -> None:
-        self._batch = batch.tensors()  # they stay where they are: the graph reads from there
+        own = batch.clone()  # the graph reads from there, and later batches are copied there
+        self._batch = own.tensors()
         self._graph = torch.cuda.CUDAGraph()
         # Other threads go on using the device meanwhile, and must not spoil the recording.
         with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
-            self._found = step(batch)
+            self._found = step(own)
 
     @property
     def pool(self) -> Any:
@@ -39,8 +40,7 @@ class _Recording:
 
     def __call__(self, batch: Batch) -> Tensor:
         for mine, theirs in zip(self._batch, batch.tensors(), strict=True):
-            if mine is not theirs:
-                mine.copy_(theirs)
+            mine.copy_(theirs)
         self._graph.replay()
         return self._found.clone()  # the next replay writes there
 

@@ -29,6 +29,9 @@ NOTHING = -1  # meant by a row outside a spoken reply, at its end, and where its
 # How far what is meant runs ahead of what is said: a word is thought of before its first code.
 _AHEAD_ROWS = 6
 _LONGEST_ROWS = 640
+# Categories that have more to be learned from one dialogue than others: letters that sound alike,
+# and sums that must be worked out.
+_OFTENER = {"spelling": 2.0, "long sums": 2.0}
 _MOST_TEXTS = 200_000  # remembered as rows
 
 
@@ -39,10 +42,10 @@ class Tasks:
     speech_speech: float = 0.48
     speech_text: float = 0.07
     text_speech: float = 0.12
-    text_text: float = 0.12
+    text_text: float = 0.10
     transcribe: float = 0.06
-    read: float = 0.08
-    echo: float = 0.07
+    read: float = 0.12
+    echo: float = 0.08
     driver_system: float = 0.85  # of the answers begin with the driver's system turn; others: none
 
 
@@ -269,7 +272,9 @@ def drawn_until(source: Sequence["Dialogue | _Sentence"], split: Split) -> NDArr
     keep the rest from being learned."""
     names = [each.category if isinstance(each, Dialogue) else "" for each in source]
     many = Counter(names)
-    weight = [many[name] ** -0.3 if split == "train" else 1.0 for name in names]
+    weight = [
+        _OFTENER.get(name, 1.0) * many[name] ** -0.3 if split == "train" else 1.0 for name in names
+    ]
     until = np.cumsum(weight)
     found: NDArray[np.float64] = until / until[-1]
     return found

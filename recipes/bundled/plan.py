@@ -20,7 +20,7 @@ from itertools import zip_longest
 from recipes.bundled import grammar
 from recipes.bundled.corpus import Dialogue, Role, Split, Turn
 from recipes.bundled.grammar import Talk
-from recipes.bundled.grammar.rules import plain
+from recipes.bundled.grammar.rules import Pool, plain
 from recipes.bundled.voices import ASSISTANT, HELDOUT_USERS, QUICK_USERS, USERS, Line
 
 EXAM_EACH = 260  # dialogues per way of being held out; figures want at least 200
@@ -146,7 +146,7 @@ def make_quick_plan(hours: float, seed: int) -> Plan:
     plan = Plan(seed, users=QUICK_USERS)
     budget = hours * 3600
     rng = random.Random(f"open quick {seed}")
-    texts = _open(plan, rng, budget * QUICK_OPEN_ASSISTANT, ASSISTANT)
+    texts = _open(plan, rng, budget * QUICK_OPEN_ASSISTANT, ASSISTANT, pool="lexicon")
     _open(plan, rng, budget * OPEN_USER, None, texts)
     for talk in grammar.aloud(int(budget / _LEAST_S) + 100, seed):
         if plan.seconds >= budget:
@@ -193,13 +193,19 @@ def _by_turns(*sources: Iterable[Talk]) -> Iterator[Talk]:
 
 
 def _open(
-    plan: Plan, rng: random.Random, seconds: float, voice: str | None, texts: Sequence[str] = ()
+    plan: Plan,
+    rng: random.Random,
+    seconds: float,
+    voice: str | None,
+    texts: Sequence[str] = (),
+    pool: Pool = "train",
 ) -> list[str]:
-    """Open sentences, first of all `texts`, until they take so long. → what is said."""
+    """Open sentences, first of all `texts`, then with words of a pool, until they take so long.
+    → what is said."""
     until, said = plan.seconds + seconds, dict[str, str]()
     given = iter(texts)
     while plan.seconds < until:
-        text = next(given, None) or grammar.sentence(rng, "train")
+        text = next(given, None) or grammar.sentence(rng, pool)
         if plain(text) not in said:
             said[plain(text)] = text
             role: Role = "user" if voice is None else "assistant"

@@ -36,6 +36,7 @@ from recipes.bundled.judge_codec import judge_codec
 from recipes.bundled.lm_batch import Batches
 from recipes.bundled.lm_compile import CompiledLayers
 from recipes.bundled.lm_feed import Feed, Maker, Sets
+from recipes.bundled.lm_grow import grown
 from recipes.bundled.lm_model import LmModel
 from recipes.bundled.sizes import SIZES, Sizes
 from recipes.bundled.train_codec import CodecTraining, train_codec, train_flow
@@ -239,7 +240,7 @@ def run_lm(plan: Plan, corpus: Corpus) -> None:
     # Codes of another codebook mean something else: only with the same ones can it go on.
     known = plan.begun("lm", fits=plan.reuse_codes)
     if known is not None:
-        model.load_state_dict(known)
+        model.load_state_dict(grown(known, config))
     model = model.to(device)
     # Compiling, making the first set, and waiting for codes all take seconds: at the same time.
     cuda = device.type == "cuda"

@@ -26,7 +26,7 @@ from recipes.bundled.lm_recorded import RecordedSteps
 
 # Of the training. Dropout makes a better guesser and a worse speaker: answers that have to be said
 # code by code are finished without it, at rates too low to forget the rest.
-_WHOLE_FROM = 0.85
+_WHOLE_FROM = 0.93
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Tensors come out as they are stored, whatever the block size, and without a second copy."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mosslive.checkpoint import Checkpoint, reader, scan_values, take_inventory
-from tests.checkpoint.test_faults import K_PROJ, TEXT_HEAD, put, stored
+from mosslive.checkpoint import Checkpoint, faults, reader, scan_values, take_inventory
+from tests.checkpoint.test_faults import K_PROJ, Q_NORM, TEXT_HEAD, put, stored
 from tests.checkpoint.test_inventory import all_tensors, merge
 
 # Bytes. A row of the nano model has 32, 128 or 320; none of the middle ones divides a tensor.
@@ -78,6 +79,27 @@ def test_extreme_but_finite_values_are_accepted(nano_copy: Path, value: float) -
     """The largest, the smallest and zero values of bf16 are values, not faults."""
     put(nano_copy, K_PROJ, torch.full_like(stored(nano_copy, K_PROJ), value))
     Checkpoint.open(nano_copy)
+
+
+def test_matrices_may_be_stored_in_eight_bits(nano_copy: Path) -> None:
+    """Their values are taken as they are; what is not a number is found as in any other."""
+    narrow = stored(nano_copy, K_PROJ).float().mul(64).to(torch.float8_e4m3fn)
+    put(nano_copy, K_PROJ, narrow)
+    target = torch.empty(narrow.shape)
+    Checkpoint.open(nano_copy).copy_into(target, K_PROJ)
+    assert torch.equal(target, narrow.float())
+    assert target.abs().max() > 1
+    narrow.view(torch.uint8)[-1, -1] = 0x7F  # float8_e4m3fn's one positive NaN
+    put(nano_copy, K_PROJ, narrow)
+    with pytest.raises(faults.NonFiniteValues, match=re.escape(K_PROJ)):
+        Checkpoint.open(nano_copy)
+
+
+def test_vectors_may_not_be_stored_in_eight_bits(nano_copy: Path) -> None:
+    """Nothing is won by it; the answer says what is allowed."""
+    put(nano_copy, Q_NORM, stored(nano_copy, Q_NORM).to(torch.float8_e4m3fn))
+    with pytest.raises(faults.WrongDtype, match=r"allowed: BF16 .*, of matrices also F8_E4M3"):
+        Checkpoint.open(nano_copy)
 
 
 @pytest.mark.parametrize("block_bytes", [130, 16 << 20])

@@ -8,6 +8,7 @@ import pytest
 
 from recipes.bundled.corpus import SAMPLE_RATE_HZ, Corpus, Dialogue, Turn, Utterance, Writer
 from recipes.bundled.grammar import every_wording
+from recipes.bundled.grammar.lexicon import LEXICON
 from recipes.bundled.grammar.rules import plain
 from recipes.bundled.grammar.words import NAMES
 from recipes.bundled.levelling import LOUDNESS_DBFS, change_rate, level, trim
@@ -122,7 +123,8 @@ def test_a_quick_plan_is_cheap_and_has_no_examination() -> None:
     assert 0.6 * 3600 <= plan.seconds < 0.62 * 3600
     assert not set(QUICK_USERS) & {ASSISTANT, *HELDOUT_USERS}
     said = {d.turns[0].text for d in plan.dialogues if d.category == "names"}
-    assert all(set(plain(text).split()) & set(plain(" ".join(NAMES)).split()) for text in said)
+    names = set(plain(" ".join(NAMES + LEXICON["name"])).split())
+    assert all(set(plain(text).split()) & names for text in said)
 
 
 def test_spelled_letters_are_named() -> None:

@@ -12,6 +12,7 @@ from recipes.bundled.grammar import (
     HELDOUT_BY,
     TOPICS,
     Talk,
+    aloud,
     every_wording,
     fixed_words,
     heldout,
@@ -22,6 +23,7 @@ from recipes.bundled.grammar import (
 )
 from recipes.bundled.grammar import words as open_words
 from recipes.bundled.grammar.language import Language, courtesy, skeleton
+from recipes.bundled.grammar.lexicon import LEXICON
 from recipes.bundled.grammar.number_line import NUMBER, is_heldout
 from recipes.bundled.grammar.numbers import pairs, result
 from recipes.bundled.grammar.rules import (
@@ -35,6 +37,7 @@ from recipes.bundled.grammar.rules import (
     plain,
 )
 from recipes.bundled.grammar.sentences import VOCABULARY
+from recipes.bundled.pick_words import known_words
 
 SPLITS: tuple[Split, Split] = ("train", "heldout")
 SLOT = re.compile(r"\{\w+\}")
@@ -367,6 +370,43 @@ def test_half_of_the_typed_open_words_are_invented() -> None:
     words = {invented.word(rng) for _ in range(2000)}
     assert len(words) > 1900
     assert all(re.fullmatch("[a-z]{3,9}", word) for word in words)
+
+
+def test_the_lexicon_is_new_to_the_grammar() -> None:
+    """None of its words is in a wording, answer, courtesy or list of the grammar, so a text that has
+    one is no examined text; and none holds a held-out word."""
+    found = [word for entries in LEXICON.values() for word in entries]
+    assert {kind: len(entries) > 1200 for kind, entries in LEXICON.items()} == dict.fromkeys(
+        ("name", "noun", "adjective", "verb"), True
+    )
+    assert all(re.fullmatch("[A-Za-z][a-z]{2,8}", word) for word in found)
+    bare = {plain(word) for word in found}
+    assert not bare & known_words()
+    assert not bare & {w for topic in TOPICS for s in topic.steps for w in literals(s.answer)}
+    assert not [word for word in bare if any(held in word for held in HELDOUT_WORDS)]
+
+
+def test_more_hours_say_nothing_held_out() -> None:
+    """Of what is said on top of the first corpus, new words are of the lexicon, more than half of
+    the open ones; no examined dialogue, word or pair is among it."""
+    talks, rng = aloud(6000, 0), random.Random(5)
+    lexicon = {plain(word) for entries in LEXICON.values() for word in entries}
+    said = said_in(talks)
+    words = {word for text in said for word in text.split()}
+    words |= {w for _ in range(3000) for w in plain(sentence(rng, "lexicon")).split()}
+    known = known_words() | {w for t in TOPICS for s in t.steps for w in literals(s.answer)}
+    assert words <= known | lexicon | VOCABULARY | set("abcdefghijklmnopqrstuvwxyz")
+    spread = {form for word in HELDOUT_WORDS for form in (word, word + "s", word + "es")}
+    assert not words & spread
+    names = [talk for talk in talks if talk.category == "names"]
+    new = [talk for talk in names if set(plain(talk.turns[0][1]).split()) & lexicon]
+    assert 0.5 < len(new) / len(names) < 0.75
+    asked = {tuple(plain(said) for said, _ in talk.turns) for talk in talks}
+    for by in HELDOUT_BY:
+        assert not asked & {tuple(plain(s) for s, _ in t.turns) for t in heldout(250, by, 0)}
+    sums = {sum_ for text in said for sum_ in SUMS.findall(text)}
+    assert len(sums) > 300
+    assert not [s for s in sums if is_heldout(s[1], NUMBER.index(s[0]), NUMBER.index(s[2]))]
 
 
 def test_a_question_has_one_answer() -> None:

@@ -54,6 +54,7 @@ TOPICS: tuple[Topic, ...] = (
 HELDOUT_BY = ("wording", "frame", "pair", "word")
 _PATIENCE = 30  # draws per wanted dialogue before small topics are taken to be exhausted
 INVENTED_SHARE = 0.5  # of the typed dialogues of topics with open words
+LEXICON_SHARE = 0.6  # of those said aloud on top of the first corpus
 # Typed, what has to be worked out rather than known comes oftener: it costs no hours of speech, and
 # sums are understood, not memorised, when there are many of them (`chains`).
 _TYPED_WEIGHT: dict[str, float] = {
@@ -65,7 +66,8 @@ _TYPED_WEIGHT: dict[str, float] = {
 }
 # Said aloud, also what has to be said again, as words or as letters: how a word sounds is learned
 # from many words.
-_ALOUD_WEIGHT = _TYPED_WEIGHT | {"repeat": 3, "spelling": 6, "names": 3, "talk: my name": 2}
+_ALOUD_WEIGHT = _TYPED_WEIGHT | {"repeat": 4, "spelling": 6, "names": 3, "talk: my name": 2}
+_ALOUD_WEIGHT["long sums"] = 14
 
 
 def training(count: int, seed: int) -> list[Talk]:
@@ -74,10 +76,16 @@ def training(count: int, seed: int) -> list[Talk]:
 
 
 def aloud(count: int, seed: int) -> list[Talk]:
-    """As `training`, for hours on top of it: sums and open words come oftener. None is invented:
-    synthesisers disagree about how such words are said, so there would be nothing to say again."""
+    """As `training`, for hours on top of it: sums and open words come oftener, and more than half
+    of the open words are of the lexicon. None is invented: synthesisers disagree about how such
+    words are said, so there would be nothing to say again."""
+
+    def make(topic: Topic, rng: random.Random) -> Talk:
+        more = topic.draw is not None and rng.random() < LEXICON_SHARE
+        return compose(topic, rng, fact=topic.draw(rng, "lexicon") if topic.draw and more else None)
+
     rng = random.Random(f"aloud {seed}")
-    return _different(count, rng, TOPICS, compose, _weights(_ALOUD_WEIGHT))
+    return _different(count, rng, TOPICS, make, _weights(_ALOUD_WEIGHT))
 
 
 def typed(count: int, seed: int) -> list[Talk]:

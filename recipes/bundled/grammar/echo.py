@@ -2,7 +2,8 @@
 
 The answer is made of what was heard, so it works for words that were never an answer. Held-out
 facts use at least one held-out word; training facts use none. From the pool "invented", open words
-are made up (`invented`), which only typed dialogues can use: nobody knows how they are said.
+are made up (`invented`), which only typed dialogues can use: nobody knows how they are said. The
+pool "lexicon" has real words, for more hours of speech.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import random
 
 from recipes.bundled.grammar import invented, words
+from recipes.bundled.grammar.lexicon import LEXICON
 from recipes.bundled.grammar.rules import Fact, Pool, Topic, one, step, vocabulary
 from recipes.bundled.grammar.sentences import VOCABULARY, article, sentence
 
@@ -29,6 +31,15 @@ _LISTS = {
     ),
     ("spelled", "heldout"): tuple(
         word for word in words.HELDOUT_WORDS + words.HELDOUT_NAMES if len(word) <= LONGEST_SPELLING
+    ),
+    ("name", "lexicon"): LEXICON["name"],
+    ("noun", "lexicon"): LEXICON["noun"],
+    ("adjective", "lexicon"): LEXICON["adjective"],
+    ("spelled", "lexicon"): tuple(
+        word
+        for kind in ("name", "noun", "adjective")
+        for word in LEXICON[kind]
+        if len(word) <= LONGEST_SPELLING
     ),
 }
 
@@ -57,7 +68,7 @@ def draw_spelling(rng: random.Random, pool: Pool) -> Fact:
 def draw_echo(rng: random.Random, pool: Pool) -> Fact:
     """One to four words or a short sentence; in a held-out one the first open word is held out."""
     adjective, noun = (open_word(kind, rng, pool) for kind in ("adjective", "noun"))
-    others: Pool = "invented" if pool == "invented" and rng.random() < 0.5 else "train"
+    others: Pool = pool if pool in ("invented", "lexicon") and rng.random() < 0.5 else "train"
     second, third = (open_word("noun", rng, others) for _ in range(2))
     known = open_word("adjective", rng, "train")
     shapes = (
@@ -78,7 +89,7 @@ def draw_echo(rng: random.Random, pool: Pool) -> Fact:
 
 def _short(rng: random.Random, pool: Pool) -> str:
     while True:
-        text = sentence(rng, "heldout" if pool == "heldout" else "train")
+        text = sentence(rng, pool)
         if len(text.split()) <= LONGEST_ECHO_WORDS and text.count(".") == 1 and "?" not in text:
             return text.rstrip(".").replace(",", "")
 

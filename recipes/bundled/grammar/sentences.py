@@ -12,8 +12,9 @@ from collections.abc import Callable
 from functools import partial
 
 from recipes.bundled.grammar import words
+from recipes.bundled.grammar.lexicon import LEXICON
 from recipes.bundled.grammar.number_line import NUMBER
-from recipes.bundled.grammar.rules import Split, vocabulary
+from recipes.bundled.grammar.rules import Pool, vocabulary
 
 FRAMES = (
     "The {adj} {noun} {verb} the {noun}.",
@@ -47,7 +48,17 @@ _HELDOUT = {
     "verb": words.HELDOUT_VERBS,
     "name": words.HELDOUT_NAMES,
 }
-_HELDOUT_SHARE = 0.3
+_LEXICON = {
+    "noun": LEXICON["noun"],
+    "adj": LEXICON["adjective"],
+    "verb": LEXICON["verb"],
+    "name": LEXICON["name"],
+}
+# The list that other words than those of training come from, and how many of them.
+_OTHERS: dict[Pool, tuple[dict[str, tuple[str, ...]], float]] = {
+    "heldout": (_HELDOUT, 0.3),
+    "lexicon": (_LEXICON, 0.6),
+}
 VOCABULARY = vocabulary(
     *_TRAIN.values(),
     *_HELDOUT.values(),
@@ -69,22 +80,24 @@ def article(word: str) -> str:
     )
 
 
-def sentence(rng: random.Random, split: Split) -> str:
+def sentence(rng: random.Random, pool: Pool) -> str:
+    """With words of training alone, or with at least one word of another pool."""
     frame = rng.choice(FRAMES)
     while True:
-        text, fresh = _fill(frame, rng, split)
-        if split == "train" or fresh:
+        text, fresh = _fill(frame, rng, pool)
+        if pool not in _OTHERS or fresh:
             return text[0].upper() + text[1:]
 
 
-def _fill(frame: str, rng: random.Random, split: Split) -> tuple[str, bool]:
+def _fill(frame: str, rng: random.Random, pool: Pool) -> tuple[str, bool]:
     fresh = False
+    others, share = _OTHERS.get(pool, (_TRAIN, 0.0))
 
     def word(kind: str) -> str:
         nonlocal fresh
-        heldout = split == "heldout" and rng.random() < _HELDOUT_SHARE
-        fresh |= heldout
-        return rng.choice((_HELDOUT if heldout else _TRAIN)[kind])
+        other = pool in _OTHERS and rng.random() < share
+        fresh |= other
+        return rng.choice((others if other else _TRAIN)[kind])
 
     makers: dict[str, Callable[[], str]] = {
         "a_noun": lambda: article(word("noun")),
