@@ -24,9 +24,9 @@ from mosslive.config.folders import find_parts, has_bundled, shipped_folder
 from mosslive.server.backend import load_backend
 from mosslive.server.settings import ServerSettings
 
-ANSWER = "The capital of Spain is Madrid."
+ANSWER = "The capital of Germany is Berlin."
 TYPED = {
-    "What is the capital of Spain?": ANSWER,
+    "What is the capital of Germany?": ANSWER,
     "what is two plus three": "Two plus three is five.",
     "Which day comes after Monday?": "After Monday comes Tuesday.",
     "What color is grass?": "Grass is green.",

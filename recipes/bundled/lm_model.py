@@ -2,8 +2,8 @@
 
 The package's decoder keeps no gradients and works on pages; this is the same function of whole
 rows, with the published tensor names. Its layers' matrices are rounded as they will be stored.
-Knows nothing of data. Invariant: `state_dict()`, scaled as `checkpoint_tensors` says, is the content
-of the checkpoint, and the package's logits are these.
+Knows nothing of data. Invariant: `checkpoint_tensors` of its `state_dict()` are the content of the
+checkpoint, and the package's logits are these.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from mosslive.config import ModelConfig
 from mosslive.kernels import RotaryTable
-
 
 # Of the layers' matrices: half the bytes buy twice the layers. With this scale, none of a trained
 # model's values is too large, and a thousandth of their size is still told apart.

@@ -4,9 +4,8 @@
 
 A word is taken if the list of word classes (of a newspaper: `festlex-poslex`) and the pronouncing
 dictionary (`festlex-cmu`) both have it: the one tells how it is used, and that it is used at all,
-the other that the assistant does not have to guess how it is said. Invariant: no word that the
-grammar has, in any list or wording, no word that holds a held-out one, and none that sounds like a
-held-out one.
+the other that the assistant does not have to guess how it is said. Invariant: no word of the
+grammar's lists and questions, no word that holds a held-out one, and none that sounds like one.
 """
 
 import argparse
@@ -33,8 +32,7 @@ _CLASS = re.compile(r"\((\w+) (-[\d.]+)\)")
 
 
 def known_words() -> frozenset[str]:
-    """Every plain word of the grammar: wordings, answers, courtesies and open words of any split.
-    """
+    """Every plain word of a list or question of the grammar, whatever its split."""
     courtesies = [text for many in (FRAMES, HELDOUT_FRAMES) for f in many.values() for text in f]
     lists = (words.WORDS, words.NAMES, words.VERBS, words.PLACES, words.TIMES)
     held = (words.HELDOUT_WORDS, words.HELDOUT_NAMES, words.HELDOUT_VERBS)

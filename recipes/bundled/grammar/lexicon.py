@@ -2,8 +2,8 @@
 
 There are four times as many, found by `pick_words` in the dictionaries of the voices. How a word is
 said that was never heard is learned from many words; with few, they are learned by heart. None of
-them occurs anywhere else in the grammar, so a text with one of them in it is no examined text; and
-none holds a held-out word or sounds like one.
+them is in any other question of the grammar, so a question with one of them in it is no examined
+one; and none holds a held-out word or sounds like one.
 """
 
 from __future__ import annotations
