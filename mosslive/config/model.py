@@ -90,7 +90,7 @@ class ModelConfig:
     eos_token_id: int  # text id of the turn footer; ends a reply
     audio_pad_token_id: int = _PROCESSOR_AUDIO_PAD
     pad_token_id: int | None = None  # second text id that ends a reply; else the tokenizer's
-    dtype: str = "bfloat16"  # of the stored tensors
+    dtype: str = "bfloat16"  # of the stored tensors; matrices may be float8
 
     def __post_init__(self) -> None:
         for name in _SIZES:

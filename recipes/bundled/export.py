@@ -44,6 +44,7 @@ from mosslive.config import ModelConfig
 from mosslive.config.folders import CODEC_FOLDER, DEFAULT_VOICE, LM_FOLDER, VOICES_FOLDER
 from recipes.bundled.budget import load_carried
 from recipes.bundled.codec_model import speaker_vector
+from recipes.bundled.lm_grow import grown
 from recipes.bundled.lm_model import STORED, checkpoint_tensors
 from recipes.bundled.sizes import SIZES, Sizes
 from recipes.bundled.vocabulary import ids, load_tokenizer
@@ -95,7 +96,7 @@ def write_codec(
 def write_lm(out: Path, sizes: Sizes, tensors: Mapping[str, Tensor]) -> Path:
     tokenizer = load_tokenizer()
     config = sizes.lm_config(**ids(tokenizer))
-    content = checkpoint_tensors(tensors)
+    content = checkpoint_tensors(grown(tensors, config))  # it may be of a smaller model
     dtypes = {torch.float16: STORED_DTYPE[config.dtype], STORED: NARROW_DTYPE}
     expected = expected_tensors(config)
     with new_folder(out / LM_FOLDER) as work:

@@ -41,6 +41,11 @@ class _Norm(nn.Module):
         return (wide * scale * self.weight).to(x.dtype)
 
 
+def _residual_norm(c: ModelConfig) -> _Norm:
+    """Of what `checkpoint_tensors` makes larger: there its eps is smaller by as much, squared."""
+    return _Norm(c.hidden_size, c.rms_norm_eps / STORED_SCALE**2)
+
+
 def stored(weight: Tensor) -> Tensor:
     """A matrix of a layer as it is stored, `STORED_SCALE` times too large: in eight bits, three of
     them after the point."""
@@ -97,9 +102,9 @@ class _Mlp(nn.Module):
 class _Layer(nn.Module):
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
-        self.input_layernorm = _Norm(c.hidden_size, c.rms_norm_eps)
+        self.input_layernorm = _residual_norm(c)
         self.self_attn = _Attention(c)
-        self.post_attention_layernorm = _Norm(c.hidden_size, c.rms_norm_eps)
+        self.post_attention_layernorm = _residual_norm(c)
         self.mlp = _Mlp(c)
 
     def forward(self, x: Tensor, cos: Tensor, signed_sin: Tensor, kept: Tensor) -> Tensor:
@@ -133,8 +138,8 @@ class _Body(nn.Module):
         self.shared_block = _Block(c, c.num_shared_layers)
         self.text_block = _Block(c, c.num_modality_layers)
         self.audio_block = _Block(c, c.num_modality_layers)
-        self.text_norm = _Norm(c.hidden_size, c.rms_norm_eps)
-        self.audio_norm = _Norm(c.hidden_size, c.rms_norm_eps)
+        self.text_norm = _residual_norm(c)
+        self.audio_norm = _residual_norm(c)
 
 
 class LmModel(nn.Module):
@@ -224,12 +229,14 @@ def checkpoint_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     the embeddings, as much larger. The norm at the end of a tail does not see how large."""
     found = {}
     for name, tensor in tensors.items():
-        if "_proj." in name:
-            found[name] = stored(tensor.detach().cpu().float())
-        elif "embed" in name:
-            found[name] = (tensor.detach().cpu().float() * STORED_SCALE).half()
-        elif "layernorm" in name:
-            found[name] = (tensor.detach().cpu().float() / STORED_SCALE).half()
+        value = tensor.detach().cpu().float()
+        if name.endswith("_proj.weight"):
+            found[name] = stored(value)
+        elif name.endswith(("embed_tokens.weight", "audio_embed.weight")):
+            found[name] = (value * STORED_SCALE).half()
+        elif name.endswith("_layernorm.weight"):
+            found[name] = (value / STORED_SCALE).half()
         else:
-            found[name] = tensor.detach().cpu().half()
+            assert name.endswith(("_norm.weight", "_lm_head.weight")), name
+            found[name] = value.half()
     return found

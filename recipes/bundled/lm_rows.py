@@ -37,7 +37,8 @@ _MOST_TEXTS = 200_000  # remembered as rows
 
 @dataclass(frozen=True)
 class Tasks:
-    """Shares of the examples. Answers are named by what is heard and what is given back."""
+    """How often each comes, as weights. Answers are named by what is heard and what is given
+    back."""
 
     speech_speech: float = 0.48
     speech_text: float = 0.07
@@ -269,7 +270,7 @@ def build_examples(
 def drawn_until(source: Sequence["Dialogue | _Sentence"], split: Split) -> NDArray[np.float64]:
     """Up to which number from 0 to 1 each is drawn. In training, a category with twice as many
     dialogues is drawn only 1.6 times as often: what has many words needs many of them, and must not
-    keep the rest from being learned."""
+    keep the rest from being learned; some come oftener (`_OFTENER`)."""
     names = [each.category if isinstance(each, Dialogue) else "" for each in source]
     many = Counter(names)
     weight = [

@@ -4,8 +4,9 @@
 
 A word is taken if the list of word classes (of a newspaper: `festlex-poslex`) and the pronouncing
 dictionary (`festlex-cmu`) both have it: the one tells how it is used, and that it is used at all,
-the other that the assistant does not have to guess how it is said. Invariant: no word of the
-grammar's lists and questions, no word that holds a held-out one, and none that sounds like one.
+the other that the assistant does not have to guess how it is said. Invariants: no word of the
+grammar's lists and questions; no word that holds a held-out one or, by the dictionary, sounds like
+one or its plural; no two words that sound alike, or spelling what is heard would be a guess.
 """
 
 import argparse
@@ -14,31 +15,35 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from recipes.bundled.grammar import fixed_words, invented, words
+from recipes.bundled.grammar import echo, fixed_words, invented, memory, words
 from recipes.bundled.grammar.rules import FRAMES, HELDOUT_FRAMES, plain
+from recipes.bundled.grammar.sentences import article
 
 SHORTEST, LONGEST = 3, 9
-# Classes of the list by what a word can be filled in for: names, singular and plural nouns,
-# adjectives, verbs in the past.
-_KINDS = {"nnp": "name", "nn": "noun", "nns": "noun", "jj": "adjective"}
-_KINDS |= {"vbd": "verb", "vbn": "verb"}
-# Newspapers write of things that nobody has to be asked to say again.
+# Classes of the list by what a word can be filled in for: names, nouns in the singular, adjectives,
+# verbs in the past.
+_KINDS = {"nnp": "name", "nn": "noun", "jj": "adjective", "vbd": "verb", "vbn": "verb"}
+# Newspapers write of things that nobody has to be asked to say again. Beginnings of words.
 _UNKIND = re.compile(
-    "abort|murder|rap(e|ist)|nazi|kill|sex|suicid|cocain|heroin|porn|holocaust|genocid|slaughter|"
-    "assassin|molest|incest|slave|terror|bomb|aids|cancer|corpse|massacre|tortur|homicid|nude|whore"
+    "abort|aids$|assassin|behead|bitch|bomb|butcher|cancer|castrat|cocain|condom|corpse|crap|execut|"
+    "fetus|genit|genocid|heroin|holocaust|homicid|homo$|incest|kill|klux|lynch|massacr|maim|molest|"
+    "murder|naked|nazi|nude|pimp|porn|racis|rape$|raped|rapist|retard|sadis|sex|slain|slaughter|"
+    "slave|slut|sperm|stab|strangl|suicid|terror|tortur|vagin|whore"
 )
 _ENTRY = re.compile(r'\("([a-z]+)" (.*)\)$')
 _CLASS = re.compile(r"\((\w+) (-[\d.]+)\)")
+_VOWELS = "aeiou"
+_PLURALS = ("", " s", " z", " ax z", " ih z")
 
 
 def known_words() -> frozenset[str]:
     """Every plain word of a list or question of the grammar, whatever its split."""
     courtesies = [text for many in (FRAMES, HELDOUT_FRAMES) for f in many.values() for text in f]
-    lists = (words.WORDS, words.NAMES, words.VERBS, words.PLACES, words.TIMES)
+    lists = (words.WORDS, words.NAMES, words.VERBS)
     held = (words.HELDOUT_WORDS, words.HELDOUT_NAMES, words.HELDOUT_VERBS)
     texts = [" ".join(frame) for frame in courtesies]
-    texts += [entry for entries in (*lists, *held) for entry in entries]
-    return fixed_words() | frozenset(plain(" ".join(texts)).split())
+    texts += [entry for entries in (*lists, *held, memory.PET_KINDS) for entry in entries]
+    return fixed_words() | echo.ECHOED | frozenset(plain(" ".join(texts)).split())
 
 
 def pick(voices: Path) -> dict[str, list[str]]:
@@ -46,12 +51,13 @@ def pick(voices: Path) -> dict[str, list[str]]:
     dicts = voices / "festival" / "dicts"
     said = defaultdict(set)
     for word, rest in _entries(dicts / "cmu" / "cmudict-0.4.out"):
-        said[word].add(re.sub(r"[^a-z ]", "", rest.split(" ", 1)[1]))
+        said[word].add(_sound(rest.split(" ", 1)[1]))
     known = known_words()
     held = {plain(word) for word in words.HELDOUT_WORDS + words.HELDOUT_NAMES + words.HELDOUT_VERBS}
-    held_sounds = {sound for word in held for sound in said.get(word, ())}
+    taken = {sound for word in known for sound in said.get(word, ())}
+    taken |= {sound + end for word in held for sound in said.get(word, ()) for end in _PLURALS}
     found = defaultdict(list)
-    for word, rest in _entries(dicts / "wsj.wp39.poslexR"):
+    for word, rest in sorted(_entries(dicts / "wsj.wp39.poslexR")):
         classes = {name: float(chance) for name, chance in _CLASS.findall(rest)}
         kind = _KINDS.get(max(classes, key=lambda name: classes[name], default=""))
         if (
@@ -59,12 +65,27 @@ def pick(voices: Path) -> dict[str, list[str]]:
             and SHORTEST <= len(word) <= LONGEST
             and len(said.get(word, ())) == 1  # "read" and "read": which one is meant is not known
             and word not in known
-            and not _UNKIND.search(word)
+            and set(word) & set(_VOWELS)  # an abbreviation
+            and not _UNKIND.match(word)
             and not invented.holds_heldout(word)
-            and not said[word] & held_sounds
+            and not said[word] & taken
+            and _article_fits(word, next(iter(said[word])))
         ):
+            taken |= said[word]
             found[kind].append(word.capitalize() if kind == "name" else word)
-    return {kind: sorted(set(found[kind])) for kind in ("name", "noun", "adjective", "verb")}
+    return {kind: found[kind] for kind in ("name", "noun", "adjective", "verb")}
+
+
+def _sound(entry: str) -> str:
+    """The phones of an entry. Most voices say the vowels of "caught" and "cot" alike."""
+    phones = re.sub(r"[^a-z ]", "", entry).split()
+    return " ".join("aa" if phone == "ao" else phone for phone in phones)
+
+
+def _article_fits(word: str, sound: str) -> bool:
+    """Whether the grammar, which goes by letters, puts the article before it that its sound asks
+    for."""
+    return article(word).startswith("an ") == (sound[0] in _VOWELS)
 
 
 def _entries(path: Path) -> Iterator[tuple[str, str]]:

@@ -27,6 +27,7 @@ from recipes.bundled.bank import load_bank
 from recipes.bundled.budget import drop_carried, load_carried
 from recipes.bundled.corpus import Corpus
 from recipes.bundled.encode_corpus import encoder_digest
+from recipes.bundled.lm_grow import grown
 from recipes.bundled.processes import Group, run_groups
 from recipes.bundled.sizes import HIFT_SHAPES, SIZES
 from recipes.bundled.stages import (
@@ -39,6 +40,7 @@ from recipes.bundled.stages import (
     run_lm,
 )
 from recipes.bundled.train_lm import LmTraining
+from recipes.bundled.vocabulary import ids, load_tokenizer
 
 _SIZES = "sizes.json"
 _NOTED = ("rate", "dropout", "decay", "meant_weight", "part")  # of the language model's training
@@ -111,6 +113,8 @@ def _begin(plan: Plan, stages: tuple[str, ...]) -> None:
             f"part {number} of {count} goes on from the part before: --reuse-codes, and --resume"
             " with its language model"
         )
+    if "lm" in stages and plan.reuse_codes and (known := plan.earlier("lm")) is not None:
+        grown(known, plan.sizes.lm_config(**ids(load_tokenizer())))  # refuses a larger one
     plan.carried.mkdir(parents=True, exist_ok=True)
     plan.work.mkdir(parents=True, exist_ok=True)
     (plan.carried / _SIZES).write_text(json.dumps(note) + "\n", encoding="utf-8")

@@ -376,12 +376,16 @@ def test_the_lexicon_is_new_to_the_grammar() -> None:
     """None of its words is in a wording, courtesy or list of the grammar, so a question that has
     one is no examined question; and none holds a held-out word."""
     found = [word for entries in LEXICON.values() for word in entries]
-    assert {kind: len(entries) > 1200 for kind, entries in LEXICON.items()} == dict.fromkeys(
-        ("name", "noun", "adjective", "verb"), True
-    )
+    assert all(len(LEXICON[kind]) > 1200 for kind in ("name", "noun", "adjective", "verb"))
     assert all(re.fullmatch("[A-Za-z][a-z]{2,8}", word) for word in found)
     bare = {plain(word) for word in found}
+    assert len(bare) == len(found)
     assert not bare & known_words()
+    rng = random.Random(2)
+    talks = [talk for by in HELDOUT_BY for talk in heldout(800, by, 0)]
+    examined = {plain(asked) for talk in talks for asked, _ in talk.turns}
+    examined |= {plain(sentence(rng, "heldout")) for _ in range(2000)}
+    assert not bare & {word for text in examined for word in text.split()}
     assert not [word for word in bare if any(held in word for held in HELDOUT_WORDS)]
 
 

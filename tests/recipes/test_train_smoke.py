@@ -177,6 +177,24 @@ def test_exported_lm_has_the_trainers_logits(trained: Trained) -> None:
         torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=0)
 
 
+def test_logits_do_not_depend_on_how_large_the_stored_values_are(tmp_path: Path) -> None:
+    """Embeddings of a trained model are small, where a norm's eps counts: it is scaled, too."""
+    torch.manual_seed(0)
+    config = TOY.lm_config(**ids(load_tokenizer()))
+    model = LmModel(config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.mul_(0.01 if "embed" in name else 1.0)
+            weight.copy_(weight.half())
+    write_lm(tmp_path, TOY, model.state_dict())
+    rows = torch.tensor([(5, 0), (config.modality_pad_token_id, 7), (9, 0)])
+    text, audio = rows.T[:, None]
+    with torch.no_grad():
+        wanted = model.logits(text, audio)
+    for found, expected in zip(mosslive.load_lm(tmp_path).forward(rows), wanted, strict=True):
+        torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=0)
+
+
 def test_resumed_run_goes_on(trained: Trained, tmp_path: Path) -> None:
     """A later run with the same codes leaves the encoder alone and begins from what was carried."""
     plan = replace(

@@ -81,8 +81,9 @@ def aloud(count: int, seed: int) -> list[Talk]:
     words are said, so there would be nothing to say again."""
 
     def make(topic: Topic, rng: random.Random) -> Talk:
-        more = topic.draw is not None and rng.random() < LEXICON_SHARE
-        return compose(topic, rng, fact=topic.draw(rng, "lexicon") if topic.draw and more else None)
+        if topic.draw is None or rng.random() >= LEXICON_SHARE:
+            return compose(topic, rng)
+        return compose(topic, rng, fact=topic.draw(rng, "lexicon"))
 
     rng = random.Random(f"aloud {seed}")
     return _different(count, rng, TOPICS, make, _weights(_ALOUD_WEIGHT))

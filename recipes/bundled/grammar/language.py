@@ -3,7 +3,9 @@
 A `Language` knows every framed training wording of every topic. `says` accepts at least all that
 training can say: a slot of a topic with listed facts takes any of their values, trained or held
 out, and an open slot any words of the topic's vocabulary, in any order. With `drop`, those words
-are taken out of both sides first, so what differs only by courtesy counts as the same.
+are taken out of both sides first, so what differs only by courtesy counts as the same. Invented
+words and those of the lexicon it does not know: they stand in no examined question, so neither does
+a question with one of them (`invented`, `lexicon`).
 """
 
 from __future__ import annotations

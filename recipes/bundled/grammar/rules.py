@@ -186,7 +186,9 @@ class Topic:
     steps: tuple[Step, ...]
     facts: tuple[Fact, ...] = (Fact({}),)
     draw: Callable[[random.Random, Pool], Fact] | None = None
-    vocabulary: frozenset[str] = frozenset()  # with `draw`: every plain word its slots can hold
+    # With `draw`: every plain word its slots can hold; of pools other than training's and the
+    # held-out one, more, which those that make them keep apart from all that is examined.
+    vocabulary: frozenset[str] = frozenset()
     weight: float = 1.0
 
     def fact(self, rng: random.Random, split: Split) -> Fact:

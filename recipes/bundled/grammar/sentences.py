@@ -81,7 +81,7 @@ def article(word: str) -> str:
 
 
 def sentence(rng: random.Random, pool: Pool) -> str:
-    """With words of training alone, or with at least one word of another pool."""
+    """With words of training alone, or with at least one held-out word or one of the lexicon."""
     frame = rng.choice(FRAMES)
     while True:
         text, fresh = _fill(frame, rng, pool)
