@@ -1,6 +1,6 @@
 """Real words beyond the lists of `words`, for hours of speech on top of the first corpus.
 
-There are three times as many, found by `pick_words` in the dictionaries of the voices. How a word is
+They are three times as many, found by `pick_words` in dictionaries of the voices. How a word is
 said that was never heard is learned from many words; with few, they are learned by heart. None of
 them is in any other question of the grammar, so a question with one of them in it is no examined
 one; and none holds a held-out word or sounds like one.
