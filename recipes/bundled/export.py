@@ -45,7 +45,7 @@ from mosslive.config.folders import CODEC_FOLDER, DEFAULT_VOICE, LM_FOLDER, VOIC
 from recipes.bundled.budget import load_carried
 from recipes.bundled.codec_model import speaker_vector
 from recipes.bundled.lm_grow import grown
-from recipes.bundled.lm_model import STORED, checkpoint_tensors
+from recipes.bundled.lm_stored import STORED, checkpoint_tensors
 from recipes.bundled.sizes import SIZES, Sizes
 from recipes.bundled.vocabulary import ids, load_tokenizer
 

@@ -2,11 +2,11 @@
 
 The package's decoder keeps no gradients and works on pages; this is the same function of whole
 rows, with the published tensor names. Its layers' matrices are rounded as they will be stored.
-Knows nothing of data. Invariant: `checkpoint_tensors` of its `state_dict()` are the content of the
-checkpoint, and the package's logits are these.
+Knows nothing of data. Invariant: of its `state_dict()` as `lm_stored` writes it, the package's
+logits are these.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,12 +16,7 @@ from torch.nn import functional as F
 
 from mosslive.config import ModelConfig
 from mosslive.kernels import RotaryTable
-
-# Of the layers' matrices: half the bytes buy twice the layers. With this scale, none of a trained
-# model's values is too large, and a thousandth of their size is still told apart.
-STORED = torch.float8_e4m3fn
-STORED_SCALE = 128.0
-_LARGEST = torch.finfo(STORED).max
+from recipes.bundled.lm_stored import STORED_SCALE, rounded
 
 
 class Logits(NamedTuple):
@@ -46,23 +41,10 @@ def _residual_norm(c: ModelConfig) -> _Norm:
     return _Norm(c.hidden_size, c.rms_norm_eps / STORED_SCALE**2)
 
 
-def stored(weight: Tensor) -> Tensor:
-    """A matrix of a layer as it is stored, `STORED_SCALE` times too large: in eight bits, three of
-    them after the point."""
-    return (weight * STORED_SCALE).clamp(-_LARGEST, _LARGEST).to(STORED)
-
-
-def _rounded(weight: Tensor) -> Tensor:
-    """As it will be read back; gradients pass as if nothing were rounded."""
-    with torch.no_grad():
-        lost = stored(weight).to(weight.dtype) / STORED_SCALE - weight
-    return weight + lost
-
-
 def _through(x: Tensor, *layers: nn.Linear) -> Tensor:
     """Several projections of one input as one: it is read once. Weights round here, their own stay
     float32."""
-    return F.linear(x, _rounded(torch.cat([each.weight for each in layers])).to(x.dtype))
+    return F.linear(x, rounded(torch.cat([each.weight for each in layers])).to(x.dtype))
 
 
 class _Attention(nn.Module):
@@ -220,23 +202,3 @@ class Computing:
     dtype: torch.dtype = torch.float32
     run: Runner = run_plain
     dropout: float | Tensor = 0.0  # a tensor: a number that changes under a recorded step
-
-
-def checkpoint_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The content of the checkpoint: matrices of layers as they are stored, all else in float16.
-    That they are too large by `STORED_SCALE`, a power of two, is undone exactly: before a layer's
-    inputs by the norms there; at its outputs by making what they are added to, which begins with
-    the embeddings, as much larger. The norm at the end of a tail does not see how large."""
-    found = {}
-    for name, tensor in tensors.items():
-        value = tensor.detach().cpu().float()
-        if name.endswith("_proj.weight"):
-            found[name] = stored(value)
-        elif name.endswith(("embed_tokens.weight", "audio_embed.weight")):
-            found[name] = (value * STORED_SCALE).half()
-        elif name.endswith("_layernorm.weight"):
-            found[name] = (value / STORED_SCALE).half()
-        else:
-            assert name.endswith(("_norm.weight", "_lm_head.weight")), name
-            found[name] = value.half()
-    return found

@@ -65,7 +65,7 @@ def pick(voices: Path) -> dict[str, list[str]]:
             and SHORTEST <= len(word) <= LONGEST
             and len(said.get(word, ())) == 1  # "read" and "read": which one is meant is not known
             and word not in known
-            and set(word) & set(_VOWELS)  # an abbreviation
+            and set(word) & set(_VOWELS)  # without one it is an abbreviation
             and not _UNKIND.match(word)
             and not invented.holds_heldout(word)
             and not said[word] & taken

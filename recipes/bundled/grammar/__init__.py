@@ -66,8 +66,13 @@ _TYPED_WEIGHT: dict[str, float] = {
 }
 # Said aloud, also what has to be said again, as words or as letters: how a word sounds is learned
 # from many words.
-_ALOUD_WEIGHT = _TYPED_WEIGHT | {"repeat": 4, "spelling": 6, "names": 3, "talk: my name": 2}
-_ALOUD_WEIGHT["long sums"] = 14
+_ALOUD_WEIGHT: dict[str, float] = _TYPED_WEIGHT | {
+    "long sums": 14,
+    "repeat": 4,
+    "spelling": 6,
+    "names": 3,
+    "talk: my name": 2,
+}
 
 
 def training(count: int, seed: int) -> list[Talk]:
