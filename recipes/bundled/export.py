@@ -1,21 +1,23 @@
 """From trained tensors to the published file layouts, and the proof that the package reads them so.
 
-    python -m recipes.bundled.export CARRIED OUT
+    python -m recipes.bundled.export CARRIED OUT [--codec-of MODEL]
 
-Writes a whole model: `OUT/lm`, `OUT/codec`, `OUT/voices/default.voice`. Knows files and names, not
+Writes a whole model: `OUT/lm`, `OUT/codec`, `OUT/voices/default.voice`. Codec and voice may be
+those of an earlier model, if the language model was taught its codes. Knows files and names, not
 training. Invariant: a folder appears only when it is whole, and nothing in it needs a special case
 to load.
 """
 
 import argparse
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mosslive.checkpoint.campplus_onnx import campplus_onnx, random_campplus
@@ -46,7 +48,7 @@ from recipes.bundled.budget import load_carried
 from recipes.bundled.codec_model import speaker_vector
 from recipes.bundled.lm_grow import grown
 from recipes.bundled.lm_stored import STORED, checkpoint_tensors
-from recipes.bundled.sizes import SIZES, Sizes
+from recipes.bundled.sizes import SIZES, SIZES_FILE, Sizes
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
 FlowDtype = Literal["float32", "float16"]
@@ -214,8 +216,7 @@ def write_voice(out: Path, wave: Tensor) -> Path:
 
 def export(carried: Path, out: Path, how: Storing | None = None) -> dict[str, int]:
     """→ bytes by folder."""
-    note = json.loads((carried / "sizes.json").read_text(encoding="utf-8"))
-    sizes = SIZES[note["size"]].with_hift(note["hift"]) if note["hift"] else SIZES[note["size"]]
+    sizes = _sizes_of(carried)
     parts = {name: load_carried(carried, name) for name in ("encoder", "flow", "hift", "lm")}
     if absent := [name for name, tensors in parts.items() if tensors is None]:
         raise FileNotFoundError(f"{carried}: no tensors of {', '.join(absent)}; train them first")
@@ -225,6 +226,31 @@ def export(carried: Path, out: Path, how: Storing | None = None) -> dict[str, in
     prompt = load_carried(carried, "prompt")
     if prompt is not None:
         write_voice(out, prompt["wave"])
+    return _bytes_by_folder(out)
+
+
+def export_lm(carried: Path, out: Path, model: Path) -> dict[str, int]:
+    """A new language model beside the codec and the voice of `model`, whose codes it was taught.
+    → bytes by folder."""
+    lm, encoder = (load_carried(carried, name) for name in ("lm", "encoder"))
+    if lm is None or encoder is None:
+        raise FileNotFoundError(f"{carried}: no tensors of lm and encoder; train them first")
+    theirs = load_file(model / CODEC_FOLDER / ENCODER_FILE)
+    if any(not torch.equal(theirs[ENCODER_PREFIX + n], t.half()) for n, t in encoder.items()):
+        raise ValueError(f"{carried} was taught codes of another encoder than {model} has")
+    with new_folder(out) as work:
+        for name in (CODEC_FOLDER, VOICES_FOLDER):
+            shutil.copytree(model / name, work / name)
+        write_lm(work, _sizes_of(carried), lm)
+    return _bytes_by_folder(out)
+
+
+def _sizes_of(carried: Path) -> Sizes:
+    note = json.loads((carried / SIZES_FILE).read_text(encoding="utf-8"))
+    return SIZES[note["size"]].with_hift(note["hift"]) if note["hift"] else SIZES[note["size"]]
+
+
+def _bytes_by_folder(out: Path) -> dict[str, int]:
     return {path.name: folder_bytes(path) for path in sorted(out.iterdir()) if path.is_dir()}
 
 
@@ -234,7 +260,16 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--flow-dtype", choices=list(_DTYPES), default="float32")
     parser.add_argument("--one-flow", action="store_true", help="flow.pt alone, no chunk files")
+    parser.add_argument(
+        "--codec-of", type=Path, metavar="MODEL", help="copy codec and voice; write lm alone"
+    )
     given = parser.parse_args()
+    if given.codec_of:
+        if given.one_flow or given.flow_dtype != parser.get_default("flow_dtype"):
+            parser.error("--codec-of copies the flow as it is: no --one-flow, no --flow-dtype")
+        sizes = export_lm(given.carried, given.out, given.codec_of)
+        print(json.dumps({"bytes": sizes, "all": sum(sizes.values())}))
+        return
     profiles: tuple[FlowProfile, ...] = ("offline",) if given.one_flow else Storing().profiles
     how = Storing(given.flow_dtype, profiles)
     sizes = export(given.carried, given.out, how)

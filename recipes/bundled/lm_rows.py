@@ -32,6 +32,10 @@ _LONGEST_ROWS = 640
 # Categories that have more to be learned from one dialogue than others: letters that sound alike,
 # and sums that must be worked out.
 _OFTENER = {"spelling": 2.0, "long sums": 2.0}
+# Of the spoken replies in dialogues: begun where the corpus has them begun, not later within a code
+# (`encode_corpus --starts`). A reply should be known from its first code on; how words are said at
+# any place within a code is learned from the other replies and from sentences.
+_FIRST_START_SHARE = 0.7
 _MOST_TEXTS = 200_000  # remembered as rows
 
 
@@ -182,6 +186,8 @@ class RowBuilder:
         forms = spoken_forms(self.corpus, turn, split)
         if not forms:
             raise LookupError(f"nobody says {turn.text!r}")
+        if turn.role == "assistant" and self.host.random() < _FIRST_START_SHARE:
+            return forms[0]  # later starts come behind
         return forms[int(self.host.integers(len(forms)))]
 
     def _written(self, text: str, kind: int) -> Segment:

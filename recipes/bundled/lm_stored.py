@@ -1,7 +1,8 @@
 """How the language model's tensors are stored: the layers' matrices in eight bits, the rest in 16.
 
-Knows the published names, nothing of what is computed with them. Invariant: no scale is stored, and
-none is needed: `checkpoint_tensors` moves it to where it cancels.
+Knows the published names, nothing of what is computed with them. Invariants: no scale is stored,
+and none is needed: `checkpoint_tensors` moves it to where it cancels; what `trained_tensors` makes
+of a checkpoint is stored as the same checkpoint again.
 """
 
 from collections.abc import Mapping
@@ -29,6 +30,16 @@ def rounded(weight: Tensor) -> Tensor:
     return weight + lost
 
 
+def _scale(name: str) -> float:
+    """How many times too large a tensor is stored."""
+    if name.endswith(("_proj.weight", "embed_tokens.weight", "audio_embed.weight")):
+        return STORED_SCALE
+    if name.endswith("_layernorm.weight"):
+        return 1 / STORED_SCALE
+    assert name.endswith(("_norm.weight", "_lm_head.weight")), name
+    return 1.0
+
+
 def checkpoint_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The content of the checkpoint: matrices of layers as they are stored, all else in float16.
     That they are too large by `STORED_SCALE`, a power of two, is undone exactly: before a layer's
@@ -37,13 +48,11 @@ def checkpoint_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = {}
     for name, tensor in tensors.items():
         value = tensor.detach().cpu().float()
-        if name.endswith("_proj.weight"):
-            found[name] = stored(value)
-        elif name.endswith(("embed_tokens.weight", "audio_embed.weight")):
-            found[name] = (value * STORED_SCALE).half()
-        elif name.endswith("_layernorm.weight"):
-            found[name] = (value / STORED_SCALE).half()
-        else:
-            assert name.endswith(("_norm.weight", "_lm_head.weight")), name
-            found[name] = value.half()
+        narrow = name.endswith("_proj.weight")
+        found[name] = stored(value) if narrow else (value * _scale(name)).half()
     return found
+
+
+def trained_tensors(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """From a checkpoint back to what was trained, to go on from there: float32, as rounded."""
+    return {name: tensor.float() / _scale(name) for name, tensor in checkpoint.items()}

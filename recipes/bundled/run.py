@@ -29,7 +29,7 @@ from recipes.bundled.corpus import Corpus
 from recipes.bundled.encode_corpus import encoder_digest
 from recipes.bundled.lm_grow import grown
 from recipes.bundled.processes import Group, run_groups
-from recipes.bundled.sizes import HIFT_SHAPES, SIZES
+from recipes.bundled.sizes import HIFT_SHAPES, SIZES, SIZES_FILE
 from recipes.bundled.stages import (
     CODES_FILES,
     OF_ONE_CODEBOOK,
@@ -42,7 +42,6 @@ from recipes.bundled.stages import (
 from recipes.bundled.train_lm import LmTraining
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
-_SIZES = "sizes.json"
 _NOTED = ("rate", "dropout", "decay", "meant_weight", "part")  # of the language model's training
 _GROUPS: tuple[Group, ...] = (("codec", "lm"), ("vocoder",), ("flow",))
 
@@ -104,7 +103,7 @@ def _begin(plan: Plan, stages: tuple[str, ...]) -> None:
     if plan.resume is not None:
         if not list(plan.resume.glob("*.pt")):
             raise ValueError(f"{plan.resume} is no folder `carried` of a run: no tensors")
-        path = plan.resume / _SIZES
+        path = plan.resume / SIZES_FILE
         if path.exists() and (found := json.loads(path.read_text(encoding="utf-8"))) != note:
             raise ValueError(f"{plan.resume} is of {found}, this run of {note}")
     number, count = plan.lm.part
@@ -117,7 +116,7 @@ def _begin(plan: Plan, stages: tuple[str, ...]) -> None:
         grown(known, plan.sizes.lm_config(**ids(load_tokenizer())))  # refuses a larger one
     plan.carried.mkdir(parents=True, exist_ok=True)
     plan.work.mkdir(parents=True, exist_ok=True)
-    (plan.carried / _SIZES).write_text(json.dumps(note) + "\n", encoding="utf-8")
+    (plan.carried / SIZES_FILE).write_text(json.dumps(note) + "\n", encoding="utf-8")
     if "codec" in stages:  # what an earlier run left there belongs to other codes
         for name in WORK_FILES:
             (plan.work / name).unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from mosslive.config import ModelConfig
 
 MEL_BANDS = 80
 SPEAKER_WIDTH = 192
+SIZES_FILE = "sizes.json"  # in a folder `carried`: which sizes its tensors have
 # The pulse needs harmonics up to 12 kHz; above it they would fold back. 40 · 300 Hz is the border
 # for the highest pitch of the assistant's voice.
 HARMONICS = 40

@@ -242,7 +242,7 @@ def _festival(texts: list[str], folder: Path) -> list[tuple[Sound, int]]:
         calls = (f'(say "{text}" "{made}/{i}.wav")' for i, text in enumerate(texts))
         script = Path(made, "say.scm")
         script.write_text(_FESTIVAL + "\n".join(calls), encoding="utf-8")
-        command = [f"{folder}/lib/ld-linux-x86-64.so.2", "--library-path", f"{folder}/lib"]
+        command = [f"{folder}/lib/ld.so", "--library-path", f"{folder}/lib"]
         command += [f"{folder}/bin/festival", "--libdir", f"{folder}/festival/", "-b", str(script)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         files = [Path(made, f"{i}.wav") for i in range(len(texts))]

@@ -1,0 +1,63 @@
+"""From a model in the package back to what a run carries on from.
+
+    python -m recipes.bundled.carry mosslive/bundled CARRIED
+    python -m recipes.bundled.run CODES OUT --resume CARRIED --reuse-codes --stages lm
+
+So the shipped model can be taught further by whoever has only the repository. What is there is the
+language model and the encoder with its codebook, which is all that this needs; `export --codec-of`
+puts a new language model beside the codec it was taught with. Knows files and names, not training.
+Invariant: exported again without training, the language model is the same, byte by byte.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mosslive.checkpoint.codec import ENCODER_FILE, ENCODER_PREFIX
+from mosslive.checkpoint.layout import CONFIG_FILE, SINGLE_FILE
+from mosslive.checkpoint.writer import new_folder
+from mosslive.config.folders import CODEC_FOLDER, LM_FOLDER
+from mosslive.errors import MossliveError
+from recipes.bundled.budget import save_carried
+from recipes.bundled.lm_stored import trained_tensors
+from recipes.bundled.sizes import SIZES, SIZES_FILE
+from recipes.bundled.vocabulary import ids, load_tokenizer
+
+
+def carry(model: Path, out: Path, size: str = "bundled") -> None:
+    """`model`: a folder as `export.py` writes it; `out`: the folder to make."""
+    lm, encoder = model / LM_FOLDER / SINGLE_FILE, model / CODEC_FOLDER / ENCODER_FILE
+    if absent := [str(path) for path in (lm, encoder) if not path.is_file()]:
+        raise ValueError(f"{model} is no model of the recipe: no {', '.join(absent)}")
+    config = json.loads((model / LM_FOLDER / CONFIG_FILE).read_text(encoding="utf-8"))
+    wanted = SIZES[size].lm_config(**ids(load_tokenizer())).to_dict()
+    if other := [name for name in wanted if config.get(name) != wanted[name]]:
+        raise ValueError(f"{model} is of another size than {size!r}: {', '.join(other)}")
+    with new_folder(out) as work:
+        save_carried(work, "lm", trained_tensors(load_file(lm)))
+        save_carried(work, "encoder", _without_prefix(load_file(encoder)))
+        note = {"size": size, "hift": ""}
+        (work / SIZES_FILE).write_text(json.dumps(note) + "\n", encoding="utf-8")
+
+
+def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(ENCODER_PREFIX): tensor for name, tensor in tensors.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A model in the package, to be taught further.")
+    parser.add_argument("model", type=Path, help="with lm and codec: mosslive/bundled")
+    parser.add_argument("out", type=Path, help="the folder to make")
+    parser.add_argument("--size", choices=sorted(SIZES), default="bundled")
+    given = parser.parse_args()
+    try:
+        carry(given.model, given.out, given.size)
+    except (ValueError, OSError, MossliveError) as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()
