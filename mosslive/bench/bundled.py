@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from mosslive.bench.bundled_answers import measure_answers, measure_texts
+from mosslive.bench.bundled_ceiling import measure_ceiling
 from mosslive.bench.bundled_compare import (
     measure_fp8,
     measure_hearing,
@@ -36,6 +37,7 @@ from mosslive.errors import MossliveError
 _PARTS: dict[str, str] = {
     "answers": "spoken questions, spoken answers, and how they sound",
     "text": "written answers",
+    "ceiling": "what right answers would get by the same verdict",
     "hearing": "codes as they come against codes of the whole turn",
     "codec": "ways of rendering, side by side",
     "sampling": "the folder's sampling against the driver's",
@@ -160,6 +162,7 @@ def _measure(
         return measure_human(examiner)
     measures: dict[str, Callable[[Examiner, int | None], Iterator[Figure]]] = {
         "text": measure_texts,
+        "ceiling": measure_ceiling,
         "hearing": measure_hearing,
         "codec": measure_rendering,
         "sampling": measure_sampling,

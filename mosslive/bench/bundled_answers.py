@@ -28,6 +28,8 @@ FURTHER: tuple[Set, ...] = (
     ("sums never trained, unseen voice", "pair", "unseen", ""),
     ("names and words never heard, unseen voice", "word", "unseen", ""),
 )
+# Of these it is told how far the recogniser can be trusted.
+JUDGED: tuple[Set, ...] = (HEADLINES[0], *COMPOSED)
 RUNAWAYS_IN = 500
 
 
@@ -41,8 +43,8 @@ def measure_answers(examiner: Examiner, most: int | None, kept: list[Answer]) ->
             yield from _of_set(f"speech to speech, {name}", answers, goal)
     composed = [answer for name, *_ in COMPOSED for answer in by_name[name]]
     yield from _of_set("speech to speech, composed replies", composed, ">= 80")
-    for kind in ("wording", "pair", "word"):
-        yield _ceiling(examiner, kind, most)
+    for name, *_ in JUDGED:
+        yield from _where_judged(examiner, name, by_name[name])
     asked = kept[:RUNAWAYS_IN]
     yield tally("replies without an end", [a.given.runaway for a in asked], "<= 0")
     yield tally("empty replies", [a.empty for a in asked], "<= 0")
@@ -55,12 +57,15 @@ def _of_set(name: str, answers: list[Answer], goal: str) -> Iterator[Figure]:
     yield share(f"{name}: the very codes", [a.exact for a in answers])
 
 
-def _ceiling(examiner: Examiner, kind: Kind, most: int | None) -> Figure:
-    """What the recogniser makes of the synthesiser, which is never wrong."""
-    dialogues = examiner.exam.some(kind, "unseen", most)
-    heard = examiner.hear_own([dialogue.own for dialogue in dialogues])
-    marks = [same_words(text, d.answer) for d, text in zip(dialogues, heard, strict=True)]
-    return share(f"ceiling: the synthesiser's own answers, {kind}, the very words heard", marks)
+def _where_judged(examiner: Examiner, name: str, answers: list[Answer]) -> Iterator[Figure]:
+    """What the recogniser makes of the synthesiser, which is never wrong; and the model's answers
+    to those questions where it understands that one, so that its verdict means something."""
+    heard = examiner.hear_own([a.dialogue.own for a in answers])
+    clear = [same_words(text, a.dialogue.answer) for a, text in zip(answers, heard, strict=True)]
+    yield share(f"ceiling: the synthesiser's own answers, {name}, the very words heard", clear)
+    judged = [a.right for a, understood in zip(answers, clear, strict=True) if understood]
+    if judged:
+        yield share(f"speech to speech, {name}: right, where the synthesiser is understood", judged)
 
 
 def measure_sound(examiner: Examiner, answers: list[Answer]) -> Iterator[Figure]:

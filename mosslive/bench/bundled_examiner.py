@@ -69,7 +69,8 @@ class Examiner:
         self.parts, self.exam, self.judges, self.stage = parts, exam, judges, stage
         self.mouth = Mouth(parts.codec, parts.voice)
         self._codes: dict[int, Codes] = {}  # by utterance, as the whole turn is heard
-        self._taught: dict[int, Codes] = {}  # by utterance of the synthesiser
+        # By utterance of the synthesiser, and how many samples later it is begun.
+        self._taught: dict[tuple[int, int], Codes] = {}
         self._own = OwnHearings(exam)
         self._heard: dict[tuple[Mouth, Codes], str] = {}
 
@@ -89,13 +90,14 @@ class Examiner:
             self._codes[form.utterance] = tuple(found)
         return self._codes[form.utterance]
 
-    def own_codes(self, form: Form) -> Codes:
-        """Of an answer of the synthesiser, laid out as it is taught."""
-        if form.utterance not in self._taught:
-            pcm = laid((self.exam.pcm(form) * 32768).astype(np.int16), "assistant")
+    def own_codes(self, form: Form, later: int = 0) -> Codes:
+        """Of an answer of the synthesiser, laid out as it is taught; begun so many samples `later`,
+        the same answer is other codes."""
+        if (form.utterance, later) not in self._taught:
+            pcm = laid((self.exam.pcm(form) * 32768).astype(np.int16), "assistant", later)
             found = self.mouth.codec.encode(np.divide(pcm, 32768, dtype=np.float32), RATE_HZ)
-            self._taught[form.utterance] = tuple(found)
-        return self._taught[form.utterance]
+            self._taught[form.utterance, later] = tuple(found)
+        return self._taught[form.utterance, later]
 
     def hear_own(self, forms: Sequence[Form]) -> list[str]:
         """What the recogniser hears when the synthesiser itself says these."""

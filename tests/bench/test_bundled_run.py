@@ -125,6 +125,9 @@ def test_answers_are_asked_heard_and_counted(
     assert found["speech to speech, unseen wording: the very words heard"] == 100
     assert found["speech to speech, unseen courtesy: the very words heard"] == 0
     assert found["replies without an end"] > 0
+    clear = "right, where the synthesiser is understood"
+    assert found[f"speech to speech, unseen wording: {clear}"] == 100
+    assert f"speech to speech, names and words never heard: {clear}" not in found
     assert found["DNSMOS overall of spoken replies"] == 3
     assert found["DNSMOS overall of spoken replies, without the pause around them"] == 2
     assert all(figure.few and figure.part == "answers" for figure in result.figures)
@@ -140,10 +143,10 @@ def test_answers_are_asked_heard_and_counted(
 def test_the_other_parts_run(
     monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
 ) -> None:
-    """Written answers, live codes, sampling, people and two ways of rendering: each gives what it
-    is named for, and codes of the whole turn are counted against those heard live."""
+    """Written answers, right answers, live codes, sampling, people and two ways of rendering: each
+    gives what it is named for, and codes of the whole turn are counted against those heard live."""
     monkeypatch.setattr(bundled_compare, "WAYS", (Way(), Way(tail="cached")))
-    parts = ("text", "hearing", "codec", "sampling", "human")
+    parts = ("text", "ceiling", "hearing", "codec", "sampling", "human")
     result = _run(monkeypatch, model, exam, humans, *parts)
     assert not result.refused
     found = _named(result)
@@ -151,6 +154,11 @@ def test_the_other_parts_run(
     assert 0 <= found["codes heard live that the whole turn would have otherwise"] < 50
     assert found["person, beckett: word error rate of the recording"] == 100
     assert any("cached tail" in name for name in found)
+    later = "ceiling: right answers by the codec, begun half a code later"
+    assert found[f"{later}, unseen wording: the very words heard"] == 100
+    # What is heard is not the text, but what is heard of the right answer in any case.
+    assert found[f"{later}, names and words never heard: the very words heard"] == 0
+    assert found[f"{later}, names and words never heard: right"] == 100
 
 
 @pytest.mark.parametrize("passes_from", [0, 1, 9])

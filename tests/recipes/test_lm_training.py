@@ -255,7 +255,7 @@ def test_many_words_do_not_crowd_out_the_rest() -> None:
     """A category of four dialogues is drawn a tenth as often as one of a hundred, not a
     twenty-fifth; in a test, every dialogue as often as any other. All are reached."""
     turns = [Turn("user", "a", [0]), Turn("assistant", "b", [1])]
-    many = [Dialogue(n, "repeat" if n < 100 else "chat", "train", turns) for n in range(104)]
+    many = [Dialogue(n, "repeat" if n < 100 else "days", "train", turns) for n in range(104)]
     until = drawn_until(many, "train")
     assert 1 - until[99] == pytest.approx(1 / 10.5, rel=0.01)
     assert np.diff(until).min() > 0

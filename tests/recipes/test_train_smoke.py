@@ -26,10 +26,19 @@ from mosslive.rows import Turn as PromptTurn
 from recipes.bundled.augment import Augment, augmented_features, features
 from recipes.bundled.bank import Bank, load_bank
 from recipes.bundled.budget import drop_carried, load_carried, save_carried
+from recipes.bundled.carry import carry
 from recipes.bundled.codec_model import CodecModel
 from recipes.bundled.corpus import Corpus
 from recipes.bundled.encode_bank import encode_bank, load_spoken
-from recipes.bundled.export import MOST_BYTES, Storing, export, folder_bytes, write_codec, write_lm
+from recipes.bundled.export import (
+    MOST_BYTES,
+    Storing,
+    export,
+    export_lm,
+    folder_bytes,
+    write_codec,
+    write_lm,
+)
 from recipes.bundled.lm_model import LmModel
 from recipes.bundled.pitch import pitch_hz
 from recipes.bundled.quantiser import Quantiser
@@ -193,6 +202,27 @@ def test_logits_do_not_depend_on_how_large_the_stored_values_are(tmp_path: Path)
         wanted = model.logits(text, audio)
     for found, expected in zip(mosslive.load_lm(tmp_path).forward(rows), wanted, strict=True):
         torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=0)
+
+
+def test_shipped_model_can_be_taught_further(trained: Trained, tmp_path: Path) -> None:
+    """What is carried out of an exported model is exported to the same bytes again, beside the same
+    codec; another codec, or no model at all, is refused and leaves nothing."""
+    carried = tmp_path / "carried"
+    carry(trained.out, carried, size="toy")
+    export_lm(carried, tmp_path / "again", trained.out)
+    for path in (p for p in trained.out.rglob("*") if p.is_file()):
+        assert (tmp_path / "again" / path.relative_to(trained.out)).read_bytes() == (
+            path.read_bytes()
+        )
+    with pytest.raises(ValueError, match="of another size than 'bundled'"):
+        carry(trained.out, tmp_path / "large")
+    with pytest.raises(ValueError, match="no model of the recipe"):
+        carry(carried, tmp_path / "none", size="toy")
+    encoder = load_carried(carried, "encoder") or {}
+    save_carried(carried, "encoder", {name: tensor + 1 for name, tensor in encoder.items()})
+    with pytest.raises(ValueError, match="codes of another encoder"):
+        export_lm(carried, tmp_path / "other", trained.out)
+    assert {path.name for path in tmp_path.iterdir()} == {"carried", "again"}
 
 
 def test_resumed_run_goes_on(trained: Trained, tmp_path: Path) -> None:
