@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from mosslive.bench.bundled_answers import measure_answers, measure_texts
-from mosslive.bench.bundled_ceiling import measure_ceiling
 from mosslive.bench.bundled_compare import (
     measure_fp8,
     measure_hearing,
@@ -29,6 +28,7 @@ from mosslive.bench.bundled_figure import LEAST_COUNT, Figure
 from mosslive.bench.bundled_human import measure_human
 from mosslive.bench.bundled_judges import Judges
 from mosslive.bench.bundled_live import measure_live
+from mosslive.bench.bundled_reference import measure_reference
 from mosslive.bench.lm_report import Conditions, LmResult, conditions_of
 from mosslive.config import refuse
 from mosslive.config.folders import BUNDLED, find_parts
@@ -37,7 +37,7 @@ from mosslive.errors import MossliveError
 _PARTS: dict[str, str] = {
     "answers": "spoken questions, spoken answers, and how they sound",
     "text": "written answers",
-    "ceiling": "what right answers would get by the same verdict",
+    "reference": "right answers, said by the codec, under the same verdict",
     "hearing": "codes as they come against codes of the whole turn",
     "codec": "ways of rendering, side by side",
     "sampling": "the folder's sampling against the driver's",
@@ -52,6 +52,8 @@ NOTES = {
     "teaching synthesiser or the codec says it; or its codes are those of that answer",
     "the very words heard": "the first of these alone; its ceiling is what the recogniser makes of "
     "the synthesiser's own answers",
+    "where the synthesiser is understood": "of the questions alone whose answer the recogniser "
+    "understands when the synthesiser gives it: there its verdict is on the model",
     "intervals": "95 %: Wilson for shares, bootstrap over replies for word error rates and "
     "medians, normal for means",
     "replies without an end": "that did not stop by themselves within 250 rows, 20 s",
@@ -162,7 +164,7 @@ def _measure(
         return measure_human(examiner)
     measures: dict[str, Callable[[Examiner, int | None], Iterator[Figure]]] = {
         "text": measure_texts,
-        "ceiling": measure_ceiling,
+        "reference": measure_reference,
         "hearing": measure_hearing,
         "codec": measure_rendering,
         "sampling": measure_sampling,

@@ -44,7 +44,8 @@ def measure_answers(examiner: Examiner, most: int | None, kept: list[Answer]) ->
     composed = [answer for name, *_ in COMPOSED for answer in by_name[name]]
     yield from _of_set("speech to speech, composed replies", composed, ">= 80")
     for name, *_ in JUDGED:
-        yield from _where_judged(examiner, name, by_name[name])
+        if by_name[name]:
+            yield from _where_judged(examiner, name, by_name[name])
     asked = kept[:RUNAWAYS_IN]
     yield tally("replies without an end", [a.given.runaway for a in asked], "<= 0")
     yield tally("empty replies", [a.empty for a in asked], "<= 0")

@@ -20,8 +20,8 @@ def bundled(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            help="answers, text, hearing, codec, sampling, fp8, human or live; may be given again. "
-            "Default: all."
+            help="answers, text, reference, hearing, codec, sampling, fp8, human or live; may be "
+            "given again. Default: all."
         ),
     ] = None,
     questions: Annotated[

@@ -13,16 +13,17 @@ import argparse
 import json
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from mosslive.checkpoint.codec import ENCODER_FILE, ENCODER_PREFIX
-from mosslive.checkpoint.layout import CONFIG_FILE, SINGLE_FILE
+from mosslive.checkpoint.layout import CONFIG_FILE, SINGLE_FILE, expected_tensors
 from mosslive.checkpoint.writer import new_folder
 from mosslive.config.folders import CODEC_FOLDER, LM_FOLDER
 from mosslive.errors import MossliveError
 from recipes.bundled.budget import save_carried
-from recipes.bundled.lm_stored import trained_tensors
+from recipes.bundled.lm_stored import MATRICES, STORED, trained_tensors
 from recipes.bundled.sizes import SIZES, SIZES_FILE
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
@@ -36,11 +37,24 @@ def carry(model: Path, out: Path, size: str = "bundled") -> None:
     wanted = SIZES[size].lm_config(**ids(load_tokenizer())).to_dict()
     if other := [name for name in wanted if config.get(name) != wanted[name]]:
         raise ValueError(f"{model} is of another size than {size!r}: {', '.join(other)}")
+    checkpoint, heard = _read(lm), _read(encoder)
+    expected = expected_tensors(SIZES[size].lm_config(**ids(load_tokenizer())))
+    if {name: tuple(tensor.shape) for name, tensor in checkpoint.items()} != expected:
+        raise ValueError(f"{lm} has other tensors than a model of size {size!r}")
+    if any(checkpoint[name].dtype != STORED for name in expected if name.endswith(MATRICES)):
+        raise ValueError(f"{lm} was not stored by this recipe: its layers are not in eight bits")
     with new_folder(out) as work:
-        save_carried(work, "lm", trained_tensors(load_file(lm)))
-        save_carried(work, "encoder", _without_prefix(load_file(encoder)))
+        save_carried(work, "lm", trained_tensors(checkpoint))
+        save_carried(work, "encoder", _without_prefix(heard))
         note = {"size": size, "hift": ""}
         (work / SIZES_FILE).write_text(json.dumps(note) + "\n", encoding="utf-8")
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
 
 
 def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -44,6 +44,7 @@ from mosslive.codec.hift import HiftSettings
 from mosslive.codec.synth import hift_config
 from mosslive.config import ModelConfig
 from mosslive.config.folders import CODEC_FOLDER, DEFAULT_VOICE, LM_FOLDER, VOICES_FOLDER
+from mosslive.errors import MossliveError
 from recipes.bundled.budget import load_carried
 from recipes.bundled.codec_model import speaker_vector
 from recipes.bundled.lm_grow import grown
@@ -217,10 +218,7 @@ def write_voice(out: Path, wave: Tensor) -> Path:
 def export(carried: Path, out: Path, how: Storing | None = None) -> dict[str, int]:
     """→ bytes by folder."""
     sizes = _sizes_of(carried)
-    parts = {name: load_carried(carried, name) for name in ("encoder", "flow", "hift", "lm")}
-    if absent := [name for name, tensors in parts.items() if tensors is None]:
-        raise FileNotFoundError(f"{carried}: no tensors of {', '.join(absent)}; train them first")
-    encoder, flow, hift, lm = (tensors or {} for tensors in parts.values())
+    encoder, flow, hift, lm = _parts(carried, "encoder", "flow", "hift", "lm")
     write_codec(out, sizes, encoder, flow, hift, how)
     write_lm(out, sizes, lm)
     prompt = load_carried(carried, "prompt")
@@ -232,21 +230,38 @@ def export(carried: Path, out: Path, how: Storing | None = None) -> dict[str, in
 def export_lm(carried: Path, out: Path, model: Path) -> dict[str, int]:
     """A new language model beside the codec and the voice of `model`, whose codes it was taught.
     → bytes by folder."""
-    lm, encoder = (load_carried(carried, name) for name in ("lm", "encoder"))
-    if lm is None or encoder is None:
-        raise FileNotFoundError(f"{carried}: no tensors of lm and encoder; train them first")
-    theirs = load_file(model / CODEC_FOLDER / ENCODER_FILE)
-    if any(not torch.equal(theirs[ENCODER_PREFIX + n], t.half()) for n, t in encoder.items()):
+    sizes = _sizes_of(carried)
+    lm, encoder = _parts(carried, "lm", "encoder")
+    path = model / CODEC_FOLDER / ENCODER_FILE
+    if not path.is_file() or not (model / VOICES_FOLDER / DEFAULT_VOICE).is_file():
+        raise FileNotFoundError(f"{model}: no model with codec and {VOICES_FOLDER}/{DEFAULT_VOICE}")
+    theirs, mine = load_file(path), {ENCODER_PREFIX + name: t for name, t in encoder.items()}
+    if theirs.keys() != mine.keys() or not all(
+        torch.equal(theirs[name].half(), mine[name].half()) for name in mine
+    ):
         raise ValueError(f"{carried} was taught codes of another encoder than {model} has")
     with new_folder(out) as work:
         for name in (CODEC_FOLDER, VOICES_FOLDER):
             shutil.copytree(model / name, work / name)
-        write_lm(work, _sizes_of(carried), lm)
+        write_lm(work, sizes, lm)
     return _bytes_by_folder(out)
 
 
+def _parts(carried: Path, *names: str) -> list[dict[str, Tensor]]:
+    found = {name: load_carried(carried, name) for name in names}
+    if absent := [name for name, tensors in found.items() if tensors is None]:
+        raise FileNotFoundError(
+            f"{carried}: no tensors of {', '.join(absent)}; train them first, or take an earlier"
+            " model's codec by --codec-of"
+        )
+    return [tensors or {} for tensors in found.values()]
+
+
 def _sizes_of(carried: Path) -> Sizes:
-    note = json.loads((carried / SIZES_FILE).read_text(encoding="utf-8"))
+    path = carried / SIZES_FILE
+    if not path.is_file():
+        raise FileNotFoundError(f"{carried} is no folder `carried` of a run: no {SIZES_FILE}")
+    note = json.loads(path.read_text(encoding="utf-8"))
     return SIZES[note["size"]].with_hift(note["hift"]) if note["hift"] else SIZES[note["size"]]
 
 
@@ -264,16 +279,18 @@ def main() -> None:
         "--codec-of", type=Path, metavar="MODEL", help="copy codec and voice; write lm alone"
     )
     given = parser.parse_args()
-    if given.codec_of:
-        if given.one_flow or given.flow_dtype != parser.get_default("flow_dtype"):
-            parser.error("--codec-of copies the flow as it is: no --one-flow, no --flow-dtype")
-        sizes = export_lm(given.carried, given.out, given.codec_of)
-        print(json.dumps({"bytes": sizes, "all": sum(sizes.values())}))
-        return
+    if given.codec_of and (given.one_flow or given.flow_dtype != parser.get_default("flow_dtype")):
+        parser.error("--codec-of copies the flow as it is: no --one-flow, no --flow-dtype")
     profiles: tuple[FlowProfile, ...] = ("offline",) if given.one_flow else Storing().profiles
     how = Storing(given.flow_dtype, profiles)
-    sizes = export(given.carried, given.out, how)
-    print(json.dumps({"bytes": sizes, "all": sum(sizes.values()), **asdict(how)}))
+    try:
+        if given.codec_of:
+            sizes, stored = export_lm(given.carried, given.out, given.codec_of), {}
+        else:
+            sizes, stored = export(given.carried, given.out, how), asdict(how)
+    except (ValueError, OSError, MossliveError) as error:
+        parser.error(str(error))
+    print(json.dumps({"bytes": sizes, "all": sum(sizes.values()), **stored}))
 
 
 if __name__ == "__main__":

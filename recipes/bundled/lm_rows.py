@@ -32,9 +32,9 @@ _LONGEST_ROWS = 640
 # Categories that have more to be learned from one dialogue than others: letters that sound alike,
 # sums that must be worked out, and the many fixed sentences of small talk.
 _OFTENER = {"spelling": 1.3, "long sums": 1.5, "chat": 1.5}
-# Of the spoken replies in dialogues: begun where the corpus has them begun, not later within a code
-# (`encode_corpus --starts`). A reply should be known from its first code on; how words are said at
-# any place within a code is learned from the other replies and from sentences.
+# How often a spoken reply in a dialogue is begun where the corpus has it begun; else at any place
+# within a code that there is (`encode_corpus --starts`), that one included. A fixed reply need then
+# be known in one form; how words sound begun elsewhere is learned from the rest and from sentences.
 _FIRST_START_SHARE = 0.7
 _MOST_TEXTS = 200_000  # remembered as rows
 

@@ -14,6 +14,7 @@ from torch import Tensor
 # model's values is too large, and a thousandth of their size is still told apart.
 STORED = torch.float8_e4m3fn
 STORED_SCALE = 128.0
+MATRICES = "_proj.weight"  # how names of the layers' matrices end
 _LARGEST = torch.finfo(STORED).max
 
 
@@ -32,7 +33,7 @@ def rounded(weight: Tensor) -> Tensor:
 
 def _scale(name: str) -> float:
     """How many times too large a tensor is stored."""
-    if name.endswith(("_proj.weight", "embed_tokens.weight", "audio_embed.weight")):
+    if name.endswith((MATRICES, "embed_tokens.weight", "audio_embed.weight")):
         return STORED_SCALE
     if name.endswith("_layernorm.weight"):
         return 1 / STORED_SCALE
@@ -48,7 +49,7 @@ def checkpoint_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = {}
     for name, tensor in tensors.items():
         value = tensor.detach().cpu().float()
-        narrow = name.endswith("_proj.weight")
+        narrow = name.endswith(MATRICES)
         found[name] = stored(value) if narrow else (value * _scale(name)).half()
     return found
 

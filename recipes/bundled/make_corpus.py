@@ -28,7 +28,7 @@ import numpy as np
 from recipes.bundled import grammar
 from recipes.bundled.corpus import SAMPLE_RATE_HZ, Writer
 from recipes.bundled.plan import EXAM_EACH, Plan, Planned, examination, make_plan, make_quick_plan
-from recipes.bundled.voices import HELDOUT_USERS, Line, Spoken, speak
+from recipes.bundled.voices import HELDOUT_USERS, Line, Spoken, check_pack, speak
 
 CHUNK = 64  # lines per task: festival starts once for each
 SHORTEST_S, LONGEST_S = 0.2, 12.0
@@ -52,8 +52,10 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.quick and given.only_exam:
         parser.error("--quick has no examination: not with --only-exam")
-    if not (given.voices / "bin" / "festival").exists():
-        parser.error(f"--voices {given.voices}: no voices there; pack_voices.sh makes the pack")
+    try:
+        check_pack(given.voices)
+    except ValueError as error:
+        parser.error(f"--voices {error}")
     began = time.monotonic()
     if given.quick:
         plan = make_quick_plan(given.hours, given.seed)

@@ -3,8 +3,9 @@
 #
 #   recipes/bundled/pack_voices.sh OUT.tar.xz [amd64|arm64]
 #
-# Needs Debian 12 (apt-get, dpkg-deb), pip, readelf and xz, on any processor; nothing is installed.
-# The pack is for this machine's processor or the one that is named. Every package is pinned by
+# Needs Debian 12 (apt-get, dpkg-deb), pip, readelf, unzip and xz, on any processor; nothing is
+# installed. The pack is for this machine's processor or the one that is named (for another one, the
+# package sources must not be bound to theirs by [arch=...]). Every package is pinned by
 # version and SHA-256 in voices-PROCESSOR.lock beside this script. The pack holds all shared
 # libraries down to the C library, since the machine that trains may have others. Unpacked:
 #
@@ -23,6 +24,9 @@ case $processor in
     arm64) platform=manylinux_2_28_aarch64 loader=ld-linux-aarch64.so.1 ;;
     *) echo "no voices are locked for $processor: amd64 or arm64" >&2 && exit 1 ;;
 esac
+for tool in apt-get dpkg-deb pip readelf unzip xz; do
+    command -v "$tool" > /dev/null || { echo "needs $tool, which is not here" >&2 && exit 1; }
+done
 lock=$(realpath "$(dirname "$0")/voices-$processor.lock")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -35,7 +39,7 @@ entries() { awk -v kind="$1" '$2 == kind {print $3 "'"$2"'" $4}' "$lock"; }
 mkdir -p apt/lists/partial apt/cache/archives/partial
 apt=(apt-get -qq -o APT::Sandbox::User=root -o "APT::Architecture=$processor"
     -o "APT::Architectures::=$processor" -o "Dir::State::lists=$work/apt/lists"
-    -o Dir::State::status=/dev/null -o "Dir::Cache=$work/apt/cache")
+    -o Dir::State::status=/dev/null -o "Dir::Cache=$work/apt/cache" -o APT::Update::Error-Mode=any)
 "${apt[@]}" update
 # shellcheck disable=SC2046  # names and versions have no spaces
 (cd debs && "${apt[@]}" download $(entries deb =))
@@ -54,10 +58,12 @@ cp tree/usr/bin/festival voices/bin/
 cp -r tree/usr/share/festival voices/festival
 # The libraries festival needs, and those they need; read, not run: this may be another processor.
 copy_needed() {
-    local name file
-    for name in $(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\].*/\1/p'); do
+    local needed name file
+    needed=$(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\].*/\1/p')
+    for name in $needed; do
         [ -e "voices/lib/$name" ] && continue
-        file=$(find tree -name "$name" -print -quit)
+        # In the processor's own folders: a link elsewhere may lead out of the tree.
+        file=$(find tree -path '*-linux-gnu/*' -name "$name" ! -lname '/*' -print -quit)
         [ -n "$file" ] || { echo "not in the lock: $name" >&2 && exit 1; }
         cp -L "$file" "voices/lib/$name"
         copy_needed "voices/lib/$name"

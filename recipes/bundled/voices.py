@@ -10,6 +10,7 @@ batch spoken by a fresh process is the same every time. Nothing here knows the g
 from __future__ import annotations
 
 import ctypes
+import platform
 import random
 import re
 import string
@@ -95,6 +96,18 @@ def speak(lines: list[Line], folder: Path) -> list[Spoken]:
         pcm = level(trim(change_rate(sound, rate_hz * speed, SAMPLE_RATE_HZ)))
         made.append(Spoken(pcm, phones or phones_of(text, folder)))
     return made
+
+
+def check_pack(folder: Path) -> None:
+    """Refuses a folder that is no pack, or none for this processor, before anything is spoken."""
+    loader = folder / "lib" / "ld.so"
+    if not (loader.exists() and (folder / "bin" / "festival").exists()):
+        raise ValueError(f"{folder}: no voices there; pack_voices.sh makes the pack")
+    try:
+        subprocess.run([loader, "--version"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        machine = platform.machine()
+        raise ValueError(f"{folder}: voices of another processor than {machine}") from None
 
 
 @cache

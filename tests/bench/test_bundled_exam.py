@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from mosslive.bench.bundled import BundledSettings
+from mosslive.bench.bundled import PARTS, BundledSettings
 from mosslive.bench.bundled_asking import Given
 from mosslive.bench.bundled_exam import RATE_HZ, BadExam, Dialogue, Exam, Form
 from mosslive.bench.bundled_examiner import Answer, Examiner
@@ -111,9 +111,11 @@ def test_missing_judges_are_told_with_the_remedy(folder: Path, tmp_path: Path) -
 
 
 def test_unknown_parts_are_refused() -> None:
-    """A typo in a part is told with the parts there are."""
-    with pytest.raises(MossliveError, match="answers, text, hearing"):
+    """A typo in a part is told with the parts there are; the help has them all."""
+    with pytest.raises(MossliveError, match=", ".join(PARTS)):
         BundledSettings(Path("x"), parts=("anwsers",))
+    shown = CliRunner().invoke(app, ["bench", "bundled", "--help"]).output
+    assert all(part in shown for part in PARTS)
 
 
 def test_a_fetched_file_must_be_the_known_one(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_the_other_parts_run(
     """Written answers, right answers, live codes, sampling, people and two ways of rendering: each
     gives what it is named for, and codes of the whole turn are counted against those heard live."""
     monkeypatch.setattr(bundled_compare, "WAYS", (Way(), Way(tail="cached")))
-    parts = ("text", "ceiling", "hearing", "codec", "sampling", "human")
+    parts = ("text", "reference", "hearing", "codec", "sampling", "human")
     result = _run(monkeypatch, model, exam, humans, *parts)
     assert not result.refused
     found = _named(result)
@@ -154,11 +154,12 @@ def test_the_other_parts_run(
     assert 0 <= found["codes heard live that the whole turn would have otherwise"] < 50
     assert found["person, beckett: word error rate of the recording"] == 100
     assert any("cached tail" in name for name in found)
-    later = "ceiling: right answers by the codec, begun half a code later"
+    later = "reference: right answers by the codec, begun half a code later"
     assert found[f"{later}, unseen wording: the very words heard"] == 100
     # What is heard is not the text, but what is heard of the right answer in any case.
     assert found[f"{later}, names and words never heard: the very words heard"] == 0
     assert found[f"{later}, names and words never heard: right"] == 100
+    assert found[f"{later}, unseen wording: the very codes"] == 0  # begun elsewhere
 
 
 @pytest.mark.parametrize("passes_from", [0, 1, 9])

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recipes.bundled import voices
 from recipes.bundled.corpus import SAMPLE_RATE_HZ, Corpus, Dialogue, Turn, Utterance, Writer
 from recipes.bundled.grammar import every_wording
 from recipes.bundled.grammar.lexicon import LEXICON
@@ -13,7 +14,14 @@ from recipes.bundled.grammar.rules import plain
 from recipes.bundled.grammar.words import NAMES
 from recipes.bundled.levelling import LOUDNESS_DBFS, change_rate, level, trim
 from recipes.bundled.plan import Plan, make_plan, make_quick_plan
-from recipes.bundled.voices import ASSISTANT, HELDOUT_USERS, QUICK_USERS, USERS, spoken_text
+from recipes.bundled.voices import (
+    ASSISTANT,
+    HELDOUT_USERS,
+    QUICK_USERS,
+    USERS,
+    check_pack,
+    spoken_text,
+)
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +133,23 @@ def test_a_quick_plan_is_cheap_and_has_no_examination() -> None:
     said = {d.turns[0].text for d in plan.dialogues if d.category == "names"}
     names = set(plain(" ".join(NAMES + LEXICON["name"])).split())
     assert all(set(plain(text).split()) & names for text in said)
+
+
+def test_voices_that_cannot_run_here_are_refused(tmp_path: Path) -> None:
+    """No pack, or one for another processor, is told before a corpus is begun; the locks of all
+    processors have the same packages."""
+    with pytest.raises(ValueError, match="no voices there"):
+        check_pack(tmp_path)
+    for name in ("lib/ld.so", "bin/festival"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"\x7fELF")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(ValueError, match="voices of another processor"):
+        check_pack(tmp_path)
+    recipe = Path(voices.__file__).parent
+    locks = [path.read_text().splitlines()[1:] for path in sorted(recipe.glob("voices-*.lock"))]
+    assert len(locks) == 2
+    assert len({tuple(line.split(" ", 1)[1] for line in lock) for lock in locks}) == 1
 
 
 def test_spelled_letters_are_named() -> None:
