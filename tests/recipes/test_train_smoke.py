@@ -24,7 +24,7 @@ from mosslive.codec.codec import Codec, load_codec
 from mosslive.codec.inventory import inspect_codec, inspect_voices
 from mosslive.codec.sound import Sound
 from mosslive.config import Sampling
-from mosslive.config.folders import find_parts
+from mosslive.config.folders import LM_FOLDER, find_parts
 from mosslive.rows import RowIds
 from mosslive.rows import Turn as PromptTurn
 from recipes.bundled.augment import Augment, augmented_features, features
@@ -232,7 +232,7 @@ def test_shipped_model_can_be_taught_further(trained: Trained, tmp_path: Path) -
 
 def test_shipped_checkpoint_survives_being_carried(tmp_path: Path) -> None:
     """Of the package's own model, through the files that travel: every tensor, bit by bit."""
-    checkpoint = load_file(find_parts("bundled").model / SINGLE_FILE)
+    checkpoint = load_file(find_parts("bundled").model / LM_FOLDER / SINGLE_FILE)
     save_carried(tmp_path, "lm", trained_tensors(checkpoint))
     again = checkpoint_tensors(load_carried(tmp_path, "lm") or {})
     assert again.keys() == checkpoint.keys()
