@@ -4,6 +4,8 @@ synthesiser, no recogniser."""
 import json
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -108,6 +110,20 @@ def test_missing_judges_are_told_with_the_remedy(folder: Path, tmp_path: Path) -
     command = ["bench", "bundled", "nowhere", "--exam", str(folder), "--judges", str(tmp_path)]
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, NoJudges)
+
+
+def test_right_answers_can_be_begun_later() -> None:
+    """As taught, 20 ms before the first sound; later, by so many samples more, and each is kept."""
+
+    def first_sound(pcm: Wave, _rate_hz: int) -> list[int]:
+        return [int(np.flatnonzero(pcm)[0])]
+
+    loud = SimpleNamespace(pcm=lambda _: np.full(9600, 0.5, np.float32))
+    mouth = SimpleNamespace(codec=SimpleNamespace(encode=first_sound))
+    examiner = cast(Examiner, SimpleNamespace(exam=loud, mouth=mouth, _taught={}))
+    form = Form(7, "Yes.", "own", 0, 9600)
+    for later in (0, 960, 0):
+        assert Examiner.own_codes(examiner, form, later) == (480 + later,)
 
 
 def test_unknown_parts_are_refused() -> None:

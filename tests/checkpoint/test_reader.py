@@ -19,7 +19,8 @@ BLOCK_BYTES = [1, 7, 130, 1_001, 4_097, 16 << 20]
 # VmHWM and not getrusage: after exec, ru_maxrss starts from the peak of the process that forked,
 # so a large test run would hide every growth below its own size.
 MEASURE = """
-import json, math, pathlib, re, sys
+import ctypes, json, math, pathlib, re, sys
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages: they round every tensor up to 2 MB
 import torch
 from mosslive import load_lm
 from mosslive.checkpoint.layout import expected_tensors
