@@ -106,8 +106,10 @@ def check_pack(folder: Path) -> None:
     try:
         subprocess.run([loader, "--version"], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        machine = platform.machine()
-        raise ValueError(f"{folder}: voices of another processor than {machine}") from None
+        raise ValueError(
+            f"{folder}: voices of another processor than {platform.machine()}; pack_voices.sh makes"
+            " the pack for this one"
+        ) from None
 
 
 @cache

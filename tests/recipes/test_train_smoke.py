@@ -6,25 +6,21 @@ hands on what the next one needs, and that files mean to the package what they m
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import mosslive
 from mosslive.bench.bundled_layout import CODE_SAMPLES, LEAST_CODES
 from mosslive.checkpoint.generation import folder_sampling
-from mosslive.checkpoint.layout import SINGLE_FILE
 from mosslive.codec.codec import Codec, load_codec
 from mosslive.codec.inventory import inspect_codec, inspect_voices
 from mosslive.codec.sound import Sound
 from mosslive.config import Sampling
-from mosslive.config.folders import LM_FOLDER, find_parts
+from mosslive.config.folders import find_parts
 from mosslive.rows import RowIds
 from mosslive.rows import Turn as PromptTurn
 from recipes.bundled.augment import Augment, augmented_features, features
@@ -44,7 +40,6 @@ from recipes.bundled.export import (
     write_lm,
 )
 from recipes.bundled.lm_model import LmModel
-from recipes.bundled.lm_stored import checkpoint_tensors, trained_tensors
 from recipes.bundled.pitch import pitch_hz
 from recipes.bundled.quantiser import Quantiser
 from recipes.bundled.run import run
@@ -228,37 +223,6 @@ def test_shipped_model_can_be_taught_further(trained: Trained, tmp_path: Path) -
     with pytest.raises(ValueError, match="codes of another encoder"):
         export_lm(carried, tmp_path / "other", trained.out)
     assert {path.name for path in tmp_path.iterdir()} == {"carried", "again"}
-
-
-def test_shipped_checkpoint_survives_being_carried(tmp_path: Path) -> None:
-    """Of the package's own model, through the files that travel: every tensor, bit by bit."""
-    checkpoint = load_file(find_parts("bundled").model / LM_FOLDER / SINGLE_FILE)
-    save_carried(tmp_path, "lm", trained_tensors(checkpoint))
-    again = checkpoint_tensors(load_carried(tmp_path, "lm") or {})
-    assert again.keys() == checkpoint.keys()
-    for name, tensor in checkpoint.items():
-        assert again[name].dtype == tensor.dtype
-        assert torch.equal(again[name].float(), tensor.float()), name
-
-
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        (("carry", "nowhere", "OUT"), "no model of the recipe"),
-        (("export", "nowhere", "OUT"), "no sizes.json"),
-        (("export", "nowhere", "OUT", "--codec-of", "x", "--one-flow"), "no --one-flow"),
-    ],
-)
-def test_commands_refuse_what_is_not_there(
-    tmp_path: Path, command: tuple[str, ...], told: str
-) -> None:
-    name, *rest = (str(tmp_path / word) if word in ("nowhere", "OUT") else word for word in command)
-    found = subprocess.run(
-        [sys.executable, "-m", f"recipes.bundled.{name}", *rest], capture_output=True, text=True
-    )
-    assert found.returncode == 2
-    assert told in found.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def test_resumed_run_goes_on(trained: Trained, tmp_path: Path) -> None:
