@@ -17,7 +17,8 @@ from torch import Tensor
 
 from mosslive.rows import RowIds
 from recipes.bundled.bank import on_device
-from recipes.bundled.lm_rows import HEARD, NOTHING, PLAIN, SPEAK, WRITE, Examples
+from recipes.bundled.lm_meant import NOTHING
+from recipes.bundled.lm_rows import HEARD, PLAIN, SPEAK, WRITE, Examples
 
 IGNORED = -100
 _STEP_ROWS = 16  # lengths of batches are multiples of this
@@ -57,7 +58,7 @@ class Batch(NamedTuple):
     audio: Tensor
     write: Wanted
     speak: Wanted
-    meant: Tensor  # [N] at the places of `speak`: a letter of the text that is said, or IGNORED
+    meant: Tensor  # [N, A] at the places of `speak`: letters of what is said, or IGNORED
 
     def tensors(self) -> list[Tensor]:
         parts = ([part] if isinstance(part, Tensor) else part for part in self)
@@ -155,8 +156,9 @@ class Batches:
             for values, which, room in zip((text, audio), (WRITE, SPEAK), rooms, strict=True)
         )
         # Of the row that is predicted, which is the next one; the last place predicts nothing.
-        meant = self._meant[row].flatten()[(speak.place + 1).clamp(max=row.numel() - 1)].long()
-        missing = (speak.value == IGNORED) | (meant == NOTHING)
+        said = row.flatten()[(speak.place + 1).clamp(max=row.numel() - 1)]
+        meant = self._meant[said].long()
+        missing = (speak.value == IGNORED)[:, None] | (meant == NOTHING)
         meant = torch.where(missing, IGNORED, meant)
         if noise is not None:
             audio = self._misheard(self._any_version(audio, row), kind, noise)

@@ -132,9 +132,9 @@ def _gradient(model: LmModel, how: Computing, size: tuple[int, int]) -> Tensor:
     text[:, ::2] = config.modality_pad_token_id
     audio = torch.randint(config.eosp_token_id, size, generator=draws)
     device = model.cos.device
-    written, spoken = model(text.to(device), audio.to(device), how)
-    loss = (model.text_lm_head(written.float()).logsumexp(-1)).mean()
-    loss = loss + (model.audio_lm_head(spoken.float()).logsumexp(-1)).mean()
+    states = model(text.to(device), audio.to(device), how)
+    loss = (model.text_lm_head(states.text.float()).logsumexp(-1)).mean()
+    loss = loss + (model.audio_lm_head(states.audio.float()).logsumexp(-1)).mean()
     found = torch.autograd.grad(loss, list(model.parameters()))
     return torch.cat([each.detach().float().flatten() for each in found])
 

@@ -24,6 +24,14 @@ class Logits(NamedTuple):
     audio: Tensor
 
 
+class States(NamedTuple):
+    """[B, L, H] each: of the two tails, normed, and of the trunk, as the tails get them."""
+
+    text: Tensor
+    audio: Tensor
+    trunk: Tensor
+
+
 class _Norm(nn.Module):
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -151,10 +159,8 @@ class LmModel(nn.Module):
                 spread = 0.5 if "embed" in name else scale * (depth if small else 1.0)
                 nn.init.normal_(weight, std=spread)
 
-    def forward(
-        self, text: Tensor, audio: Tensor, how: "Computing | None" = None
-    ) -> tuple[Tensor, Tensor]:
-        """Ids [B, L] each → the two tails' normed states [B, L, H]; `logits` of those wanted."""
+    def forward(self, text: Tensor, audio: Tensor, how: "Computing | None" = None) -> States:
+        """Ids [B, L] each."""
         how = how or Computing()
         body, length = self.model, text.shape[1]
         # One table: one look-up, and one scattered sum for its gradient.
@@ -174,7 +180,7 @@ class LmModel(nn.Module):
             for layer in block.layers:
                 y = how.run(layer, y, *turn, next(each))
             ends.append(norm(y))
-        return ends[0], ends[1]
+        return States(ends[0], ends[1], x)
 
     def _kept(self, rows: int, like: Tensor, dropout: float | Tensor) -> Tensor:
         """For every layer and the embedding, its channels that a row keeps: [N + 1, 2, B, 1, H].
@@ -191,8 +197,8 @@ class LmModel(nn.Module):
 
     def logits(self, text: Tensor, audio: Tensor) -> Logits:
         """Of every row: [B, L, V] each."""
-        written, spoken = self(text, audio)
-        return Logits(self.text_lm_head(written), self.audio_lm_head(spoken))
+        states = self(text, audio)
+        return Logits(self.text_lm_head(states.text), self.audio_lm_head(states.audio))
 
 
 @dataclass(frozen=True)

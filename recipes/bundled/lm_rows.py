@@ -2,8 +2,8 @@
 
 Which row teaches what follows from the mode machine: while speaking, the audio head's next code and
 the end of speech count; the row of the end of speech, and every row of a written reply, count for
-the text head. Besides, most rows of a spoken reply know a letter of what is being said, for the
-text head, which is not read there. Knows the corpus and codes, not the model. Invariant: an
+the text head. Besides, most rows of a spoken reply know letters of what is being said (`lm_meant`).
+Knows the corpus and codes, not the model. Invariant: an
 example's rows are those the live pipeline would have made of the same turns.
 """
 
@@ -21,13 +21,11 @@ from mosslive.rows.prompt import PROCESSOR_SYSTEM
 from recipes.bundled.corpus import ROLES, Corpus, Dialogue, Split, Turn
 from recipes.bundled.encode_bank import Spoken
 from recipes.bundled.grammar import Talk
+from recipes.bundled.lm_meant import AHEAD, NOTHING, letters_meant
 from recipes.bundled.vocabulary import TASK_SYSTEM
 
 # What a row is to the trainer.
 PLAIN, HEARD, SPEAK, WRITE = 0, 1, 2, 3  # HEARD may be misheard; SPEAK, WRITE are to be predicted
-NOTHING = -1  # meant by a row outside a spoken reply, at its end, and where its text has ended
-# How far what is meant runs ahead of what is said: a word is thought of before its first code.
-_AHEAD_ROWS = 6
 _LONGEST_ROWS = 640
 # Categories that have more to be learned from one dialogue than others: letters that sound alike,
 # sums that must be worked out, and the many fixed sentences of small talk.
@@ -49,8 +47,8 @@ class Tasks:
     text_speech: float = 0.12
     text_text: float = 0.10
     transcribe: float = 0.06
-    read: float = 0.12
-    echo: float = 0.08
+    read: float = 0.16
+    echo: float = 0.10
     driver_system: float = 0.85  # of the answers begin with the driver's system turn; others: none
 
 
@@ -62,8 +60,7 @@ class Examples:
     audio: NDArray[np.int16]
     kind: NDArray[np.int8]
     code: NDArray[np.int32]  # of what was heard: its place among the codes of a version; else -1
-    # Of what is said: a letter of its text (`letters_meant`); else NOTHING.
-    meant: NDArray[np.int16]
+    meant: NDArray[np.int16]  # [rows, A]: of what is said, letters of its text; else NOTHING
     first: NDArray[np.int64]
     count: NDArray[np.int64]
     names: list[str] = field(default_factory=list)  # the task of each
@@ -79,7 +76,7 @@ class Segment(NamedTuple):
     rows: NDArray[np.int16]  # [n, 2]
     kind: NDArray[np.int8]  # [n]
     code: NDArray[np.int32]  # [n]
-    meant: NDArray[np.int16]  # [n]
+    meant: NDArray[np.int16]  # [n, A]
 
 
 def _segment(rows: Sequence[Row] | NDArray[np.int64], kind: int) -> Segment:
@@ -89,18 +86,8 @@ def _segment(rows: Sequence[Row] | NDArray[np.int64], kind: int) -> Segment:
         held,
         np.full(count, kind, np.int8),
         np.full(count, -1, np.int32),
-        np.full(count, NOTHING, np.int16),
+        np.full((count, len(AHEAD)), NOTHING, np.int16),
     )
-
-
-def letters_meant(letters: NDArray[np.int16], rows: int) -> NDArray[np.int16]:
-    """The ids of a text laid along the rows that say it: [rows]. Evenly, since one voice at one
-    pace says them about so; their lead over the sound grows from 0 to `_AHEAD_ROWS` in the first
-    rows. Where letters pass faster than rows, some have no row."""
-    at = np.arange(rows)
-    place = (at + np.minimum(at, _AHEAD_ROWS)) * len(letters) // max(1, rows)
-    inside = place < len(letters)
-    return np.where(inside, letters[place * inside], NOTHING).astype(np.int16)
 
 
 class RowBuilder:

@@ -1,5 +1,5 @@
 """Training the language model on rows: one loss for each head, where the mode machine reads it, and
-one for what a spoken reply means.
+one, of the trunk, for what a reply means.
 
 Knows batches and the model. Invariants: inside the loop nothing is read back from the device but
 the lines of the curves and, now and then, a test on held-out examples; the result is a running
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.lm_batch import IGNORED, Batch, Batches, Mishearing, Wanted
 from recipes.bundled.lm_compile import CompiledLayers
+from recipes.bundled.lm_meant import Meanings, meant_loss
 from recipes.bundled.lm_model import Computing, LmModel, run_plain
 from recipes.bundled.lm_recorded import RecordedSteps
 
@@ -39,7 +40,7 @@ class LmTraining:
     held_out: int = 2048
     test_every: int = 5000
     decay: float = 0.3
-    meant_weight: float = 0.5  # of what a spoken reply means, beside what it says
+    meant_weight: float = 0.5  # of what a reply means, beside what it says
     dropout: float = 0.1  # until `_WHOLE_FROM`; from there it falls to nothing
     seed: int = 3
     part: tuple[int, int] = (1, 1)  # of a training in several runs: which one, and of how many
@@ -86,22 +87,28 @@ class Average:
 
 
 class Losses(NamedTuple):
-    """Means over predictions: of the text head where it is read, of the audio head, and of the text
-    head along a spoken reply. It is not read there; the hope is that what tells the letters, such
-    as the result of a sum, is then in the trunk, where the audio tail can use it."""
+    """Means over predictions: of the text head, of the audio head, and of letters told by the trunk
+    alone, along spoken and written replies. What tells the letters, such as the result of a sum, is
+    then where the audio tail can use it; and how sums are worked out is learned in one place."""
 
     text: Tensor
     audio: Tensor
     meant: Tensor
 
 
-def losses(model: LmModel, batch: Batch, how: Computing | None = None) -> Losses:
-    written, spoken = model(batch.text, batch.audio, how)
-    write = model.text_lm_head.weight
+def losses(
+    model: LmModel, meanings: Meanings, batch: Batch, how: Computing | None = None
+) -> Losses:
+    states = model(batch.text, batch.audio, how)
+    said, written = (
+        states.trunk.flatten(0, 1).index_select(0, wanted.place)
+        for wanted in (batch.speak, batch.write)
+    )
+    meant = meant_loss(meanings(said), batch.meant, IGNORED)
     return Losses(
-        _loss(written, write, batch.write),
-        _loss(spoken, model.audio_lm_head.weight, batch.speak),
-        _loss(written, write, Wanted(batch.speak.place, batch.meant)),
+        _loss(states.text, model.text_lm_head.weight, batch.write),
+        _loss(states.audio, model.audio_lm_head.weight, batch.speak),
+        meant + meant_loss(meanings(written, ahead=1), batch.write.value[:, None], IGNORED),
     )
 
 
@@ -129,12 +136,15 @@ def train_lm(
 ) -> dict[str, float]:
     """`keep` is given the average after every test, so that a killed run leaves something."""
     cuda = batches.device.type == "cuda"
-    chosen = optimiser([(model, how.rate)], decay=how.decay, recorded=cuda)
+    # Learned anew in every run, in some hundred steps: a linear map has little to learn.
+    meanings = Meanings(model.config).to(batches.device)
+    parts = [(model, how.rate), (meanings, how.rate)]
+    chosen = optimiser(parts, decay=how.decay, recorded=cuda)
     dropout = torch.zeros((), device=batches.device)
     computing = Computing(torch.bfloat16 if cuda else torch.float32, layers or run_plain, dropout)
 
     def learn(batch: Batch) -> Tensor:
-        found = losses(model, batch, computing)
+        found = losses(model, meanings, batch, computing)
         take_step(chosen, found.text + found.audio + how.meant_weight * found.meant)
         return torch.stack(found).detach()
 
@@ -187,7 +197,8 @@ def examined(model: LmModel, batches: Batches) -> dict[str, float]:
         states = model(batch.text, batch.audio)
         wrong = torch.zeros(3, len(chosen), device=batches.device)  # predictions, loss, how many
         heads = (model.text_lm_head.weight, model.audio_lm_head.weight)
-        for each, head, wanted in zip(states, heads, (batch.write, batch.speak), strict=True):
+        tails = zip((states.text, states.audio), heads, (batch.write, batch.speak), strict=True)
+        for each, head, wanted in tails:
             logits, counts = _logits(each, head, wanted), wanted.value != IGNORED
             missed = (logits.argmax(-1) != wanted.value) & counts
             lost = F.cross_entropy(logits, wanted.value, ignore_index=IGNORED, reduction="none")

@@ -1,4 +1,4 @@
-"""What a spoken reply means: letters of its text along its codes, for the text head."""
+"""What a reply means: letters of its text along its codes, asked of the trunk."""
 
 import numpy as np
 import pytest
@@ -7,32 +7,32 @@ import torch
 from mosslive.rows import Turn as PromptTurn
 from recipes.bundled.corpus import Corpus
 from recipes.bundled.lm_batch import IGNORED, Mishearing
-from recipes.bundled.lm_rows import (
-    NOTHING,
-    SPEAK,
-    RowBuilder,
-    Tasks,
-    build_examples,
-    letters_meant,
-)
-from tests.recipes.toy_lm import batches_of
+from recipes.bundled.lm_meant import AHEAD, NOTHING, letters_meant
+from recipes.bundled.lm_rows import SPEAK, RowBuilder, Tasks, build_examples
+from recipes.bundled.train_lm import losses
+from tests.recipes.toy_lm import batches_of, fresh, fresh_meanings
 
 
 @pytest.mark.parametrize("rows", [3, 7, 20, 40, 90])
-def test_letters_run_ahead_of_their_sound(rows: int) -> None:
-    """In their order, the first one first; never behind, and ahead wherever anything is left; when
-    the text has ended, nothing is meant."""
+def test_letters_run_along_their_sound(rows: int) -> None:
+    """The nearest one is that of the moment, in order and from the first to the last; the others
+    are further on in the text by as much as they are ahead, and nothing where it has ended."""
     letters = np.arange(100, 140, dtype=np.int16)
     said = letters_meant(letters, rows)
-    assert len(said) == rows
-    kept = said[said != NOTHING]
-    assert kept[0] == 100
-    assert (np.diff(kept) >= 0).all()
-    in_time = 100 + np.arange(rows) * 40 // rows
-    assert (kept >= in_time[: len(kept)]).all()
-    assert (kept[6:] >= in_time[12 : 6 + len(kept)][: len(kept[6:])]).all()
-    assert (said[len(kept) :] == NOTHING).all()
-    assert 0 < rows - len(kept) <= 6
+    assert said.shape == (rows, len(AHEAD))
+    now = said[:, AHEAD.index(0)]
+    assert now[0] == 100
+    assert now[-1] >= 139 - 40 // rows
+    assert (np.diff(now) >= 0).all()
+    for column, ahead in zip(said.T, AHEAD, strict=True):
+        expected = now + ahead
+        assert column.tolist() == np.where(expected < 140, expected, NOTHING).tolist()
+
+
+def test_every_letter_has_a_row() -> None:
+    """Of a text said at the usual pace, three letters in two rows, none is left out."""
+    letters = np.arange(60, dtype=np.int16)
+    assert set(letters_meant(letters, 40).flatten()) == {NOTHING, *range(60)}
 
 
 def test_a_reply_means_its_own_text(builder: RowBuilder, corpus: Corpus) -> None:
@@ -42,13 +42,14 @@ def test_a_reply_means_its_own_text(builder: RowBuilder, corpus: Corpus) -> None
     rows = builder.answer(dialogue, "speech", "speech", "train")
     meant = np.concatenate([segment.meant for segment in rows])
     _, kind = rows.joined()
-    assert (kind[meant != NOTHING] == SPEAK).all()
+    assert (kind[(meant != NOTHING).any(1)] == SPEAK).all()
     form = builder.format
     written = form.turn(PromptTurn("user", text=dialogue.turns[-1].text))
     ids = [text for text, _ in written[len(form.header("user")) : -len(form.footer())]]
     codes = int((kind == SPEAK).sum()) - 1
     expected = letters_meant(np.asarray(ids, np.int16), codes)
-    assert meant[kind == SPEAK].tolist() == [*expected.tolist(), NOTHING]
+    nothing = [NOTHING] * len(AHEAD)
+    assert meant[kind == SPEAK].tolist() == [*expected.tolist(), nothing]
 
 
 @pytest.mark.parametrize("noise", [None, Mishearing(dropped=0.2, doubled=0.2)])
@@ -63,3 +64,18 @@ def test_a_batch_means_what_its_codes_say(builder: RowBuilder, noise: Mishearing
         found = batch.meant[own & (batch.speak.value != IGNORED)]
         assert torch.where(found == IGNORED, NOTHING, found).tolist() == expected.tolist()
         assert (expected != NOTHING).any()
+
+
+def test_what_is_meant_is_asked_of_the_trunk(builder: RowBuilder) -> None:
+    """The loss of letters changes the trunk and neither tail: what tells them is where the audio
+    tail finds it."""
+    made = build_examples(builder, Tasks(), 30, "train")
+    batch = batches_of(builder, made, 2048).next(Mishearing())
+    model = fresh()
+    torch.autograd.backward(losses(model, fresh_meanings(), batch).meant)
+    moved = {name for name, weight in model.named_parameters() if weight.grad is not None}
+    assert all(
+        name.startswith(("model.shared_block.", "model.embed", "model.audio_embed"))
+        for name in moved
+    )
+    assert any("shared_block" in name for name in moved)

@@ -10,11 +10,12 @@ from torch import Tensor
 from recipes.bundled import lm_batch
 from recipes.bundled.budget import optimiser, set_rate, take_step
 from recipes.bundled.lm_batch import IGNORED, Batch, Rooms
+from recipes.bundled.lm_meant import Meanings
 from recipes.bundled.lm_model import Computing, LmModel
 from recipes.bundled.lm_recorded import RecordedSteps
 from recipes.bundled.lm_rows import RowBuilder, Tasks, build_examples
 from recipes.bundled.train_lm import losses
-from tests.recipes.toy_lm import batches_of, fresh
+from tests.recipes.toy_lm import batches_of, fresh, fresh_meanings
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
@@ -104,13 +105,16 @@ def test_recorded_steps_learn_the_same(builder: RowBuilder) -> None:
     some = [batch for batch in some if batch.text.shape[1] == widest]
     ends: list[list[Tensor]] = []
     for recorded in (False, True):
-        model = fresh().to("cuda")
-        chosen = optimiser([(model, 1e-3)], recorded=recorded)
+        model, meanings = fresh().to("cuda"), fresh_meanings().to("cuda")
+        chosen = optimiser([(model, 1e-3), (meanings, 1e-3)], recorded=recorded)
 
         def learn(
-            batch: Batch, model: LmModel = model, chosen: torch.optim.Optimizer = chosen
+            batch: Batch,
+            model: LmModel = model,
+            meanings: Meanings = meanings,
+            chosen: torch.optim.Optimizer = chosen,
         ) -> Tensor:
-            found = losses(model, batch)
+            found = losses(model, meanings, batch)
             take_step(chosen, sum(found, torch.zeros((), device="cuda")))
             return torch.stack(found).detach()
 
@@ -131,12 +135,12 @@ def test_recorded_dropout_is_drawn_anew(builder: RowBuilder) -> None:
     """Every replay drops others, as many as the number that stands on the device says."""
     made = build_examples(builder, Tasks(), 8, "train")
     batch = batches_of(builder, made, 512, "cuda").gather(np.arange(6), None)
-    model = fresh().to("cuda")
+    model, meanings = fresh().to("cuda"), fresh_meanings().to("cuda")
     share = torch.tensor(0.3, device="cuda")
 
     @torch.no_grad()
     def step(given: Batch) -> Tensor:
-        return torch.stack(losses(model, given, Computing(dropout=share)))
+        return torch.stack(losses(model, meanings, given, Computing(dropout=share)))
 
     steps = RecordedSteps(step)
     found = [steps(batch) for _ in range(6)]
@@ -144,4 +148,4 @@ def test_recorded_dropout_is_drawn_anew(builder: RowBuilder) -> None:
     assert not torch.equal(found[-1], found[-2])
     share.zero_()
     with torch.no_grad():
-        torch.testing.assert_close(steps(batch), torch.stack(losses(model, batch)))
+        torch.testing.assert_close(steps(batch), torch.stack(losses(model, meanings, batch)))

@@ -36,7 +36,7 @@ from recipes.bundled.lm_rows import (
 )
 from recipes.bundled.sizes import TOY
 from recipes.bundled.train_lm import Average, LmTraining, examined, losses, train_lm
-from tests.recipes.toy_lm import batches_of, fresh
+from tests.recipes.toy_lm import batches_of, fresh, fresh_meanings
 
 _QUIET = Mishearing(dropped=0, doubled=0, masked=0, random=0, masked_reply=0)
 
@@ -147,17 +147,26 @@ def test_losses_are_those_of_all_logits(builder: RowBuilder) -> None:
     made = build_examples(builder, Tasks(), 30, "train")
     batch = batches_of(builder, made, 2048).next(Mishearing())
     model = fresh()
-    found = losses(model, batch)
+    meanings = fresh_meanings()
+    found = losses(model, meanings, batch)
     with torch.no_grad():
         whole = model.logits(batch.text, batch.audio)
-    letters = Wanted(batch.speak.place, batch.meant)
-    heads = (whole.text, whole.audio, whole.text)
-    for loss, logits, wanted in zip(found, heads, (batch.write, batch.speak, letters), strict=True):
-        table = torch.full(batch.text.shape, IGNORED).flatten()
-        counts = wanted.value != IGNORED
-        table[wanted.place[counts]] = wanted.value[counts]
-        expected = F.cross_entropy(logits.flatten(0, 1), table, ignore_index=IGNORED)
-        torch.testing.assert_close(loss, expected)
+        trunk = model(batch.text, batch.audio).trunk.flatten(0, 1)
+        told = meanings(trunk).unbind(1)
+
+    def loss_of(logits: Tensor, *wanted: Wanted) -> Tensor:
+        """Of all rows of all heads: [n, rows, V]."""
+        tables = torch.full((len(wanted), batch.text.numel()), IGNORED)
+        for table, one in zip(tables, wanted, strict=True):
+            counts = one.value != IGNORED
+            table[one.place[counts]] = one.value[counts]
+        return F.cross_entropy(logits.flatten(0, -2), tables.flatten(), ignore_index=IGNORED)
+
+    torch.testing.assert_close(found.text, loss_of(whole.text, batch.write))
+    torch.testing.assert_close(found.audio, loss_of(whole.audio, batch.speak))
+    letters = [Wanted(batch.speak.place, each) for each in batch.meant.unbind(1)]
+    meant = loss_of(torch.stack(told), *letters) + loss_of(told[0], batch.write)
+    torch.testing.assert_close(found.meant, meant)
 
 
 def test_compiled_layers_compute_the_same(builder: RowBuilder) -> None:
@@ -173,7 +182,7 @@ def test_compiled_layers_compute_the_same(builder: RowBuilder) -> None:
         found: list[list[Tensor]] = []
         for how in (Computing(), Computing(run=layers)):
             model = fresh()
-            made_of = losses(model, batch, how)
+            made_of = losses(model, fresh_meanings(), batch, how)
             torch.autograd.backward(sum(made_of, torch.zeros(())))
             weights = [p.grad for p in model.parameters() if p.grad is not None]
             found.append([*(each.detach() for each in made_of), *weights])
@@ -282,7 +291,8 @@ def test_shares_are_told_apart(builder: RowBuilder) -> None:
     assert found["exact speech_speech"] == 1
     lost, count = 0.0, 0
     for _, batch in batches.all():
-        for loss, wanted in zip(losses(model, batch)[:2], (batch.write, batch.speak), strict=True):
+        text, audio, _ = losses(model, fresh_meanings(), batch)
+        for loss, wanted in ((text, batch.write), (audio, batch.speak)):
             some = int((wanted.value != IGNORED).sum())
             lost, count = lost + float(loss.detach()) * some, count + some
     assert found["loss speech_speech"] == found["loss"] == pytest.approx(lost / count, rel=1e-4)

@@ -3,6 +3,7 @@
 import torch
 
 from recipes.bundled.lm_batch import Batches
+from recipes.bundled.lm_meant import Meanings
 from recipes.bundled.lm_model import LmModel
 from recipes.bundled.lm_rows import Examples, RowBuilder
 from recipes.bundled.sizes import TOY
@@ -18,3 +19,10 @@ def batches_of(
 def fresh() -> LmModel:
     torch.manual_seed(0)
     return LmModel(TOY.lm_config(**ids(load_tokenizer())))
+
+
+def fresh_meanings() -> Meanings:
+    """As if it had learned something: of one that has not, nothing comes back to the trunk."""
+    made = Meanings(TOY.lm_config(**ids(load_tokenizer())))
+    torch.nn.init.normal_(made.letters.weight, generator=torch.Generator().manual_seed(0))
+    return made

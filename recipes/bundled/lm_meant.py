@@ -1,0 +1,52 @@
+"""What a reply means: letters that the trunk has to know while they are said.
+
+The text head can tell what a spoken reply says and the audio tail still say something else, as long
+as the letters are worked out in the text tail, of which the audio tail sees nothing. So they are
+asked of the trunk itself, by a linear map that is thrown away after the training. Knows letters and
+states, not the corpus.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mosslive.config import ModelConfig
+
+NOTHING = -1  # meant by a row outside a spoken reply, at its end, and where its text has ended
+# Which letters, from the one that belongs to the code that is said next: letters pass faster than
+# rows, so one alone would leave some out, and a word must be known before its first code.
+AHEAD = (0, 1, 2, 3, 5, 8)
+
+
+def letters_meant(letters: NDArray[np.int16], rows: int) -> NDArray[np.int16]:
+    """The ids of a text laid along the rows that say it: [rows, len(AHEAD)]. Evenly, since one
+    voice at one pace says them about so."""
+    place = (np.arange(rows) * len(letters) // max(1, rows))[:, None] + np.asarray(AHEAD)
+    inside = place < len(letters)
+    return np.where(inside, letters[place * inside], NOTHING).astype(np.int16)
+
+
+class Meanings(nn.Module):
+    """Of states of the trunk, the logits of the letters that are ahead."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.vocabulary = config.vocab_size
+        self.letters = nn.Linear(config.hidden_size, len(AHEAD) * config.vocab_size, bias=False)
+        nn.init.zeros_(self.letters.weight)  # what is asked of the trunk begins with nothing
+
+    def forward(self, states: Tensor, ahead: int = len(AHEAD)) -> Tensor:
+        """[N, H] → [N, ahead, V], the nearest letters first."""
+        normed = F.rms_norm(states.float(), states.shape[-1:]).to(states.dtype)
+        weight = self.letters.weight[: ahead * self.vocabulary].to(states.dtype)
+        return F.linear(normed, weight).view(-1, ahead, self.vocabulary)
+
+
+def meant_loss(logits: Tensor, wanted: Tensor, ignored: int) -> Tensor:
+    """logits [N, A, V], wanted [N, A] → the mean over those that count."""
+    total = F.cross_entropy(
+        logits.flatten(0, 1).float(), wanted.flatten(), ignore_index=ignored, reduction="sum"
+    )
+    return total / torch.clamp((wanted != ignored).sum(), min=1)
