@@ -18,6 +18,7 @@ HEADLINES: tuple[Set, ...] = (
     ("unseen voice", "voice", "unseen", ">= 85"),
     ("unseen wording and voice", "wording", "unseen", ">= 75"),
 )
+SPELLING: Set = ("spelling of words never heard", "spelling", "known", "")
 COMPOSED: tuple[Set, ...] = (
     ("sums never trained", "pair", "known", ""),
     ("names and words never heard", "word", "known", ""),
@@ -25,6 +26,7 @@ COMPOSED: tuple[Set, ...] = (
 FURTHER: tuple[Set, ...] = (
     ("unseen courtesy", "frame", "known", ""),
     ("unseen courtesy and voice", "frame", "unseen", ""),
+    SPELLING,
     ("sums never trained, unseen voice", "pair", "unseen", ""),
     ("names and words never heard, unseen voice", "word", "unseen", ""),
 )
@@ -43,6 +45,9 @@ def measure_answers(examiner: Examiner, most: int | None, kept: list[Answer]) ->
             yield from _of_set(f"speech to speech, {name}", answers, goal)
     composed = [answer for name, *_ in COMPOSED for answer in by_name[name]]
     yield from _of_set("speech to speech, composed replies", composed, ">= 80")
+    if spelled := by_name[SPELLING[0]]:
+        marks = [answer.right for answer in (*composed, *spelled)]
+        yield share("speech to speech, composed replies and spelling: right", marks)
     for name, *_ in JUDGED:
         if by_name[name]:
             yield from _where_judged(examiner, name, by_name[name])
@@ -111,12 +116,15 @@ def measure_texts(examiner: Examiner, most: int | None) -> Iterator[Figure]:
         ("text to text, questions of training", "voice", "unseen", ""),
         ("text to text, sums never trained", "pair", "known", ""),
         ("text to text, names and words never read", "word", "known", ""),
+        ("text to text, spelling of words never read", "spelling", "known", ""),
         ("speech to text, unseen wording", "wording", "known", ""),
         ("speech to text, unseen wording and voice", "wording", "unseen", ""),
     )
     reply: Reply = "text"
     for name, kind, who, goal in sets:
         dialogues = examiner.exam.some(kind, who, most)
+        if not dialogues:  # a small examination may have no spelling
+            continue
         written = ([exchange.asked for exchange in d.exchanges] for d in dialogues)
         spoken = (examiner.talk(d, who) for d in dialogues)
         talks = written if name.startswith("text") else spoken

@@ -24,8 +24,9 @@ from mosslive.config import refuse
 from mosslive.errors import MossliveError
 
 RATE_HZ = 24_000
-# How a dialogue is held out; "voice": its words were trained on, and only the voice is new.
-Kind = Literal["wording", "frame", "pair", "word", "voice"]
+# How a dialogue is held out; "voice": its words were trained on, and only the voice is new; the
+# "spelling" of a word never heard or read is not just "word": its sound does not tell its letters.
+Kind = Literal["wording", "frame", "pair", "word", "spelling", "voice"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Who = Literal["known", "unseen"]
 REMEDY = (
@@ -123,6 +124,8 @@ class Exam:
             own = self._forms[given["utterances"][0]]
             exchanges.append(Exchange(asked["text"], forms, given["text"], own))
         kind: Kind = row["heldout_by"] or "voice"
+        if (kind, row["category"]) == ("word", "spelling"):
+            kind = "spelling"
         if not exchanges or not all(exchange.forms for exchange in exchanges):
             return None
         return Dialogue(row["id"], row["category"], kind, tuple(exchanges))

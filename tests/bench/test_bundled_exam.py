@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mosslive.bench.bundled import PARTS, BundledSettings
 from mosslive.bench.bundled_asking import Given
-from mosslive.bench.bundled_exam import RATE_HZ, BadExam, Dialogue, Exam, Form
+from mosslive.bench.bundled_exam import RATE_HZ, BadExam, Dialogue, Exam, Form, Kind
 from mosslive.bench.bundled_examiner import Answer, Examiner
 from mosslive.bench.bundled_fetch import FROM_NPM, FROM_WHEEL, NotFetched, _place
 from mosslive.bench.bundled_human import pieces
@@ -65,10 +65,14 @@ def test_the_examination_is_that_of_the_whole_plan(whole: Plan) -> None:
 def test_every_kind_is_read_with_its_voices(folder: Path, whole: Plan) -> None:
     """Held-out words come by a known and an unseen voice; trained words by an unseen one only."""
     exam = Exam(folder)
-    for kind in ("wording", "frame", "pair", "word"):
+    # Of the dialogues with held-out words, spelling is a kind of its own.
+    groups: list[tuple[Kind, ...]] = [("wording",), ("frame",), ("pair",), ("word", "spelling")]
+    for kinds in groups:
         for who in ("known", "unseen"):
-            found = exam.some(kind, who)
+            found = [dialogue for kind in kinds for dialogue in exam.some(kind, who)]
             assert len(found) == 20
+            if "spelling" in kinds:
+                assert all((d.category == "spelling") == (d.kind == "spelling") for d in found)
             voices = {e.forms[who].voice for d in found for e in d.exchanges}
             assert (voices <= set(HELDOUT_USERS)) == (who == "unseen")
     assert exam.some("voice", "known") == []

@@ -16,6 +16,7 @@ import torch
 
 from mosslive.bench import bundled, bundled_asking, bundled_compare, bundled_human, bundled_live
 from mosslive.bench.bundled import BundledResult, BundledSettings, measure_bundled
+from mosslive.bench.bundled_exam import KINDS
 from mosslive.bench.bundled_examiner import Examiner
 from mosslive.bench.bundled_judges import Judges, Wave
 from mosslive.bench.bundled_rendering import Way
@@ -31,7 +32,11 @@ from mosslive.errors import MossliveError
 from recipes.bundled.corpus import Turn, Writer
 
 RATE_HZ = 24_000
-_KINDS = ("wording", "frame", "pair", "word", "")
+# How each dialogue is held out, and its category.
+_KINDS = (
+    *((kind, "any") for kind in ("wording", "frame", "pair", "word", "")),
+    ("word", "spelling"),
+)
 
 
 class _Deaf(Judges):
@@ -72,7 +77,7 @@ def exam(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return draws.integers(-3000, 3000, 9000).astype(np.int16)
 
     with Writer(out) as writer:
-        for number, kind in enumerate(_KINDS):
+        for number, (kind, category) in enumerate(_KINDS):
             turns = []
             for _ in range(2 if number == 1 else 1):
                 voices = ("seen", "new") if kind else ("new",)
@@ -83,7 +88,7 @@ def exam(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 answer = "Yes." if number % 2 == 0 else "No."
                 own = writer.utterance(sound(), answer, ["x"], "own", "assistant", "heldout")
                 turns += [Turn("user", "is it", forms), Turn("assistant", answer, [own])]
-            writer.dialogue("any", "heldout" if kind else "train", turns, kind)
+            writer.dialogue(category, "heldout" if kind else "train", turns, kind)
         writer.meta = {"unseen_voices": ["new"]}
     return out
 
@@ -132,8 +137,8 @@ def test_answers_are_asked_heard_and_counted(
     assert found["DNSMOS overall of spoken replies, without the pause around them"] == 2
     assert all(figure.few and figure.part == "answers" for figure in result.figures)
     lines = [json.loads(line) for line in (exam / "answers.jsonl").read_text().splitlines()]
-    assert len(lines) == 9
-    assert {line["kind"] for line in lines} == {"wording", "frame", "pair", "word", "voice"}
+    assert len(lines) == 10
+    assert {line["kind"] for line in lines} == set(KINDS)
     report, page = text_report(result.as_table()), html_page([result.as_table()])
     assert all(name in report and "fewer than 200" in report for name in found)
     assert page.count("<tr>") > len(found)
