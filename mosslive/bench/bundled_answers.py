@@ -3,9 +3,9 @@
 What is said about a set is said in the same way of every set. Figures come one by one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from mosslive.bench.bundled_exam import RATE_HZ, Kind, Who
+from mosslive.bench.bundled_exam import RATE_HZ, Dialogue, Kind, Who
 from mosslive.bench.bundled_examiner import Answer, Examiner
 from mosslive.bench.bundled_figure import Figure, mean, ratio, share, tally
 from mosslive.bench.bundled_pitch import LENGTH_RANGE, PITCH_RANGE, pitch_hz, within
@@ -110,7 +110,9 @@ def measure_sound(examiner: Examiner, answers: list[Answer]) -> Iterator[Figure]
 
 
 def measure_texts(examiner: Examiner, most: int | None) -> Iterator[Figure]:
-    """Written answers, to written and to spoken questions."""
+    """Written answers, to written and to spoken questions; and composed replies said to written
+    questions. Where a spoken question has a wrong spoken answer, they tell whether it was not
+    understood or not said."""
     sets: tuple[tuple[str, Kind, Who, str], ...] = (
         ("text to text, unseen wording", "wording", "known", ">= 95"),
         ("text to text, questions of training", "voice", "unseen", ""),
@@ -119,15 +121,24 @@ def measure_texts(examiner: Examiner, most: int | None) -> Iterator[Figure]:
         ("text to text, spelling of words never read", "spelling", "known", ""),
         ("speech to text, unseen wording", "wording", "known", ""),
         ("speech to text, unseen wording and voice", "wording", "unseen", ""),
+        ("speech to text, sums never trained", "pair", "known", ""),
+        ("speech to text, names and words never heard", "word", "known", ""),
     )
     reply: Reply = "text"
     for name, kind, who, goal in sets:
         dialogues = examiner.exam.some(kind, who, most)
         if not dialogues:  # a small examination may have no spelling
             continue
-        written = ([exchange.asked for exchange in d.exchanges] for d in dialogues)
         spoken = (examiner.talk(d, who) for d in dialogues)
-        talks = written if name.startswith("text") else spoken
+        talks = _written(dialogues) if name.startswith("text") else spoken
         given = examiner.ask(dialogues, talks, reply)
         marks = [same_words(one.text, d.answer) for d, one in zip(dialogues, given, strict=True)]
         yield share(f"{name}: right", marks, goal)
+    for name, kind, who, _ in COMPOSED:
+        if dialogues := examiner.exam.some(kind, who, most):
+            said = examiner.ask(dialogues, _written(dialogues), "speech")
+            yield from _of_set(f"text to speech, {name}", examiner.judge(dialogues, who, said), "")
+
+
+def _written(dialogues: Sequence[Dialogue]) -> Iterator[list[str]]:
+    yield from ([exchange.asked for exchange in d.exchanges] for d in dialogues)

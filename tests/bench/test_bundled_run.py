@@ -159,6 +159,8 @@ def test_the_other_parts_run(
     assert 0 <= found["codes heard live that the whole turn would have otherwise"] < 50
     assert found["person, beckett: word error rate of the recording"] == 100
     assert any("cached tail" in name for name in found)
+    for way in ("speech to text", "text to speech"):
+        assert f"{way}, sums never trained: right" in found
     later = "reference: right answers by the codec, begun half a code later"
     assert found[f"{later}, unseen wording: the very words heard"] == 100
     # What is heard is not the text, but what is heard of the right answer in any case.
