@@ -23,6 +23,16 @@ def sum_in_float32() -> None:
     matmul.allow_fp16_reduced_precision_reduction = False
 
 
+def without_detours() -> None:
+    """On ARM, PyTorch does its work itself from now on, in the whole process. As it comes it hands
+    products, convolutions and activations to a library (oneDNN on Arm's) that takes 0.5 ms to
+    begin, and its own number of threads whatever PyTorch was told: by far longer than most steps of
+    a reply last on a CPU."""
+    onednn = torch.backends.mkldnn
+    if onednn.is_acl_available():  # type: ignore[no-untyped-call]
+        onednn.enabled = False  # type: ignore[assignment]
+
+
 @contextmanager
 def arithmetic(precision: Precision, *, trials: bool = False) -> Iterator[None]:
     """float32 products exactly as such for "fp32", through TF32 for all others. What was set before

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mosslive.kernels.convolve import convolve
+
 Activation = Literal["gelu", "elu", "leaky", "snake"]
 
 _TINY = 1e-9
@@ -35,7 +37,7 @@ def conv1d(
     all addends) · scale), [B, O, T'] with T' = (T + 2 · padding - dilation · (K - 1) - 1) // stride
     + 1. At most three addends, of that shape. `slope`: of "leaky", below zero; `alpha` [O]: of
     "snake"."""
-    y = F.conv1d(x, weight, bias, stride=stride, dilation=dilation, padding=padding)
+    y = convolve(x, weight, bias, stride=stride, dilation=dilation, padding=padding)
     for addend in addends:
         y = y + addend
     if scale != 1:

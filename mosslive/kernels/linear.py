@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mosslive.kernels.arithmetic import sum_in_float32
+from mosslive.kernels.arithmetic import sum_in_float32, without_detours
 from mosslive.kernels.quantise import quantise_rows
 from mosslive.kernels.silu_mul import silu_mul
 
-sum_in_float32()  # whoever multiplies by a `Matrix` has this module: in force before any recording
+# Whoever computes here has this module: in force before any recording, and before any step.
+sum_in_float32()
+without_detours()
 
 
 @dataclass(frozen=True)
