@@ -17,8 +17,8 @@ from mosslive.config import refuse
 from mosslive.engine.graph_runner import GraphRunner
 from mosslive.engine.graph_stepper import GraphStepper
 from mosslive.engine.read import read_decoder, read_device
-from mosslive.engine.runner import Runner
 from mosslive.engine.stepper import PlainStepper, Stepper
+from mosslive.engine.traced_runner import TracedRunner
 from mosslive.model import Decoder, DecoderWeights
 from mosslive.rows import TextTokenizer
 
@@ -71,7 +71,7 @@ def load_stepper(
     pool = PagePool(-(-rows // page_size), page_size)
     try:
         if not gpu:
-            return PlainStepper(Runner(decoder, pool, chunk)), tokenizer
+            return PlainStepper(TracedRunner(decoder, pool, chunk)), tokenizer
         stepper = GraphStepper(GraphRunner(decoder, pool, chunk), most_requests)
         stepper.record()
     except (torch.OutOfMemoryError, MemoryError):

@@ -121,17 +121,22 @@ class Runner:
     ) -> Tensor:
         """One pass; its output at the rows `wanted` [n, H]."""
         try:
-            if fresh is None or fresh.group != group:
-                fresh = Fresh(group, self._batch(group), self._stored(group))
-            hidden, pages = fresh.hidden, self.storage.tails[tail]
-            every = len(wanted) == len(hidden)  # as in every step of a reply
-            rows = None if every else upload(wanted, hidden.device, torch.int64)
-            return self.decoder.tail(tail, hidden, pages, fresh.batch, rows)
+            return self._compute_tail(tail, group, wanted, fresh)
         except BaseException:
             for work in group:
                 if work.write:
                     work.table.unmark(tail, work.positions)
             raise
+
+    def _compute_tail(
+        self, tail: Channel, group: list[Work], wanted: list[int], fresh: Fresh | None
+    ) -> Tensor:
+        if fresh is None or fresh.group != group:
+            fresh = Fresh(group, self._batch(group), self._stored(group))
+        hidden, pages = fresh.hidden, self.storage.tails[tail]
+        every = len(wanted) == len(hidden)  # as in every step of a reply
+        rows = None if every else upload(wanted, hidden.device, torch.int64)
+        return self.decoder.tail(tail, hidden, pages, fresh.batch, rows)
 
     def _stored(self, group: list[Work]) -> Tensor:
         """The trunk's output for the rows of a group, from the pages, [T, H]."""

@@ -1,0 +1,39 @@
+"""A function of tensors as PyTorch runs it without Python: recorded once, on a CPU.
+
+What a CUDA graph is on a GPU. Steps of a small model are hundreds of operations of a few
+microseconds, and between two of them Python takes as long again and holds its lock, for which the
+other thread that computes waits. PyTorch's own interpreter does neither. Knows nothing of what it
+records. Invariant: every call gives what the plain function would give, if the function writes only
+to its arguments, reads besides them only tensors that stay as they are, and asks for no value. What
+it makes of a size is fixed, unless it leaves that to PyTorch.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+_JIT: Any = torch.jit  # it has no types
+
+Result = TypeVar("Result", bound=Tensor | tuple[Tensor, ...])
+
+
+class Traced(Generic[Result]):
+    def __init__(self, function: Callable[..., Result], *inputs: Tensor) -> None:
+        """Records at once, which runs the function with these `inputs`."""
+
+        def named(*given: Tensor) -> Result:  # a method that was given some arguments has no name
+            return function(*given)
+
+        with torch.inference_mode(), warnings.catch_warnings():
+            # That it is to be replaced by what needs a C++ compiler; that numbers become constants.
+            warnings.simplefilter("ignore")
+            self._run = _JIT.trace(named, inputs, check_trace=False)
+
+    def __call__(self, *inputs: Tensor) -> Result:
+        # As recorded: to look for a better form takes the next calls longer than it gains.
+        with torch.inference_mode(), _JIT.optimized_execution(False):
+            result: Result = self._run(*inputs)
+        return result
