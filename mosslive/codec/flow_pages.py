@@ -7,9 +7,12 @@ Invariants: pages 0 and 1 are never lent (0 is all zeros, 1 takes what padding w
 several hold is never written; what is given back is there for the next stream at once.
 """
 
+from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from mosslive.errors import MossliveError
 from mosslive.kernels.flow_chunks import ZERO_PAGE
@@ -142,3 +145,14 @@ class PageStore:
         for layer in self.layers:
             layer[:, :_NEVER_LENT] = 0
         self.tails[:_NEVER_LENT] = 0
+
+    @property
+    def memory(self) -> list[Tensor]:
+        return [*self.layers, self.tails]
+
+    def lent(self, memory: Iterator[Tensor]) -> "PageStore":
+        """The same store in the next tensors of `memory`."""
+        twin = copy(self)
+        twin.layers = [next(memory) for _ in self.layers]
+        twin.tails = next(memory)
+        return twin

@@ -21,8 +21,9 @@ from mosslive.codec.flow import Flow
 from mosslive.codec.flow_paged import Paged
 from mosslive.codec.flow_pages import SCRATCH_PAGE, PageForm, PageStore
 from mosslive.kernels.flow_chunks import Chunks
-from mosslive.kernels.flow_ops import flow_ops
+from mosslive.kernels.flow_ops import PLAIN, flow_ops
 from mosslive.kernels.graph import Graphed
+from mosslive.kernels.traced import Traced
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)  # streams a recorded step is made for
 
@@ -60,6 +61,7 @@ class FlowStep:
         self._frame_store = PageStore(frame_form, pages[0], device)
         self._pages = PageStore(estimator_form, pages[1], device)
         self._graphs: dict[int, Graphed[Tensor]] = {}
+        self._trace: Traced[Tensor] | None = None  # on a CPU, of one stream
 
     @torch.no_grad()
     def __call__(self, streams: Sequence[ChunkInput]) -> Tensor:
@@ -71,7 +73,9 @@ class FlowStep:
     def _batch(self, streams: Sequence[ChunkInput]) -> Tensor:
         count, recorded = len(streams), self._device.type == "cuda"
         rows = next(size for size in BUCKETS if size >= count) if recorded else count
-        numbers = torch.from_numpy(self._numbers(streams, rows)).to(self._device)
+        # Where nothing is recorded for good, tables are as long as the longest past.
+        columns = self._columns if recorded else 1 + max(stream.index for stream in streams)
+        numbers = torch.from_numpy(self._numbers(streams, rows, columns)).to(self._device)
         bands = len(self._flow.noise)
         speaker = torch.zeros(rows, bands, device=self._device)
         speaker[:count] = torch.stack([stream.speaker for stream in streams])
@@ -80,8 +84,7 @@ class FlowStep:
             if len(stream.known):
                 known[row, : len(stream.known)] = stream.known
         if not recorded:
-            reach = 1 + max(stream.index for stream in streams)
-            return self._compute(numbers, speaker, known, reach)
+            return self._on_cpu(numbers, speaker, known)
         if rows not in self._graphs:
             self._graphs[rows] = Graphed(self._weakly(), numbers, speaker, known)
         return self._graphs[rows](numbers, speaker, known)[:count].clone()
@@ -90,10 +93,10 @@ class FlowStep:
     def compile(self, streams: int) -> None:
         """Computes a step of streams that are not there, which changes nothing."""
         rows = next(size for size in BUCKETS if size >= streams)
-        numbers = torch.from_numpy(self._numbers([], rows)).to(self._device)
+        numbers = torch.from_numpy(self._numbers([], rows, self._columns)).to(self._device)
         speaker = torch.zeros(rows, len(self._flow.noise), device=self._device)
         known = torch.zeros(rows, self._frames, len(self._flow.noise), device=self._device)
-        self._compute(numbers, speaker, known, reach=1)
+        self._compute(numbers, speaker, known, *self._memory, reach=1)
 
     def _weakly(self) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """`_compute` for a graph that this object owns: a circle would keep the pool's memory until
@@ -103,14 +106,28 @@ class FlowStep:
         def compute(numbers: Tensor, speaker: Tensor, known: Tensor) -> Tensor:
             step = this()
             assert step is not None
-            return step._compute(numbers, speaker, known)
+            return step._compute(numbers, speaker, known, *step._memory)
 
         return compute
 
-    def _numbers(self, streams: Sequence[ChunkInput], rows: int) -> NDArray[np.int32]:
-        """[rows, width] int32: see `_compute`. Padding is a stream at its start that writes to the
-        scratch page."""
-        codes, columns = self._chunk + LOOK_AHEAD, self._columns
+    @property
+    def _memory(self) -> list[Tensor]:
+        stores = self._tokens, self._frame_store, self._pages
+        return [tensor for store in stores for tensor in store.memory]
+
+    def _on_cpu(self, *given: Tensor) -> Tensor:
+        """A step of one stream, as most are, is recorded once for all lengths of the past."""
+        given = *given, *self._memory
+        if len(given[0]) > 1 or self._device.type != "cpu" or self._ops is not PLAIN:
+            return self._compute(*given)
+        if self._trace is None:
+            self._trace = Traced(self._compute, *given)
+        return self._trace(*given)
+
+    def _numbers(self, streams: Sequence[ChunkInput], rows: int, columns: int) -> NDArray[np.int32]:
+        """[rows, width] int32, with tables of so many `columns`: see `_compute`. Padding is a
+        stream at its start that writes to the scratch page."""
+        codes = self._chunk + LOOK_AHEAD
         numbers = np.zeros((rows, codes + 2 + 2 * columns), dtype=np.int32)
         numbers[:, codes] = codes
         numbers[:, codes + 2 :: columns] = SCRATCH_PAGE
@@ -125,32 +142,43 @@ class FlowStep:
         return numbers
 
     def _compute(
-        self, numbers: Tensor, speaker: Tensor, known: Tensor, reach: int | None = None
+        self,
+        numbers: Tensor,
+        speaker: Tensor,
+        known: Tensor,
+        *memory: Tensor,
+        reach: int | None = None,
     ) -> Tensor:
         """numbers: the chunk's codes with those behind it, how many of these there are, the chunk's
-        index, the two page tables. → mel [B, bands, T]"""
-        flow, chunk, columns = self._flow, self._chunk, self._columns
-        widths = [chunk + LOOK_AHEAD, 1, 1, columns, columns]
-        codes, there, index, *tables = torch.split(numbers, widths, 1)
-        index, held = index[:, 0].contiguous(), there[:, 0].clamp(max=chunk)
-        conformer, estimator = (table.contiguous() for table in tables)
-        reach = columns if reach is None else reach
+        index, the two page tables; memory: of the stores; reach: columns of the tables that are
+        looked at, default: all. → mel [B, bands, T]"""
+        flow, chunk, width = self._flow, self._chunk, self._chunk + LOOK_AHEAD
+        given = iter(memory)
+        token_store, frame_store, pages = (
+            store.lent(given) for store in (self._tokens, self._frame_store, self._pages)
+        )
+        codes, there, index = numbers[:, :width], numbers[:, width, None], numbers[:, width + 1]
+        index, held = index.contiguous(), there[:, 0].clamp(max=chunk)
+        conformer, estimator = (
+            table.contiguous() for table in numbers[:, width + 2 :].chunk(2, dim=1)
+        )
+        reach = conformer.shape[1] if reach is None else reach
         tokens = Chunks(conformer, index, held, reach)
         frames = Chunks(conformer, index, FRAMES_PER_TOKEN * held, reach)
         at = Chunks(estimator, index, frames.held, reach)
-        present = torch.arange(widths[0], device=numbers.device) < there
+        present = torch.arange(width, device=numbers.device) < there
         attention, table = self._ops.chunk_attention, flow.encoder.table
         mu = flow.mu(
             codes.long(),
             present,
-            Paged(self._tokens, tokens, attention, table),
-            Paged(self._frame_store, frames, attention, table),
+            Paged(token_store, tokens, attention, table),
+            Paged(frame_store, frames, attention, table),
         )
         places = self._frames * index[:, None] + torch.arange(self._frames, device=numbers.device)
         noise = flow.noise[:, places.clamp(max=flow.noise.shape[1] - 1)].permute(1, 2, 0)
         told = (mu.mT, speaker[:, None].expand(-1, self._frames, -1), known)
         mel = self._estimator.solve(
-            noise, torch.cat(told, 2), self._pages, at, self._window
+            noise, torch.cat(told, 2), pages, at, self._window
         )  # [B, T, bands]
         return mel.mT
 

@@ -6,8 +6,9 @@ speech, which one inverse transform turns into samples. Keeps no state and knows
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from mosslive.codec.wave_kernels import entering, snake
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.errors import MossliveError, name_list
 from mosslive.kernels.conv1d import join
+from mosslive.kernels.traced import begin
 
 _MOST_MAGNITUDE = 100.0  # of a spectral line; exp() of an untrained layer has no bound
 _LAST_SLOPE = 0.01  # the last leaky ReLU is the published one with its default slope, not `slope`
@@ -114,10 +116,15 @@ class _ResBlock(nn.Module):
         self.activations2 = nn.ModuleList(_Snake(channels) for _ in dilations)
 
     def forward(
-        self, x: Tensor, others: Sequence[Tensor] = (), scale: float = 1, slope: float = 1
+        self,
+        x: Tensor,
+        others: Sequence[Callable[[], Tensor]] = (),
+        scale: float = 1,
+        slope: float = 1,
     ) -> Tensor:
         """x, others [B, C, T] → leaky ReLU of (this block's result + the others) · scale. A snake
-        is computed by the convolution before it, the last sum by the last convolution."""
+        is computed by the convolution before it, the last sum by the last convolution; until then
+        the others need not be there."""
         snakes1 = [each.get_parameter("alpha") for each in self.activations1]
         snakes2 = [each.get_parameter("alpha") for each in self.activations2]
         bent, last = snake(x, snakes1[0]), len(snakes1) - 1
@@ -127,7 +134,8 @@ class _ResBlock(nn.Module):
             if index < last:
                 x, bent = plain.with_snake(bent, snakes1[index + 1], addends=(x,))
             else:
-                x = plain(bent, addends=(x, *others), scale=scale, activation="leaky", slope=slope)
+                addends = (x, *(other() for other in others))
+                x = plain(bent, addends=addends, scale=scale, activation="leaky", slope=slope)
         return x
 
 
@@ -206,18 +214,29 @@ class Hift(nn.Module):
         _check("source", source, (mel.shape[0], frames * settings.samples_per_frame))
         dtype = self.conv_pre.weight.dtype
         spectra = entering(self._spectra(source).to(dtype))  # [B, 2 · bins, N]
-        slope, last = settings.slope, len(self.ups) - 1
-        x = self.conv_pre(entering(mel.to(dtype)), activation="leaky", slope=slope)
-        count = len(settings.resblock_kernels)
-        for stage, up in enumerate(self.ups):
-            x = up(x)
-            if stage == last:  # a centred transform has one frame more than there are hops
-                x = join((x[..., 1:2], x))
-            x = self.source_resblocks[stage](self.source_downs[stage](spectra), (x,))
-            *others, final = self.resblocks[stage * count : (stage + 1) * count]
-            results = [block(x) for block in others]
-            x = final(x, results, 1 / count, _LAST_SLOPE if stage == last else slope)
+        x = self.conv_pre(entering(mel.to(dtype)), activation="leaky", slope=settings.slope)
+        before: Callable[[], Tensor] = partial(_same, x)
+        for stage in range(len(self.ups)):
+            before = begin(partial(self._stage, stage, before), spectra)
+        x = before()
         return self._samples(self.conv_post(x)).clamp(-settings.audio_limit, settings.audio_limit)
+
+    def _stage(self, stage: int, before: Callable[[], Tensor], spectra: Tensor) -> Tensor:
+        """One upsampling and the blocks behind it. The result of the stage `before` is asked for
+        when the source's block is all but done."""
+        slope, last = self.settings.slope, stage == len(self.ups) - 1
+
+        def up() -> Tensor:
+            x: Tensor = self.ups[stage](before())
+            # A centred transform has one frame more than there are hops.
+            return join((x[..., 1:2], x)) if last else x
+
+        x = self.source_resblocks[stage](self.source_downs[stage](spectra), (up,))
+        count = len(self.settings.resblock_kernels)
+        *others, final = self.resblocks[stage * count : (stage + 1) * count]
+        results = [begin(block, x) for block in others]
+        mixed: Tensor = final(x, results, 1 / count, _LAST_SLOPE if last else slope)
+        return mixed
 
     def forward(
         self,
@@ -271,6 +290,10 @@ class Hift(nn.Module):
         inside = slice(n_fft // 2, -(n_fft // 2))  # outside, the summed weight starts at zero
         summed = _overlap_add(frames * self.window, hop)[:, inside]
         return summed / _overlap_add(weight, hop)[:, inside]
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
 def _overlap_add(frames: Tensor, hop: int) -> Tensor:

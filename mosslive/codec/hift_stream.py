@@ -17,6 +17,7 @@ from mosslive.codec.hift import Hift, HiftResult
 from mosslive.codec.wave_kernels import has_twin
 from mosslive.errors import MossliveError
 from mosslive.kernels.graph import Graphed
+from mosslive.kernels.traced import Traced
 
 OVERLAP_FRAMES = 8
 _CHUNK_FRAMES = (20, 100)  # new ones in the window of a chunk of 5 codes, and of 25
@@ -157,7 +158,9 @@ class HiftStream:
         of a chunk, first or later, for 1, 2, 4 ... streams, the rows that fill up being silence;
         and that of a stream's end, which comes alone."""
         given, count = (mel, noise, source, held), len(mel)
-        if not has_twin(mel) or not is_recorded(count, mel.shape[2], bool(source.shape[1])):
+        if not has_twin(mel):
+            return self._on_cpu(*given)
+        if not is_recorded(count, mel.shape[2], bool(source.shape[1])):
             return self._compute(*given)
         rows = 1 << (count - 1).bit_length()
         padded = [_with_rows(each, rows) for each in given]
@@ -167,6 +170,19 @@ class HiftStream:
         graph = self.hift.recorded.get(weight, key, lambda: Graphed(self._compute, *padded))
         wave, source = graph(*padded)
         return HiftResult(wave[:count].clone(), source[:count].clone())
+
+    def _on_cpu(self, *given: Tensor) -> HiftResult:
+        """A chunk of one stream, as most windows are, is recorded here, too; what is rarer would
+        cost more to record than it gains."""
+        mel, _, source, _ = given
+        frames, follows = mel.shape[2], bool(source.shape[1])
+        if len(mel) > 1 or frames - OVERLAP_FRAMES * follows not in _CHUNK_FRAMES:
+            return self._compute(*given)
+        weight = self.hift.conv_pre.weight
+        trace = self.hift.recorded.get(
+            weight, (frames, follows), lambda: Traced(self._compute, *given)
+        )
+        return HiftResult(*trace(*given))
 
     def _compute(self, mel: Tensor, noise: Tensor, source: Tensor, held: Tensor) -> HiftResult:
         wave, source = self.hift(mel, noise, source)

@@ -27,13 +27,29 @@ class Traced(Generic[Result]):
         def named(*given: Tensor) -> Result:  # a method that was given some arguments has no name
             return function(*given)
 
-        with torch.inference_mode(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings():
             # That it is to be replaced by what needs a C++ compiler; that numbers become constants.
             warnings.simplefilter("ignore")
             self._run = _JIT.trace(named, inputs, check_trace=False)
 
     def __call__(self, *inputs: Tensor) -> Result:
         # As recorded: to look for a better form takes the next calls longer than it gains.
-        with torch.inference_mode(), _JIT.optimized_execution(False):
+        with torch.no_grad(), _JIT.optimized_execution(False):
             result: Result = self._run(*inputs)
         return result
+
+
+def begin(function: Callable[..., Tensor], *given: Tensor) -> Callable[[], Tensor]:
+    """Begins a part of a recording for which the next parts need not wait: it runs beside them, on
+    another core where one is free. What is returned waits for it. Outside a recording it is
+    computed now, and also where every operation has several cores already."""
+    if not _JIT.is_tracing() or torch.get_num_threads() > 1:
+        result = function(*given)
+        return lambda: result
+    future = _JIT.fork(lambda *own: function(*own), *given)
+
+    def wait() -> Tensor:
+        waited: Tensor = _JIT.wait(future)
+        return waited
+
+    return wait

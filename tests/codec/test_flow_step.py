@@ -73,9 +73,9 @@ def test_padding_changes_nothing() -> None:
     chunk = flow_step.ChunkInput(
         small_codes(7, 1), 2, *pages, state.speaker, state.prompt_feat[2 * frames :]
     )
-    numbers = torch.from_numpy(step._numbers([chunk], 4))
+    numbers = torch.from_numpy(step._numbers([chunk], 4, columns=3))
     speaker = torch.nn.functional.pad(state.speaker[None], (0, 0, 0, 3))
-    mel = step._compute(numbers, speaker, torch.zeros(4, frames, 3), reach=3)
+    mel = step._compute(numbers, speaker, torch.zeros(4, frames, 3), *step._memory)
     assert error(mel[0], wanted) < 1e-5
     after = [*store.layers, store.tails]
     for old, new in zip(before, after, strict=True):
@@ -118,3 +118,14 @@ def test_a_page_is_as_large_as_documented() -> None:
     tails = 2 * (29 * 256 + 320 + 512)
     form = PageForm(10 * 56, 2, 8, 20, 64, 10 * tails, torch.bfloat16)
     assert form.page_bytes == 20 * 2 * 1_146_880 + 4 * 2 * 10 * tails
+
+
+def test_a_stream_alone_runs_without_python_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU one stream's step is recorded once. Guards: the recording holds for any length of
+    the past and any pages, and writes what later chunks read."""
+    flow, settings = small_flow(), StreamSettings(4, pool_seconds=8)
+    recorded = moved(FlowStream(flow, settings), 4)
+    monkeypatch.setattr(
+        flow_step.FlowStep, "_on_cpu", lambda step, *given: step._compute(*given, *step._memory)
+    )
+    torch.testing.assert_close(recorded, moved(FlowStream(flow, settings), 4))

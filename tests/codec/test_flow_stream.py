@@ -305,6 +305,9 @@ def test_failed_pass_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return velocity(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(packed, "_velocity", breaks)
+    # What is recorded does not ask Python half-way.
+    step = stream._step
+    monkeypatch.setattr(step, "_on_cpu", lambda *given: step._compute(*given, *step._memory))
     failures = 0
     while (hop := talk.hop(3)) is not None:
         try:

@@ -340,3 +340,28 @@ def test_recorded_windows_are_the_computed_ones(recording: HiftStream, last: int
 def test_what_is_recorded(streams: int, frames: int, follows: bool, recorded: bool) -> None:
     """First and later windows of chunks for any company, last ones for a stream alone."""
     assert is_recorded(streams, frames, follows) == recorded
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_chunk_of_one_stream_runs_without_python_and_the_same(threads: int) -> None:
+    """On a CPU the windows of chunks are recorded, with blocks that run side by side where every
+    operation has one core. Guards: the recording holds for other sound and other noise."""
+    before, hift = torch.get_num_threads(), tiny()
+    torch.set_num_threads(threads)
+    try:
+        for seed in range(2):
+            stream = HiftStream(hift)
+            state, plain = stream.open(seeded(seed)), HiftState(*stream._nothing(), seeded(seed))
+            for piece in range(3):
+                mel = random(6, 20, seed=3 * seed + piece)
+                (found,) = stream.push([state], [mel])
+                window = torch.cat((plain.mel, mel[None]), -1)
+                noise = stream._draw(plain, window.shape[-1])[None]
+                wave, source = stream._compute(window, noise, plain.source, plain.wave)
+                held = 8 * S
+                torch.testing.assert_close(found, wave[0, :-held])
+                plain.mel, plain.source = window[..., -8:], source[:, -held:]
+                plain.wave = wave[:, -held:]
+    finally:
+        torch.set_num_threads(before)
+    assert len(hift.recorded._passes) == 2, "a first window, and one that follows"
