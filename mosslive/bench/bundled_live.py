@@ -27,6 +27,7 @@ from mosslive.config import Sampling
 from mosslive.engine import Engine
 from mosslive.talk import CodecThread, Talk, TalkSettings
 from mosslive.talk.clock import WallClock
+from mosslive.talk.cores import shared_cores
 from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault, TimingReady
 from mosslive.talk.timing import TurnTiming
 
@@ -58,9 +59,10 @@ def _measured(
     dialogues = [d for d in examiner.exam.some("wording", _WHO) if len(d.exchanges) == 1]
     chosen = dialogues[: most or _MOST]
     sampling = replace(examiner.asker.sampling, max_new=MOST_ROWS, ignored_audio="pad")
-    answered = asyncio.run(_converse(examiner, folder, chosen, sampling))
+    with shared_cores("cpu"):  # as chat and serve do
+        answered = asyncio.run(_converse(examiner, folder, chosen, sampling))
+        threads = f"{torch.get_num_threads()} of PyTorch's threads for each part"
     timings = [one.timing for one in answered if one.timing.ttfa_s is not None]
-    threads = f"{torch.get_num_threads()} PyTorch threads"
     firsts = [timing.ttfa_s or 0.0 for timing in timings]
     yield median(f"{name}: time to first audio, median", firsts, "s", goal, threads)
     if firsts:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from mosslive.cli.cores import share_cores
 from mosslive.cli.generate import ReplyOption
 from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
 from mosslive.cli.voice import JsonOption
@@ -123,6 +122,7 @@ def chat(
 
     from mosslive.cli.conversation import Chat
     from mosslive.talk import AdaptiveSilence, FixedSilence, TalkSettings, TurnSettings
+    from mosslive.talk.cores import share_cores
 
     plain = TalkSettings()
     silence = AdaptiveSilence() if adaptive else FixedSilence()

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from mosslive.cli.console import err, out
-from mosslive.cli.cores import share_cores
 from mosslive.config import folders
 
 QUESTION = "question.flac"
@@ -35,6 +34,7 @@ def demo(
         return
     from mosslive.cli import demo_talk
     from mosslive.codec import read_sound, write_sound
+    from mosslive.talk.cores import share_cores
 
     share_cores("cpu")
     question = read_sound(home / QUESTION)

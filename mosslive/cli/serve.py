@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mosslive.cli.cores import share_cores
 from mosslive.server.settings import CONFIG_VARIABLE, ServerSettings, kind_of, read_settings
 
 
@@ -21,6 +20,7 @@ def _run(config: Path | None, **flags: Any) -> None:
     """
     settings = read_settings(flags, os.environ, config)
     from mosslive.server.run import serve as run_server
+    from mosslive.talk.cores import share_cores
 
     share_cores(settings.device)
     run_server(settings)

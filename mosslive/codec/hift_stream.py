@@ -172,11 +172,12 @@ class HiftStream:
         return HiftResult(wave[:count].clone(), source[:count].clone())
 
     def _on_cpu(self, *given: Tensor) -> HiftResult:
-        """A chunk of one stream, as most windows are, is recorded here, too; what is rarer would
-        cost more to record than it gains."""
+        """A window of one stream, as most are, is recorded here, too; except an end with nothing
+        before it, for which a listener waits, and recording takes three times as long."""
         mel, _, source, _ = given
         frames, follows = mel.shape[2], bool(source.shape[1])
-        if len(mel) > 1 or frames - OVERLAP_FRAMES * follows not in _CHUNK_FRAMES:
+        new = frames - OVERLAP_FRAMES * follows
+        if len(mel) > 1 or new not in (*_CHUNK_FRAMES, *_LAST_FRAMES * follows):
             return self._compute(*given)
         weight = self.hift.conv_pre.weight
         trace = self.hift.recorded.get(

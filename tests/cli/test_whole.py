@@ -16,7 +16,6 @@ from typer.testing import CliRunner, Result
 
 from mosslive.cli import demo_talk
 from mosslive.cli.app import app
-from mosslive.cli.cores import share_cores
 from mosslive.codec import load_codec
 from mosslive.codec.synth import synthesise_codec
 from mosslive.config import folders
@@ -25,6 +24,7 @@ from mosslive.server.backend import load_backend
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voices import VoiceShelf
 from mosslive.talk import CodecThread
+from mosslive.talk.cores import share_cores, shared_cores
 from tests.codec.conftest import speech
 
 RATE = 22_050
@@ -215,6 +215,9 @@ def test_engine_and_codec_share_the_cores(
     assert not told
     share_cores("cpu")
     assert told == [gets]
+    with shared_cores("cpu"):
+        assert told == [gets, gets]
+    assert told == [gets, gets, had], "others have them all again"
 
 
 def test_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
