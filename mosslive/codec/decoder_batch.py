@@ -73,7 +73,8 @@ class DecoderBatch:
     def join(
         self, source: MelSource, prompt_codes: int, generator: torch.Generator | None
     ) -> Reply:
-        reply = Reply(source, self._vocoder.open(generator), prompt_codes, self._chunk)
+        vocoder = self._vocoder.open(generator, FRAMES_PER_TOKEN * self._chunk)
+        reply = Reply(source, vocoder, prompt_codes, self._chunk)
         self._replies.append(reply)
         return reply
 

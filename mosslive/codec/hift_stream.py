@@ -8,12 +8,14 @@ samples per frame; no sample is faded twice; what a stream gives does not depend
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mosslive.codec.hift import Hift, HiftResult
+from mosslive.codec.noise_ahead import Drawn, draw_ahead, take
 from mosslive.codec.wave_kernels import has_twin
 from mosslive.errors import MossliveError
 from mosslive.kernels.graph import Graphed
@@ -34,6 +36,8 @@ class HiftState:
     wave: Tensor  # [1, 8 · S], faded in but not out, and not given out yet
     waiting: Tensor  # [1, M, 0 to 7], frames that no window has held
     generator: torch.Generator | None  # of this stream's noise; None: no noise
+    expected: int = 0  # new frames that the coming windows are likely to have; 0: nobody knows
+    drawn: Drawn | None = None  # noise of the next window, if that is as expected
 
 
 class HiftStream:
@@ -49,10 +53,14 @@ class HiftStream:
             device=hift.conv_pre.weight.device,
         )
         self._rising, self._falling = torch.chunk(window, 2)
+        self._drawing = ThreadPoolExecutor(1, "mosslive-noise")  # has a thread when it is needed
 
-    def open(self, generator: torch.Generator | None = None) -> HiftState:
-        """A stream that has seen nothing."""
-        return HiftState(*self._nothing(), generator)
+    def open(self, generator: torch.Generator | None = None, expected: int = 0) -> HiftState:
+        """A stream that has seen nothing. `expected`: new frames that most of its windows will
+        have, so that noise for them can be drawn while something else is waited for."""
+        state = HiftState(*self._nothing(), generator, expected)
+        self._expect(state)
+        return state
 
     def push(
         self,
@@ -81,6 +89,7 @@ class HiftStream:
             state.mel = windows[k][..., -OVERLAP_FRAMES:].clone()
             state.source, state.wave = source[:, -held:].clone(), wave[:, -held:].clone()
             state.waiting = state.mel[..., :0]
+            self._expect(state)
             pieces.append(wave[0, :-held])
         return pieces
 
@@ -99,6 +108,7 @@ class HiftStream:
         for k, state in enumerate(states):
             pieces.append(rendered[k].wave[0] if k in rendered else state.wave[0])
             state.mel, state.source, state.wave, state.waiting = self._nothing()
+            state.drawn = None
         return pieces
 
     def _nothing(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -191,9 +201,18 @@ class HiftStream:
 
     def _draw(self, state: HiftState, frames: int) -> Tensor:
         """[S · frames, H]"""
-        if state.generator is not None:
-            return self.hift.m_source.draw_noise(frames, state.generator)
-        return state.wave.new_zeros(self.hift.noise_shape(frames))
+        if state.generator is None:
+            return state.wave.new_zeros(self.hift.noise_shape(frames))
+        drawn, state.drawn = state.drawn, None
+        return take(drawn, self.hift.m_source.draw_noise, frames, state.generator)
+
+    def _expect(self, state: HiftState) -> None:
+        """Begins to draw the noise of the next window, where that takes a while."""
+        generator = state.generator
+        if not state.expected or generator is None or generator.device.type != "cpu":
+            return
+        frames, draw = state.mel.shape[-1] + state.expected, self.hift.m_source.draw_noise
+        state.drawn = draw_ahead(self._drawing, draw, frames, generator)
 
     def _given(self, noises: Sequence[Tensor], k: int, frames: int) -> Tensor:
         allowed = self.hift.noise_shape(frames)

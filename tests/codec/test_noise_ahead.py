@@ -1,0 +1,33 @@
+"""Noise drawn ahead is the noise that would have been drawn.
+
+Guards: a voice's seed gives the same sound whether or not its windows are as long as expected.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mosslive.codec.noise_ahead import Drawn, draw_ahead, take
+
+
+def draw(frames: int, generator: torch.Generator) -> Tensor:
+    torch.rand(3, generator=generator)
+    return torch.randn(frames, 5, generator=generator)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=6), st.integers(0, 99))
+def test_as_if_drawn_when_taken(windows: list[tuple[int, int]], seed: int) -> None:
+    plain, ahead = (torch.Generator().manual_seed(seed) for _ in range(2))
+    with ThreadPoolExecutor(1) as thread:
+        for frames, expected in windows:
+            drawn: Drawn | None = None
+            if expected:
+                before = ahead.get_state()
+                drawn = draw_ahead(thread, draw, expected, ahead)
+                assert torch.equal(ahead.get_state(), before)
+            assert torch.equal(take(drawn, draw, frames, ahead), draw(frames, plain))
+            assert torch.equal(ahead.get_state(), plain.get_state())
