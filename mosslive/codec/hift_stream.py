@@ -8,7 +8,6 @@ samples per frame; no sample is faded twice; what a stream gives does not depend
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -53,7 +52,6 @@ class HiftStream:
             device=hift.conv_pre.weight.device,
         )
         self._rising, self._falling = torch.chunk(window, 2)
-        self._drawing = ThreadPoolExecutor(1, "mosslive-noise")  # has a thread when it is needed
 
     def open(self, generator: torch.Generator | None = None, expected: int = 0) -> HiftState:
         """A stream that has seen nothing. `expected`: new frames that most of its windows will
@@ -212,7 +210,7 @@ class HiftStream:
         if not state.expected or generator is None or generator.device.type != "cpu":
             return
         frames, draw = state.mel.shape[-1] + state.expected, self.hift.m_source.draw_noise
-        state.drawn = draw_ahead(self._drawing, draw, frames, generator)
+        state.drawn = draw_ahead(draw, frames, generator)
 
     def _given(self, noises: Sequence[Tensor], k: int, frames: int) -> Tensor:
         allowed = self.hift.noise_shape(frames)

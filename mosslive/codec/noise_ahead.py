@@ -5,8 +5,9 @@ length, which is as a rule that of the one before. Knows neither windows nor wha
 Invariant: what is taken, and where the generator stands afterwards, is as if it were drawn then.
 """
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import torch
@@ -24,10 +25,19 @@ class Drawn:
     generator: torch.Generator
 
 
-def draw_ahead(thread: Executor, draw: Draw, frames: int, generator: torch.Generator) -> Drawn:
+def draw_ahead(draw: Draw, frames: int, generator: torch.Generator) -> Drawn:
     """The generator itself stays where it is."""
-    own = generator.clone_state()
-    return Drawn(frames, thread.submit(draw, frames, own), own)
+    own, noise = generator.clone_state(), Future[Tensor]()
+
+    def work() -> None:
+        try:
+            noise.set_result(draw(frames, own))
+        except BaseException as error:  # told to whoever takes it
+            noise.set_exception(error)
+
+    # One for each: it ends by itself, so nobody has to see to it when a codec is no longer needed.
+    threading.Thread(target=work, name="mosslive-noise", daemon=True).start()
+    return Drawn(frames, noise, own)
 
 
 def take(drawn: Drawn | None, draw: Draw, frames: int, generator: torch.Generator) -> Tensor:

@@ -3,8 +3,7 @@
 Guards: a voice's seed gives the same sound whether or not its windows are as long as expected.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,12 +21,20 @@ def draw(frames: int, generator: torch.Generator) -> Tensor:
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=6), st.integers(0, 99))
 def test_as_if_drawn_when_taken(windows: list[tuple[int, int]], seed: int) -> None:
     plain, ahead = (torch.Generator().manual_seed(seed) for _ in range(2))
-    with ThreadPoolExecutor(1) as thread:
-        for frames, expected in windows:
-            drawn: Drawn | None = None
-            if expected:
-                before = ahead.get_state()
-                drawn = draw_ahead(thread, draw, expected, ahead)
-                assert torch.equal(ahead.get_state(), before)
-            assert torch.equal(take(drawn, draw, frames, ahead), draw(frames, plain))
-            assert torch.equal(ahead.get_state(), plain.get_state())
+    for frames, expected in windows:
+        drawn: Drawn | None = None
+        if expected:
+            before = ahead.get_state()
+            drawn = draw_ahead(draw, expected, ahead)
+            assert torch.equal(ahead.get_state(), before)
+        assert torch.equal(take(drawn, draw, frames, ahead), draw(frames, plain))
+        assert torch.equal(ahead.get_state(), plain.get_state())
+
+
+def test_what_fails_is_told_to_whoever_takes_it() -> None:
+    def broken(frames: int, generator: torch.Generator) -> Tensor:
+        raise MemoryError
+
+    generator = torch.Generator()
+    with pytest.raises(MemoryError):
+        take(draw_ahead(broken, 2, generator), broken, 2, generator)
