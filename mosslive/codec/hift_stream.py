@@ -180,12 +180,11 @@ class HiftStream:
         return HiftResult(wave[:count].clone(), source[:count].clone())
 
     def _on_cpu(self, *given: Tensor) -> HiftResult:
-        """A window of one stream, as most are, is recorded here, too; except an end with nothing
-        before it, for which a listener waits, and recording takes three times as long."""
+        """A chunk of one stream, as most windows are, is recorded here, too. Ends are not: they
+        have many lengths, and to record one takes as long as the sound of several."""
         mel, _, source, _ = given
         frames, follows = mel.shape[2], bool(source.shape[1])
-        new = frames - OVERLAP_FRAMES * follows
-        if len(mel) > 1 or new not in (*_CHUNK_FRAMES, *_LAST_FRAMES * follows):
+        if len(mel) > 1 or frames - OVERLAP_FRAMES * follows not in _CHUNK_FRAMES:
             return self._compute(*given)
         weight = self.hift.conv_pre.weight
         trace = self.hift.recorded.get(
