@@ -206,7 +206,7 @@ class HiftStream:
     def _expect(self, state: HiftState) -> None:
         """Begins to draw the noise of the next window, where that takes a while."""
         generator = state.generator
-        if not state.expected or generator is None or generator.device.type != "cpu":
+        if not state.expected or generator is None or state.wave.device.type != "cpu":
             return
         frames, draw = state.mel.shape[-1] + state.expected, self.hift.m_source.draw_noise
         state.drawn = draw_ahead(draw, frames, generator)

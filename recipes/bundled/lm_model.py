@@ -182,14 +182,14 @@ class LmModel(nn.Module):
             ends.append(norm(y))
         return States(ends[0], ends[1], x)
 
-    def _kept(self, rows: int, like: Tensor, dropout: float | Tensor) -> Tensor:
+    def _kept(self, rows: int, like: Tensor, dropout: float) -> Tensor:
         """For every layer and the embedding, its channels that a row keeps: [N + 1, 2, B, 1, H].
         The same along a row: it costs no memory, and no neighbour gives away what is missing."""
         body = self.model
         blocks = (body.shared_block, body.text_block, body.audio_block)
         count = 1 + sum(len(block.layers) for block in blocks)
         kept = like.new_ones(count, 2, rows, 1, like.shape[-1])
-        if isinstance(dropout, float) and not dropout:
+        if not dropout:
             return kept
         return (torch.rand_like(kept, dtype=torch.float32) >= dropout).to(kept.dtype) / (
             1 - dropout
@@ -207,4 +207,4 @@ class Computing:
 
     dtype: torch.dtype = torch.float32
     run: Runner = run_plain
-    dropout: float | Tensor = 0.0  # a tensor: a number that changes under a recorded step
+    dropout: float = 0.0

@@ -25,10 +25,6 @@ from recipes.bundled.lm_meant import Meanings, meant_loss
 from recipes.bundled.lm_model import Computing, LmModel, run_plain
 from recipes.bundled.lm_recorded import RecordedSteps
 
-# Of the training. Dropout makes a better guesser and a worse speaker: answers that have to be said
-# code by code are finished without it, at rates too low to forget the rest.
-_WHOLE_FROM = 0.93
-
 
 @dataclass(frozen=True)
 class LmTraining:
@@ -41,7 +37,7 @@ class LmTraining:
     test_every: int = 5000
     decay: float = 0.3
     meant_weight: float = 0.5  # of what a reply means, beside what it says
-    dropout: float = 0.1  # until `_WHOLE_FROM`; from there it falls to nothing
+    dropout: float = 0.1  # to the end: without it, sums and words never heard get worse at once
     seed: int = 3
     part: tuple[int, int] = (1, 1)  # of a training in several runs: which one, and of how many
     noise: Mishearing = field(default_factory=Mishearing)
@@ -54,9 +50,6 @@ class LmTraining:
     def span(self) -> tuple[float, float]:
         number, count = self.part
         return (number - 1) / count, number / count
-
-    def dropout_at(self, course: float) -> float:
-        return self.dropout * min(1.0, (1 - course) / (1 - _WHOLE_FROM))
 
 
 class Source(Protocol):
@@ -140,8 +133,8 @@ def train_lm(
     meanings = Meanings(model.config).to(batches.device)
     parts = [(model, how.rate), (meanings, how.rate)]
     chosen = optimiser(parts, decay=how.decay, recorded=cuda)
-    dropout = torch.zeros((), device=batches.device)
-    computing = Computing(torch.bfloat16 if cuda else torch.float32, layers or run_plain, dropout)
+    dtype = torch.bfloat16 if cuda else torch.float32
+    computing = Computing(dtype, layers or run_plain, how.dropout)
 
     def learn(batch: Batch) -> Tensor:
         found = losses(model, meanings, batch, computing)
@@ -163,7 +156,6 @@ def train_lm(
 
     while budget.progress(step) < 1:
         set_rate(chosen, budget.rate(step))
-        dropout.fill_(how.dropout_at(budget.course(step)))
         batch = batches.next(how.noise)
         try:
             found = (recorded or learn)(batch)

@@ -41,15 +41,10 @@ def test_parts_of_a_training_follow_one_course() -> None:
     assert ends[2][1] == pytest.approx(0.02)
 
 
-def test_dropout_follows_the_course_of_the_training() -> None:
-    """It is whole but for the end of the last run, and nothing where that ends."""
-    how = LmTraining(dropout=0.2, part=(2, 2))
-    first, last = how.span
-    assert [how.dropout_at(at) for at in (0.0, first, 0.93)] == pytest.approx([0.2] * 3)
-    assert 0 < how.dropout_at(0.97) < 0.1
-    assert how.dropout_at(last) == 0
+def test_the_course_is_that_of_the_whole_training() -> None:
+    """The last of two runs begins in the middle and ends at the end."""
     now = [0.0]
-    budget = Budget(seconds=10, clock=lambda: now[0], span=how.span)
+    budget = Budget(seconds=10, clock=lambda: now[0], span=LmTraining(part=(2, 2)).span)
     assert budget.course(0) == 0.5
     now[0] = 10
     assert budget.course(0) == 1

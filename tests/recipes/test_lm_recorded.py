@@ -132,20 +132,16 @@ def test_recorded_steps_learn_the_same(builder: RowBuilder) -> None:
 @gpu
 @pytest.mark.gpu
 def test_recorded_dropout_is_drawn_anew(builder: RowBuilder) -> None:
-    """Every replay drops others, as many as the number that stands on the device says."""
+    """Every replay drops others."""
     made = build_examples(builder, Tasks(), 8, "train")
     batch = batches_of(builder, made, 512, "cuda").gather(np.arange(6), None)
     model, meanings = fresh().to("cuda"), fresh_meanings().to("cuda")
-    share = torch.tensor(0.3, device="cuda")
 
     @torch.no_grad()
     def step(given: Batch) -> Tensor:
-        return torch.stack(losses(model, meanings, given, Computing(dropout=share)))
+        return torch.stack(losses(model, meanings, given, Computing(dropout=0.3)))
 
     steps = RecordedSteps(step)
     found = [steps(batch) for _ in range(6)]
     assert steps.shapes == 1
     assert not torch.equal(found[-1], found[-2])
-    share.zero_()
-    with torch.no_grad():
-        torch.testing.assert_close(steps(batch), torch.stack(losses(model, meanings, batch)))
