@@ -139,7 +139,7 @@ class HiftStream:
         noises: Sequence[Tensor] | None,
     ) -> dict[int, HiftResult]:
         """The windows of the ready streams, faded in; those of one length, first ones apart, share
-        a call. Changes no state but the generators."""
+        a call. Changes no state but the generators and what was drawn ahead."""
         noise = {
             k: self._draw(states[k], windows[k].shape[-1])
             if noises is None
@@ -184,7 +184,8 @@ class HiftStream:
         have many lengths, and to record one takes as long as the sound of several."""
         mel, _, source, _ = given
         frames, follows = mel.shape[2], bool(source.shape[1])
-        if len(mel) > 1 or frames - OVERLAP_FRAMES * follows not in _CHUNK_FRAMES:
+        chunk = frames - OVERLAP_FRAMES * follows in _CHUNK_FRAMES
+        if len(mel) > 1 or not chunk or mel.device.type != "cpu":
             return self._compute(*given)
         weight = self.hift.conv_pre.weight
         trace = self.hift.recorded.get(

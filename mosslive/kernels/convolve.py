@@ -5,6 +5,8 @@ tap by tap. There the windows are laid side by side instead, and all taps are on
 neither what follows a convolution nor streams. Invariant: the sums of `F.conv1d`, in another order.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -24,9 +26,14 @@ def convolve(
 ) -> Tensor:
     """x [B, I, T], weight [O, I, K], bias [O], zeros beyond the ends → [B, O, T'] with
     T' = (T + 2 · padding - dilation · (K - 1) - 1) // stride + 1."""
-    plain = x.device.type != "cpu" or torch.backends.mkldnn.enabled or dilation == 1
+    plain = x.device.type != "cpu" or dilation == 1 or _has_onednn()
     form = F.conv1d if plain else convolve_by_products
     return form(x, weight, bias, stride=stride, dilation=dilation, padding=padding)
+
+
+def _has_onednn() -> bool:
+    onednn: Any = torch.backends.mkldnn  # it has no types
+    return bool(onednn.is_available() and onednn.enabled)
 
 
 def convolve_by_products(

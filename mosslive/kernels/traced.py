@@ -3,9 +3,10 @@
 What a CUDA graph is on a GPU. Steps of a small model are hundreds of operations of a few
 microseconds, and between two of them Python takes as long again and holds its lock, for which the
 other thread that computes waits. PyTorch's own interpreter does neither. Knows nothing of what it
-records. Invariant: every call gives what the plain function would give, if the function writes only
-to its arguments, reads besides them only tensors that stay as they are, and asks for no value. What
-it makes of a size is fixed, unless it leaves that to PyTorch.
+records. Invariants: every call gives what the plain function would give, if the function writes
+only to its arguments, reads besides them only tensors that stay as they are, and asks for no value;
+what it makes of a size is fixed, unless it leaves that to PyTorch. A recording that is dropped
+leaves nothing: it holds tensors, and never the function.
 """
 
 import warnings
@@ -16,6 +17,9 @@ import torch
 from torch import Tensor
 
 _JIT: Any = torch.jit  # it has no types
+_C: Any = torch._C
+# That numbers become constants of a recording: see the invariants.
+warnings.filterwarnings("ignore", category=_JIT.TracerWarning, module=r"(mosslive|torch)\b")
 
 Result = TypeVar("Result", bound=Tensor | tuple[Tensor, ...])
 
@@ -24,19 +28,24 @@ class Traced(Generic[Result]):
     def __init__(self, function: Callable[..., Result], *inputs: Tensor) -> None:
         """Records at once, which runs the function with these `inputs`."""
 
-        def named(*given: Tensor) -> Result:  # a method that was given some arguments has no name
-            return function(*given)
-
-        with torch.no_grad(), warnings.catch_warnings():
-            # That it is to be replaced by what needs a C++ compiler; that numbers become constants.
-            warnings.simplefilter("ignore")
-            self._run = _JIT.trace(named, inputs, check_trace=False)
+        # As `torch.jit.trace` does it. But that keeps every recording of a function, with all the
+        # weights in it, for the life of the process, and refers back to the function.
+        with torch.no_grad():
+            graph, _ = _C._create_graph_by_tracing(
+                lambda *given: function(*given), inputs, _no_name, True, False
+            )
+        self._run = _C._create_function_from_graph("recorded", graph)
 
     def __call__(self, *inputs: Tensor) -> Result:
         # As recorded: to look for a better form takes the next calls longer than it gains.
         with torch.no_grad(), _JIT.optimized_execution(False):
             result: Result = self._run(*inputs)
         return result
+
+
+def _no_name(_: Tensor) -> str:
+    """Of a tensor, where a recording is read by people."""
+    return ""
 
 
 def begin(function: Callable[..., Tensor], *given: Tensor) -> Callable[[], Tensor]:
@@ -46,10 +55,10 @@ def begin(function: Callable[..., Tensor], *given: Tensor) -> Callable[[], Tenso
     if not _JIT.is_tracing() or torch.get_num_threads() > 1:
         result = function(*given)
         return lambda: result
-    future = _JIT.fork(lambda *own: function(*own), *given)
+    future = _C.fork(lambda *own: function(*own), *given)
 
     def wait() -> Tensor:
-        waited: Tensor = _JIT.wait(future)
+        waited: Tensor = _C.wait(future)
         return waited
 
     return wait

@@ -104,8 +104,9 @@ class CodecThread:
           for;
         - ends of replies, whatever number of codes is left.
 
-        Other voices are prepared when they are first used. Where nothing is recorded one turn and
-        one reply are enough. Done piece by piece, behind the sound of those who speak meanwhile."""
+        Other voices are prepared when they are first used. On a CPU one turn and two replies, one
+        after the other, are enough. Done piece by piece, behind the sound of those who speak
+        meanwhile."""
         recorded = self.codec.device.type == "cuda"
 
         async def do(piece: Callable[[], Value]) -> Value:

@@ -40,10 +40,12 @@ def speaking_pieces(
     batch: SpeakingBatch, voice: Voice, chunk: int, replies: int, recorded: bool
 ) -> Iterator[Piece]:
     """First and further chunks of 1, 2, 4 ... and so many replies, then ends of every length; or,
-    where steps are not `recorded`, one reply with one end."""
+    where steps are not `recorded` as on a GPU, one reply with one end, twice: what PyTorch runs
+    side by side (`kernels.traced.begin`) it looks at in one run and improves in the next."""
     two_chunks = 2 * chunk + LOOK_AHEAD
     if not recorded:
-        yield partial(_whole_reply, batch, voice, two_chunks)
+        for _ in range(2):
+            yield partial(_whole_reply, batch, voice, two_chunks)
         return
     together = min(replies, MOST_REPLIES)
     for size in [*(size for size in BUCKETS if size < together), together]:

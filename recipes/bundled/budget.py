@@ -23,7 +23,7 @@ _WARM_STEPS = 100
 @dataclass
 class Budget:
     """Ends after `seconds` of `clock` or after `steps`, whichever comes first. `span`: which part
-    of a longer training this is; rates and dropout follow one course through all its runs."""
+    of a longer training this is; rates follow one course through all its runs."""
 
     seconds: float = math.inf
     steps: int = 1 << 60

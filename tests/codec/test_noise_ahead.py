@@ -3,6 +3,8 @@
 Guards: a voice's seed gives the same sound whether or not its windows are as long as expected.
 """
 
+import threading
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -29,6 +31,23 @@ def test_as_if_drawn_when_taken(windows: list[tuple[int, int]], seed: int) -> No
             assert torch.equal(ahead.get_state(), before)
         assert torch.equal(take(drawn, draw, frames, ahead), draw(frames, plain))
         assert torch.equal(ahead.get_state(), plain.get_state())
+
+
+def test_a_generator_that_has_moved_on() -> None:
+    """Two streams may share one: each gets noise of its own, and none is wound back."""
+    plain, shared = (torch.Generator().manual_seed(3) for _ in range(2))
+    drawn = [draw_ahead(draw, 4, shared) for _ in range(2)]
+    for each in drawn:
+        assert torch.equal(take(each, draw, 4, shared), draw(4, plain))
+    assert torch.equal(shared.get_state(), plain.get_state())
+
+
+def test_without_a_thread_it_is_drawn_when_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert draw_ahead(draw, 4, torch.Generator()) is None
 
 
 def test_what_fails_is_told_to_whoever_takes_it() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mosslive import LanguageModel
+from mosslive import LanguageModel, load_lm
 from mosslive.cache import PagePool
 from mosslive.engine.load import load_stepper
 from mosslive.engine.runner import Runner
@@ -57,6 +57,13 @@ def test_rows_are_those_of_the_plain_runner(
     rows, sampling = prompt_rows(wandering, prompt), SETTINGS[settings]
     wanted = answer(fresh(wandering, page_size=3), rows, sampling, tails=tails)
     assert answer(traced(wandering, page_size=3), rows, sampling, tails=tails) == wanted
+
+
+def test_halves_too(nano_folder: Path) -> None:
+    """Guards: what a recording fixes is no type of ours."""
+    lm = load_lm(nano_folder, dtype="bfloat16")
+    rows, sampling = prompt_rows(lm, "mixed to speech"), SETTINGS["greedy"]
+    assert answer(traced(lm), rows, sampling) == answer(fresh(lm), rows, sampling)
 
 
 def test_what_lies_in_the_pages_is_the_same(wandering: LanguageModel, few_calls: list[int]) -> None:

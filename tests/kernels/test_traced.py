@@ -1,10 +1,16 @@
 """What is recorded gives what the plain function gives; parts of it run beside each other."""
 
+import gc
+import itertools
 import threading
+import time
+import weakref
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from mosslive.kernels.traced import Traced, begin
 
@@ -69,15 +75,43 @@ def test_python_is_free_meanwhile() -> None:
         return x
 
     x = torch.ones(300, 300)
-    recorded, counted, over = Traced(long, x), 0, threading.Event()
+    recorded, took = Traced(long, x), [0.0]
 
     def compute() -> None:
+        began = time.perf_counter()
         recorded(x)
-        over.set()
+        took[0] = time.perf_counter() - began
 
     thread = threading.Thread(target=compute)
     thread.start()
-    while not over.is_set():
-        counted += 1
+    turns = [time.perf_counter()]
+    while thread.is_alive():
+        turns.append(time.perf_counter())
     thread.join()
-    assert counted > 1000
+    # With the lock held there would be one wait as long as the whole call.
+    assert max(b - a for a, b in itertools.pairwise(turns)) < took[0] / 2
+
+
+def test_a_recording_that_is_dropped_leaves_nothing() -> None:
+    """Guards: weights of a model that is closed, and pages of its owner, go at once, not when the
+    collector comes by or never."""
+
+    class Owner:
+        def __init__(self) -> None:
+            self.weight = torch.ones(3, 3)
+            self.recorded = Traced(self.compute, torch.ones(2, 3))
+
+        def compute(self, x: Tensor) -> Tensor:
+            return begin(lambda y: y @ self.weight, x)()
+
+    owner = Owner()
+    owner.recorded(torch.ones(2, 3))
+    held: Any = StorageWeakRef(owner.weight.untyped_storage())  # type: ignore[no-untyped-call]
+    alive = weakref.ref(owner)
+    gc.disable()
+    try:
+        del owner
+        assert alive() is None
+        assert held.expired()
+    finally:
+        gc.enable()
