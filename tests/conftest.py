@@ -16,12 +16,33 @@ if not torch.cuda.is_available():
 
 from mosslive import LanguageModel, load_lm
 from mosslive.checkpoint import synthesise
+from mosslive.codec.flow_step import FlowStep
+from mosslive.codec.hift_stream import HiftStream
 
 
 def pytest_configure() -> None:
     # The models are tiny: one thread computes them in a fraction of the time that several need to
     # wake each other, most of all on a busy machine.
     torch.set_num_threads(1)
+
+
+_RECORDED = {FlowStep: FlowStep._on_cpu, HiftStream: HiftStream._on_cpu}
+
+
+def _flow_as_written(step: FlowStep, *given: torch.Tensor) -> torch.Tensor:
+    return step._compute(*given, *step._memory)
+
+
+_AS_WRITTEN = {FlowStep: _flow_as_written, HiftStream: HiftStream._compute}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A codec's steps are recorded in tests marked `recorded` alone, which hold recordings to what
+    is written: to record takes seconds for each of the hundreds of codecs that others make."""
+    chosen = _RECORDED if item.get_closest_marker("recorded") else _AS_WRITTEN
+    for kind, form in chosen.items():
+        kind._on_cpu = form  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

@@ -108,7 +108,7 @@ def test_no_window_of_a_reply_is_left_to_be_compiled(monkeypatch: pytest.MonkeyP
         silence = mel.new_zeros(mel.shape[0], 480 * mel.shape[2])
         return HiftResult(silence, silence)
 
-    monkeypatch.setattr(HiftStream, "_compute", noted)
+    monkeypatch.setattr(HiftStream, "_on_cpu", noted)
     vocoder = HiftStream(random_hift("nano"))
     for length in range(1, 30):
         batch = DecoderBatch(vocoder, CHUNK_CODES)

@@ -15,6 +15,8 @@ from mosslive.kernels.flow_chunks import ZERO_PAGE
 from mosslive.kernels.flow_ops import PLAIN, triton_ops
 from tests.codec.flow_models import error, small_codes, small_flow, small_voice
 
+pytestmark = pytest.mark.recorded
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

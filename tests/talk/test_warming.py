@@ -122,10 +122,10 @@ def test_a_small_pool_is_no_obstacle() -> None:
     assert len(codec.batch.ends) == 12
 
 
-def test_where_nothing_is_recorded_once_is_enough() -> None:
+def test_on_a_cpu_one_reply_after_another_is_enough() -> None:
     """The start of a server on a CPU does not grow with its seats."""
     codec = warmed(CpuCodec(), 64)
-    assert (codec.most_open, codec.batch.sizes) == (1, [1, 1])
+    assert (codec.most_open, codec.batch.sizes) == (1, [1, 1, 1, 1])
     assert codec.batch.ends == {(3, True)}
 
 
