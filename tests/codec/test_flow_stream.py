@@ -27,8 +27,6 @@ from tests.codec.flow_models import (
     small_voice,
 )
 
-pytestmark = pytest.mark.recorded
-
 LIMIT = 5e-5  # golden README; the contract for cached chunks is 1e-4
 
 

@@ -21,8 +21,6 @@ from tests.engine.serving import ROOMY
 from tests.talk.rig import CODES, RIG, FakeClock, Later, Rig, Script, frames, run
 from tests.talk.toy import TOY_VOICE, Halves, ToyCodec, toy_codes, toy_sound
 
-pytestmark = pytest.mark.recorded
-
 TOLD = replace(RIG, turns=None)
 
 
