@@ -98,6 +98,7 @@ def test_the_end_of_the_prompt_comes_ahead_of_the_first_hop(
     assert torch.equal(mel, wanted)
 
 
+@pytest.mark.recorded
 def test_golden_chunks() -> None:
     """Spec 2.8: cached chunks equal the reference's prefix calls, the prompt cached beforehand."""
     model = golden()
@@ -154,6 +155,7 @@ def test_any_mix_of_streams_equals_recomputation(data: st.DataObject, chunk: int
     assert [pool.used for pool in stream.pools] == [0, 0]
 
 
+@pytest.mark.recorded
 @settings(derandomize=True, deadline=None, max_examples=10)
 @given(prompt=st.integers(0, 11), count=st.integers(1, 14), chunk=st.integers(2, 5))
 def test_both_ends(prompt: int, count: int, chunk: int) -> None:
