@@ -3,7 +3,10 @@
 import ast
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
+
+import pytest
 
 import mosslive
 
@@ -106,3 +109,14 @@ def test_files_stay_small() -> None:
     """House rule: think at 300 lines, split before 400."""
     long = {p.name: n for p in sources() if (n := len(p.read_text("utf-8").splitlines())) > 400}
     assert not long
+
+
+def test_no_test_is_out_of_sight(pytestconfig: pytest.Config) -> None:
+    """Guards: pytest enters every folder of tests. By itself it passes by some names (build, dist)
+    and says nothing, and a room is called so."""
+    here = Path(__file__).parent
+    folders = {file.parent.relative_to(here) for file in here.rglob("test_*.py")}
+    assert Path("build") in folders
+    passed_by = pytestconfig.getini("norecursedirs")
+    names = {name for folder in folders for name in folder.parts}
+    assert not [name for name in names if any(fnmatch(name, p) for p in passed_by)]

@@ -157,8 +157,11 @@ def test_bad_sources(nano_copy: Path, tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:-8])
     with pytest.raises(faults.TruncatedShard):
         build_engine(nano_copy, tmp_path / "out", CPU)
-    shutil.rmtree(nano_copy)
+    (nano_copy / "config.json").unlink()
     with pytest.raises(MossliveError, match=r"config\.json"):
+        build_engine(nano_copy, tmp_path / "out", CPU)
+    shutil.rmtree(nano_copy)
+    with pytest.raises(MossliveError, match="no such folder"):
         build_engine(nano_copy, tmp_path / "out", CPU)
     assert not (tmp_path / "out").exists()
     assert issubclass(faults.TruncatedShard, CheckpointError)
