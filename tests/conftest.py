@@ -43,6 +43,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     chosen = _RECORDED if item.get_closest_marker("recorded") else _AS_WRITTEN
     for kind, form in chosen.items():
         kind._on_cpu = form  # type: ignore[attr-defined]
+    # Which tests ran before in this process is chance, where several processes share them.
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")
