@@ -3,6 +3,8 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 TORCH ?= torch==2.13.0
+# TEST_JOBS: how many tests `make test` runs at once, each on one thread; 0: one by one, in one process.
+TEST_JOBS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -11,8 +13,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: .venv/talk
 	$(BIN)/mosslive demo
 
+# First what only computes, several at once: a worker without tests takes over some of another's.
+# Then, one by one on a machine that is quiet again, what real time, sockets or a watch have part in.
 test: lint
-	$(BIN)/pytest -m "not clients"
+	$(BIN)/pytest -m "not clients and not alone" -n $(TEST_JOBS) --dist worksteal
+	$(BIN)/pytest -m "not clients and alone"
 
 # Third-party programs and a browser, in real time; apart, since they need packages from elsewhere.
 test-clients: .venv/dev .venv/clients/ready

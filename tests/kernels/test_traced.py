@@ -66,6 +66,7 @@ def test_parts_side_by_side() -> None:
     assert torch.equal(work(x), recorded(x))
 
 
+@pytest.mark.alone
 def test_python_is_free_meanwhile() -> None:
     """Guards: the other thread that computes need not wait for the lock of this one."""
 

@@ -15,6 +15,14 @@ from tests.talk.conftest import voice
 __all__ = ["codec", "codec_folder", "voice"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests of this folder are `alone`: callers in real time, sockets that are slow by design
+    and time limits, of which a busy machine makes others than are meant."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.alone)
+
+
 @pytest.fixture(scope="session")
 def parts(nano_folder: Path, codec: Codec, voice: Voice) -> Parts:
     return Parts(nano_folder, codec, voice)
