@@ -39,6 +39,10 @@ class Spoken:
         begin = int(self.first[utterance])
         return self.codes[version][begin : begin + int(self.count[utterance])]
 
+    def on(self, device: torch.device, versions: int | None = None) -> Tensor:
+        """[V, total]: the codes of the first versions, of all if it is not said how many."""
+        return torch.from_numpy(np.stack(self.codes[:versions])).to(device)
+
 
 def save_spoken(spoken: Spoken, path: Path) -> None:
     content = {

@@ -1,14 +1,14 @@
 """A corpus as codes alone, which travel: hours of speech are gigabytes, their codes megabytes.
 
-    python -m recipes.bundled.encode_corpus CORPUS CARRIED OUT --starts 4 [--add EARLIER]
+    python -m recipes.bundled.encode_corpus CORPUS CARRIED OUT --starts 4 [--add EARLIER ...]
     python -m recipes.bundled.run OUT TRAINED --minutes 9 --resume CARRIED --reuse-codes --stages lm
 
 Speech can so be made and encoded wherever there is a processor, for as long as one likes, and the
 GPU's time is the language model's alone. `--starts`: the same answer begun elsewhere within a code
 is other codes, so each is one more form to learn from and nobody has to say it. `--add` puts the
-codes of an earlier folder in front, made from another seed by the same encoder. Knows the corpus
-and the trained encoder. Invariants: the folder is there only when it is whole; codes of two
-encoders never meet.
+codes of earlier folders in front, made from other seeds by the same encoder, perhaps at the same
+time; the first one has the examination. Knows the corpus and the trained encoder. Invariants: the
+folder is there only when it is whole; codes of two encoders never meet.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,7 @@ def encode_corpus(
     out: Path,
     versions: int,
     starts: int = 1,
-    add: Path | None = None,
+    add: Sequence[Path] = (),
     size: str = "bundled",
     device: str = "cpu",
     done: Callable[[int], object] = lambda utterances: None,
@@ -179,10 +179,12 @@ def encode_corpus(
         raise ValueError(f"{starts} starts; allowed: 1 to {_MOST_STARTS}")
     made_of = {**corpus.meta, "starts": starts}
     meta: dict[str, Any] = {"encoder": encoder_digest(carried), "made_of": [made_of]}
-    before = None
-    if add is not None:
-        before, earlier = _earlier(add, versions, meta, corpus.meta)
-        meta["made_of"] = [*earlier, made_of]
+    before, earlier = None, []
+    for folder in add:
+        held, parts = _earlier(folder, versions, meta, corpus.meta)
+        before = held if before is None else before.and_then(held)
+        earlier += parts
+    meta["made_of"] = [*earlier, made_of]
     model = encoder_of(carried, size, torch.device(device))
 
     def encode(utterances: list[Utterance], later: int = 0) -> Spoken:
@@ -250,7 +252,9 @@ def main(arguments: list[str] | None = None) -> None:
         default=1,
         help="at how many places within a code the assistant's speech is begun",
     )
-    parser.add_argument("--add", type=Path, help="a folder of codes that comes first")
+    parser.add_argument(
+        "--add", type=Path, nargs="+", default=[], help="folders of codes that come first"
+    )
     parser.add_argument("--size", choices=sorted(SIZES), default="bundled")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args(arguments)

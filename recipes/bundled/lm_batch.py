@@ -76,7 +76,7 @@ class Batches:
     def __init__(
         self,
         examples: Examples,
-        codes: Sequence[NDArray[np.int16]],  # all that was said, by version
+        codes: Tensor,  # [V, total]: all that was said, by version; on the device
         ids: RowIds,
         device: torch.device,
         rows: int,
@@ -91,7 +91,7 @@ class Batches:
             torch.from_numpy(getattr(examples, name)).to(device)
             for name in ("text", "audio", "kind", "code", "meant")
         )
-        self._codes = torch.from_numpy(np.stack(codes)).to(device)  # [V, total]
+        self._codes = codes
         # Per example: rows, and predictions of either head; a batch's shapes follow from them.
         self._writes, self._speaks, heard = (
             np.add.reduceat(examples.kind == kind, examples.first, dtype=np.int64)

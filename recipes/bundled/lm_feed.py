@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mosslive.rows import RowIds
 from recipes.bundled import grammar
 from recipes.bundled.budget import save_whole
 from recipes.bundled.corpus import Corpus, Split
-from recipes.bundled.encode_bank import Spoken, load_spoken
+from recipes.bundled.encode_bank import load_spoken
 from recipes.bundled.lm_batch import Batch, Batches, Mishearing, Rooms
 from recipes.bundled.lm_rows import Examples, RowBuilder, Tasks, build_examples, written_dialogues
 from recipes.bundled.vocabulary import load_tokenizer
@@ -76,7 +77,7 @@ class Feed:
         self._steps = 0
         self.taken = 0  # sets so far
         self._batches: Batches | None = None
-        self._spoken: Spoken | None = None
+        self._codes: Tensor | None = None
         self._rooms: Rooms = {}
         for stale in folder.glob("examples-*.pt"):
             stale.unlink()
@@ -104,12 +105,12 @@ class Feed:
             each.kill()
 
     def _of(self, examples: Examples) -> Batches:
-        self._spoken = self._spoken or load_spoken(self._what.spoken)
+        if self._codes is None:  # once: of hundreds of hours they are hundreds of megabytes
+            self._codes = load_spoken(self._what.spoken).on(self.device)
         seed = self._what.seed + self.taken
         self.taken += 1
-        codes = self._spoken.codes
         ids = self._what.ids
-        return Batches(examples, codes, ids, self.device, self._rows, seed, self._rooms)
+        return Batches(examples, self._codes, ids, self.device, self._rows, seed, self._rooms)
 
     def _first(self) -> Examples:
         until = time.monotonic() + _PATIENCE_S

@@ -259,7 +259,7 @@ def run_lm(plan: Plan, corpus: Corpus) -> None:
         if any(each.split == "heldout" for each in corpus.dialogues):
             maker = Maker(replace(what, seed=plan.lm.seed))  # the same ones in every part
             some = maker.held_out(plan.lm.held_out)
-            codes = maker.spoken.codes[:1]
+            codes = maker.spoken.on(device, versions=1)
             held = Batches(some, codes, row_ids, device, plan.lm.rows, plan.lm.seed)
         if layers is not None:
             layers.wait()

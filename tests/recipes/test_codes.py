@@ -95,7 +95,7 @@ def test_codes_of_two_encoders_never_meet(corpus: Corpus, codes: Path, tmp_path:
     """Neither in one folder nor in a run; what was refused leaves nothing behind."""
     other = _encoder(tmp_path, 2)
     with pytest.raises(ValueError, match="another encoder"):
-        encode_corpus(corpus, other, tmp_path / "mixed", 3, add=codes, size="toy")
+        encode_corpus(corpus, other, tmp_path / "mixed", 3, add=[codes], size="toy")
     plan = Plan(codes, tmp_path / "out", 1e9, size="toy", resume=other, reuse_codes=True)
     with pytest.raises(ValueError, match="another encoder"):
         run(plan, ("lm",), together=False)
@@ -106,7 +106,7 @@ def test_later_codes_come_behind_the_earlier(
     corpus: Corpus, carried: Path, codes: Path, tmp_path: Path
 ) -> None:
     """Ids still name their codes; what the later corpus holds out is not there."""
-    encode_corpus(corpus, carried, tmp_path / "both", 3, add=codes, size="toy")
+    encode_corpus(corpus, carried, tmp_path / "both", 3, add=[codes], size="toy")
     both, found = Corpus(tmp_path / "both"), load_spoken(tmp_path / "both" / SPOKEN)
     one, half = load_spoken(codes / SPOKEN), len(corpus.utterances)
     trained = [u.id for u in corpus.utterances if u.split == "train"]
@@ -170,7 +170,7 @@ def test_starts_and_added_codes_keep_their_ids(
     for name, starts in zip(("one", "two"), order, strict=True):
         encode_corpus(corpus, carried, tmp_path / name, 1, starts=starts, size="toy")
     first = tmp_path / "one"
-    encode_corpus(corpus, carried, tmp_path / "both", 1, starts=order[1], add=first, size="toy")
+    encode_corpus(corpus, carried, tmp_path / "both", 1, starts=order[1], add=[first], size="toy")
     parts = [load_spoken(tmp_path / name / SPOKEN) for name in ("one", "two")]
     both, found = Corpus(tmp_path / "both"), load_spoken(tmp_path / "both" / SPOKEN)
     assert [each.id for each in both.utterances] == list(range(len(found.count)))
@@ -187,6 +187,26 @@ def test_starts_and_added_codes_keep_their_ids(
     assert [each["starts"] for each in both.meta["made_of"]] == list(order)
 
 
+def test_several_folders_are_added_in_their_order(
+    corpus: Corpus, carried: Path, codes: Path, tmp_path: Path
+) -> None:
+    """Folders encoded at the same time and put together at the end are what they would be one
+    after another."""
+    encode_corpus(corpus, carried, tmp_path / "two", 3, starts=2, size="toy")
+    both, step = [codes, tmp_path / "two"], tmp_path / "step"
+    encode_corpus(corpus, carried, tmp_path / "together", 3, add=both, size="toy")
+    encode_corpus(corpus, carried, step, 3, starts=2, add=[codes], size="toy")
+    encode_corpus(corpus, carried, tmp_path / "apart", 3, add=[step], size="toy")
+    one, other = Corpus(tmp_path / "together"), Corpus(tmp_path / "apart")
+    assert one.utterances == other.utterances
+    assert one.dialogues == other.dialogues
+    assert one.meta == other.meta
+    assert [each["starts"] for each in one.meta["made_of"]] == [1, 2, 1]
+    ours, theirs = (load_spoken(tmp_path / name / SPOKEN) for name in ("together", "apart"))
+    assert np.array_equal(ours.count, theirs.count)
+    assert all(np.array_equal(ours.of(n), theirs.of(n)) for n in range(len(ours.count)))
+
+
 def test_what_does_not_fit_is_refused_at_once(
     corpus: Corpus,
     folder: Path,
@@ -200,7 +220,7 @@ def test_what_does_not_fit_is_refused_at_once(
 
     def refused(match: str, versions: int, add: Path, encoder: Path = carried) -> None:
         with pytest.raises(ValueError, match=match):
-            encode_corpus(corpus, encoder, tmp_path / "out", versions, add=add, size="toy")
+            encode_corpus(corpus, encoder, tmp_path / "out", versions, add=[add], size="toy")
 
     refused("3 versions; asked for are 2", 2, codes)
     refused("0 versions", 0, codes)

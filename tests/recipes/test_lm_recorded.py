@@ -56,10 +56,11 @@ def test_room_grows_from_set_to_set(builder: RowBuilder) -> None:
     made = build_examples(builder, Tasks(), 30, "train")
     plain: Rooms = {}
     ids, cpu = builder.ids, torch.device("cpu")
-    lm_batch.Batches(made, builder.spoken.codes, ids, cpu, 1024, 0, plain)
+    codes = builder.spoken.on(cpu)
+    lm_batch.Batches(made, codes, ids, cpu, 1024, 0, plain)
     width = min(plain)
     rooms: Rooms = {width: (9 * 1024, 0)}
-    lm_batch.Batches(made, builder.spoken.codes, ids, cpu, 1024, 0, rooms)
+    lm_batch.Batches(made, codes, ids, cpu, 1024, 0, rooms)
     assert rooms == plain | {width: (9 * 1024, plain[width][1])}
 
 

@@ -129,8 +129,8 @@ def test_a_batch_has_any_version_of_what_was_heard(builder: RowBuilder) -> None:
     spoken = builder.spoken
     made = build_examples(builder, Tasks(), 20, "train")
     other = (spoken.codes[0] + 1) % TOY.codes
-    batches = Batches(made, [other], builder.ids, torch.device("cpu"), 2048, seed=0)
-    batches._codes = torch.from_numpy(np.stack((other, other)))
+    versions = torch.from_numpy(np.stack((other, other)))
+    batches = Batches(made, versions, builder.ids, torch.device("cpu"), 2048, seed=0)
     chosen = np.arange(6)
     kind = torch.from_numpy(made.kind)
     plain, drawn = batches.gather(chosen, None), batches.gather(chosen, _QUIET)

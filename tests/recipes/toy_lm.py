@@ -13,7 +13,8 @@ from recipes.bundled.vocabulary import ids, load_tokenizer
 def batches_of(
     builder: RowBuilder, made: Examples, rows: int, device: str | torch.device = "cpu"
 ) -> Batches:
-    return Batches(made, builder.spoken.codes, builder.ids, torch.device(device), rows, seed=0)
+    where = torch.device(device)
+    return Batches(made, builder.spoken.on(where), builder.ids, where, rows, seed=0)
 
 
 def fresh() -> LmModel:
