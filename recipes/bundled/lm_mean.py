@@ -1,0 +1,79 @@
+"""The mean of several language models of one descent, tensor by tensor.
+
+    python -m recipes.bundled.lm_mean OUT CARRIED CARRIED [--shares 0.25 0.75]
+
+A run that goes on from a model ends elsewhere, as far from it as rates and examples led; between
+them lie models that say new words and sums better than either, and less of what both know by heart
+(`README.md` has figures). Costs no training. Knows carried folders, nothing of rows or sound.
+Invariants: all models hear by the same encoder; the folder is there only when it is whole.
+"""
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mosslive.checkpoint.writer import new_folder
+from mosslive.errors import MossliveError
+from recipes.bundled.budget import load_carried, save_carried
+from recipes.bundled.encode_corpus import encoder_digest
+from recipes.bundled.sizes import SIZES_FILE
+
+
+def mean_of(out: Path, folders: Sequence[Path], shares: Sequence[float] = ()) -> None:
+    """`shares`: how much of each, as weights; of all alike, if none are given. What is not the
+    language model is that of the first folder."""
+    weights = list(shares) or [1.0] * len(folders)
+    if len(folders) < 2:
+        raise ValueError(f"{len(folders)} model; allowed: two or more")
+    if len(weights) != len(folders):
+        raise ValueError(f"{len(weights)} shares of {len(folders)} models; allowed: one of each")
+    if min(weights) <= 0:
+        raise ValueError(f"a share of {min(weights):g}; allowed: above 0")
+    models = [_model(folder) for folder in folders]
+    first, *rest = folders
+    for folder, model in zip(rest, models[1:], strict=True):
+        if encoder_digest(folder) != encoder_digest(first):
+            raise ValueError(f"{folder} hears by another encoder than {first}")
+        if _shapes(model) != _shapes(models[0]):
+            raise ValueError(f"{folder} is of another size than {first}")
+    mixed = {name: torch.zeros_like(tensor) for name, tensor in models[0].items()}
+    for weight, model in zip(weights, models, strict=True):
+        for name, tensor in model.items():
+            mixed[name] += weight / sum(weights) * tensor
+    with new_folder(out) as work:
+        shutil.copy(first / SIZES_FILE, work / SIZES_FILE)
+        for path in first.glob("*.pt"):
+            if not path.name.startswith("lm."):
+                shutil.copy(path, work / path.name)
+        save_carried(work, "lm", mixed)
+
+
+def _model(folder: Path) -> dict[str, Tensor]:
+    held = load_carried(folder, "lm")
+    if held is None:
+        raise ValueError(f"{folder} is no folder `carried` of a run: no language model")
+    return held
+
+
+def _shapes(model: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in model.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The mean of several language models.")
+    parser.add_argument("out", type=Path, help="the folder to make")
+    parser.add_argument("carried", type=Path, nargs="+", help="of runs, one begun from another")
+    parser.add_argument("--shares", type=float, nargs="+", default=[], help="of each; else alike")
+    given = parser.parse_args()
+    try:
+        mean_of(given.out, given.carried, given.shares)
+    except (ValueError, OSError, MossliveError) as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

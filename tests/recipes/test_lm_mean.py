@@ -1,0 +1,83 @@
+"""The mean of models: it lies between them, and nothing that does not belong together is mixed."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from recipes.bundled.budget import load_carried, save_carried
+from recipes.bundled.lm_mean import mean_of
+from recipes.bundled.sizes import SIZES_FILE
+
+Made = Callable[..., Path]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    def make(name: str, lm: list[float] | None, encoder: float = 1.0) -> Path:
+        folder = tmp_path / name
+        save_carried(folder, "encoder", {"codebook.weight": torch.full((2, 2), encoder)})
+        if lm is not None:
+            save_carried(folder, "lm", {"w": torch.tensor(lm), "v": torch.ones(1)})
+        (folder / SIZES_FILE).write_text(json.dumps({"size": "bundled", "hift": ""}))
+        return folder
+
+    return make
+
+
+def test_mean_lies_between_by_its_shares(made: Made, tmp_path: Path) -> None:
+    """Shares are weights, whatever they add up to; none given: all alike."""
+    folders = [made("a", [0.0, 8.0]), made("b", [4.0, 0.0])]
+    for name, shares, wanted in (
+        ("alike", [], [2.0, 4.0]),
+        ("shared", [1.0, 3.0], [3.0, 2.0]),
+        ("same", [0.25, 0.75], [3.0, 2.0]),
+    ):
+        mean_of(tmp_path / name, folders, shares)
+        held = load_carried(tmp_path / name, "lm")
+        assert held is not None
+        assert torch.equal(held["w"], torch.tensor(wanted))
+        assert torch.equal(held["v"], torch.ones(1))
+        assert {path.name for path in (tmp_path / name).iterdir()} == {
+            path.name for path in folders[0].iterdir()
+        }
+
+
+def test_mean_of_a_model_with_itself_is_the_model(made: Made, tmp_path: Path) -> None:
+    one = made("a", [0.1, -3.3])
+    mean_of(tmp_path / "out", [one, one, one])
+    before, after = load_carried(one, "lm"), load_carried(tmp_path / "out", "lm")
+    assert before is not None
+    assert after is not None
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_what_does_not_belong_together_is_refused(made: Made, tmp_path: Path) -> None:
+    """Before anything is written: codes of another encoder mean something else, and sizes and
+    shares must fit."""
+    one, other = made("a", [1.0]), made("b", [2.0])
+    out = tmp_path / "out"
+    for folders, shares, told in (
+        ([one], [], "1 model; allowed: two or more"),
+        ([one, other], [1.0], "1 shares of 2 models"),
+        ([one, other], [1.0, 0.0], "a share of 0; allowed: above 0"),
+        ([one, made("deaf", [1.0], 2.0)], [], "another encoder"),
+        ([one, made("large", [1.0, 1.0])], [], "another size"),
+        ([one, made("mute", None)], [], "no language model"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            mean_of(out, folders, shares)
+    assert not out.exists()
+
+
+def test_command_says_what_is_wrong(made: Made, tmp_path: Path) -> None:
+    command: list[str | Path] = [sys.executable, "-m", "recipes.bundled.lm_mean"]
+    command += [tmp_path / "out", made("a", [1.0])]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "two or more" in told.stderr
+    assert not (tmp_path / "out").exists()
