@@ -3,7 +3,7 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 TORCH ?= torch==2.13.0
-# TEST_JOBS: how many tests `make test` runs at once, each on one thread; 0: one by one, in one process.
+# TEST_JOBS: how many of the tests that only compute run at once, each on one thread; 0: one by one.
 TEST_JOBS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

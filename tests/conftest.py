@@ -1,4 +1,4 @@
-"""Small models, built once per run, and what every test may use.
+"""Small models, built once per process, and what every test may use.
 
 `nano_folder` is read-only for tests; copy it (`nano_copy`) to damage it.
 """
@@ -43,7 +43,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     chosen = _RECORDED if item.get_closest_marker("recorded") else _AS_WRITTEN
     for kind, form in chosen.items():
         kind._on_cpu = form  # type: ignore[attr-defined]
-    # Which tests ran before in this process is chance, where several processes share them.
+    torch.manual_seed(0)  # for fixtures; see below
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """What a test draws without a generator of its own does not depend on which tests and fixtures
+    came before it: with several processes that is chance."""
     torch.manual_seed(0)
 
 

@@ -178,12 +178,16 @@ def encode_corpus(
     if not 1 <= starts <= _MOST_STARTS:
         raise ValueError(f"{starts} starts; allowed: 1 to {_MOST_STARTS}")
     made_of = {**corpus.meta, "starts": starts}
-    meta: dict[str, Any] = {"encoder": encoder_digest(carried), "made_of": [made_of]}
+    if len(set(add)) < len(add):
+        raise ValueError(f"{', '.join(map(str, add))}: a folder comes twice; allowed: once")
+    meta: dict[str, Any] = {"encoder": encoder_digest(carried)}
     before, earlier = None, []
     for folder in add:
         held, parts = _earlier(folder, versions, meta, corpus.meta)
+        _keep_examination(before, folder, held.dialogues)
         before = held if before is None else before.and_then(held)
         earlier += parts
+    _keep_examination(before, corpus.folder, corpus.dialogues)
     meta["made_of"] = [*earlier, made_of]
     model = encoder_of(carried, size, torch.device(device))
 
@@ -196,6 +200,16 @@ def encode_corpus(
     for number in range(1, starts):
         coded = coded.and_begun_later(own, encode(own, number * CODE_SAMPLES // starts))
     _write(coded if before is None else before.and_then(coded), meta, out)
+
+
+def _keep_examination(before: Coded | None, added: Path, dialogues: list[Dialogue]) -> None:
+    """Only that of the first folder is kept, so one that has none must not come before it."""
+    if before is not None and not _examines(before.dialogues) and _examines(dialogues):
+        raise ValueError(f"{added} has an examination, what comes before it has none; swap them")
+
+
+def _examines(dialogues: list[Dialogue]) -> bool:
+    return any(each.split == "heldout" for each in dialogues)
 
 
 def _earlier(
@@ -253,7 +267,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="at how many places within a code the assistant's speech is begun",
     )
     parser.add_argument(
-        "--add", type=Path, nargs="+", default=[], help="folders of codes that come first"
+        "--add", type=Path, nargs="+", default=[], help="folders of codes that come before"
     )
     parser.add_argument("--size", choices=sorted(SIZES), default="bundled")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

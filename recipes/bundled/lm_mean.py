@@ -2,21 +2,24 @@
 
     python -m recipes.bundled.lm_mean OUT CARRIED CARRIED [--shares 0.25 0.75]
 
-A run that goes on from a model ends elsewhere, as far from it as rates and examples led; between
-them lie models that say new words and sums better than either, and less of what both know by heart
-(`README.md` has figures). Costs no training. Knows carried folders, nothing of rows or sound.
-Invariants: all models hear by the same encoder; the folder is there only when it is whole.
+A run that goes on from a model ends elsewhere, as far from it as rates and examples led. Between
+run 13 and run 15 lie models that say new sums better than either, new words as well or better, and
+fewer answers by heart (`README.md` has figures). Costs no training. Knows carried folders, nothing
+of rows or sound. Invariants: all models hear by the same encoder; the folder is there only when it
+is whole.
 """
 
 import argparse
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 from torch import Tensor
 
-from mosslive.checkpoint.writer import new_folder
+from mosslive.checkpoint.writer import new_folder, require_new
 from mosslive.errors import MossliveError
 from recipes.bundled.budget import load_carried, save_carried
 from recipes.bundled.encode_corpus import encoder_digest
@@ -27,16 +30,20 @@ def mean_of(out: Path, folders: Sequence[Path], shares: Sequence[float] = ()) ->
     """`shares`: how much of each, as weights; of all alike, if none are given. What is not the
     language model is that of the first folder."""
     weights = list(shares) or [1.0] * len(folders)
+    require_new(out)
     if len(folders) < 2:
         raise ValueError(f"{len(folders)} model; allowed: two or more")
     if len(weights) != len(folders):
         raise ValueError(f"{len(weights)} shares of {len(folders)} models; allowed: one of each")
-    if min(weights) <= 0:
-        raise ValueError(f"a share of {min(weights):g}; allowed: above 0")
-    models = [_model(folder) for folder in folders]
+    if bad := [weight for weight in weights if not (math.isfinite(weight) and weight > 0)]:
+        raise ValueError(f"a share of {bad[0]:g}; allowed: finite, above 0")
     first, *rest = folders
+    if not (first / SIZES_FILE).is_file():
+        raise ValueError(f"{first} is no folder `carried` of a run: no {SIZES_FILE}")
+    models = [_model(folder) for folder in folders]
+    hears = encoder_digest(first)
     for folder, model in zip(rest, models[1:], strict=True):
-        if encoder_digest(folder) != encoder_digest(first):
+        if encoder_digest(folder) != hears:
             raise ValueError(f"{folder} hears by another encoder than {first}")
         if _shapes(model) != _shapes(models[0]):
             raise ValueError(f"{folder} is of another size than {first}")
@@ -53,7 +60,10 @@ def mean_of(out: Path, folders: Sequence[Path], shares: Sequence[float] = ()) ->
 
 
 def _model(folder: Path) -> dict[str, Tensor]:
-    held = load_carried(folder, "lm")
+    try:
+        held = load_carried(folder, "lm")
+    except (RuntimeError, UnpicklingError, EOFError) as error:
+        raise ValueError(f"{folder}: its language model cannot be read: {error}") from None
     if held is None:
         raise ValueError(f"{folder} is no folder `carried` of a run: no language model")
     return held

@@ -1,4 +1,4 @@
-"""Engines of the nano model, built once per run; copy one (`engine_copy`) to damage it."""
+"""Engines of the nano model, built once per process; copy one (`engine_copy`) to damage it."""
 
 import shutil
 from pathlib import Path

@@ -1,6 +1,7 @@
 """A corpus as codes alone: the same codes, fit to train on, and never mixed with others."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -18,7 +19,7 @@ from recipes.bundled.augment import Augment
 from recipes.bundled.bank import Bank
 from recipes.bundled.budget import save_carried
 from recipes.bundled.codec_model import CodecModel
-from recipes.bundled.corpus import SPOKEN, Corpus
+from recipes.bundled.corpus import DIALOGUES, SPOKEN, Corpus
 from recipes.bundled.encode_bank import encode_bank, load_spoken
 from recipes.bundled.encode_corpus import encode_corpus, encoder_of
 from recipes.bundled.lm_feed import Maker, Sets
@@ -204,7 +205,29 @@ def test_several_folders_are_added_in_their_order(
     assert [each["starts"] for each in one.meta["made_of"]] == [1, 2, 1]
     ours, theirs = (load_spoken(tmp_path / name / SPOKEN) for name in ("together", "apart"))
     assert np.array_equal(ours.count, theirs.count)
-    assert all(np.array_equal(ours.of(n), theirs.of(n)) for n in range(len(ours.count)))
+    for version in range(3):
+        for number in range(len(ours.count)):
+            assert np.array_equal(ours.of(number, version), theirs.of(number, version))
+
+
+def test_an_examination_is_not_lost_by_the_order(
+    corpus: Corpus, carried: Path, codes: Path, tmp_path: Path
+) -> None:
+    """What a later folder holds out is left out, so the first one must be that which examines; and
+    no folder comes twice. Neither in the second of two folders nor in the corpus itself."""
+    quick = tmp_path / "quick"
+    shutil.copytree(codes, quick)
+    table = quick / DIALOGUES
+    kept = [line for line in table.read_text().splitlines() if '"heldout"' not in line]
+    table.write_text("".join(f"{line}\n" for line in kept))
+    for add, told in (
+        ([quick, codes], f"{codes} has an examination"),
+        ([quick], f"{corpus.folder} has an examination"),
+        ([codes, codes], "comes twice"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            encode_corpus(corpus, carried, tmp_path / "out", 3, add=add, size="toy")
+    assert {path.name for path in tmp_path.iterdir()} == {"quick"}
 
 
 def test_what_does_not_fit_is_refused_at_once(

@@ -64,7 +64,9 @@ def test_what_does_not_belong_together_is_refused(made: Made, tmp_path: Path) ->
     for folders, shares, told in (
         ([one], [], "1 model; allowed: two or more"),
         ([one, other], [1.0], "1 shares of 2 models"),
-        ([one, other], [1.0, 0.0], "a share of 0; allowed: above 0"),
+        ([one, other], [1.0, 0.0], "a share of 0; allowed: finite, above 0"),
+        ([one, other], [1.0, float("nan")], "a share of nan"),
+        ([one, other], [float("inf"), 1.0], "a share of inf"),
         ([one, made("deaf", [1.0], 2.0)], [], "another encoder"),
         ([one, made("large", [1.0, 1.0])], [], "another size"),
         ([one, made("mute", None)], [], "no language model"),
@@ -74,10 +76,34 @@ def test_what_does_not_belong_together_is_refused(made: Made, tmp_path: Path) ->
     assert not out.exists()
 
 
-def test_command_says_what_is_wrong(made: Made, tmp_path: Path) -> None:
-    command: list[str | Path] = [sys.executable, "-m", "recipes.bundled.lm_mean"]
-    command += [tmp_path / "out", made("a", [1.0])]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert told.returncode == 2
-    assert "two or more" in told.stderr
-    assert not (tmp_path / "out").exists()
+def test_damaged_folders_are_named(made: Made, tmp_path: Path) -> None:
+    """Files that are missing or cut off: which folder it is, and no half of a folder."""
+    one, cut, bare = made("a", [1.0]), made("cut", [1.0]), made("bare", [1.0])
+    file = cut / "lm.0.pt"
+    file.write_bytes(file.read_bytes()[:100])
+    (bare / SIZES_FILE).unlink()
+    for folders, told in (([one, cut], "cut: .* cannot be read"), ([bare, one], "no sizes.json")):
+        with pytest.raises(ValueError, match=told):
+            mean_of(tmp_path / "deep" / "out", folders)
+    assert not (tmp_path / "deep").exists()
+
+
+def test_command_makes_a_folder_once(made: Made, tmp_path: Path) -> None:
+    """Shares come behind the folders; what is there already is left alone, what is wrong refused."""
+    out = tmp_path / "out"
+
+    def run(*given: str | Path) -> subprocess.CompletedProcess[str]:
+        command: list[str | Path] = [sys.executable, "-m", "recipes.bundled.lm_mean", out, *given]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    one, other = made("a", [0.0]), made("b", [4.0])
+    assert "two or more" in run(one).stderr
+    assert not out.exists()
+    assert run(one, other, "--shares", "0.75", "0.25").returncode == 0
+    held = load_carried(out, "lm")
+    assert held is not None
+    assert held["w"].tolist() == [1.0]
+    again = run(one, other)
+    assert again.returncode == 2
+    assert "out" in again.stderr
+    assert torch.equal((load_carried(out, "lm") or {})["w"], held["w"])

@@ -15,6 +15,7 @@ from tests.talk.conftest import voice
 __all__ = ["codec", "codec_folder", "voice"]
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests of this folder are `alone`: callers in real time, sockets that are slow by design
     and time limits, of which a busy machine makes others than are meant."""
