@@ -89,7 +89,7 @@ def test_damaged_folders_are_named(made: Made, tmp_path: Path) -> None:
 
 
 def test_command_makes_a_folder_once(made: Made, tmp_path: Path) -> None:
-    """Shares come behind the folders; what is there already is left alone, what is wrong refused."""
+    """Shares come behind the folders; what is there already is left alone."""
     out = tmp_path / "out"
 
     def run(*given: str | Path) -> subprocess.CompletedProcess[str]:
