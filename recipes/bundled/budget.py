@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -121,10 +122,13 @@ def drop_carried(folder: Path, name: str) -> None:
 
 
 def load_carried(folder: Path, name: str) -> dict[str, Tensor] | None:
-    """What `save_carried` wrote, as float32, or None where there is none."""
+    """What `save_carried` wrote, as float32, or None where there is none; refused if damaged."""
     tensors: dict[str, Tensor] = {}
     for path in sorted(folder.glob(f"{name}.[0-9]*.pt")):
-        held = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            held = torch.load(path, map_location="cpu", weights_only=True)
+        except (RuntimeError, UnpicklingError, EOFError) as error:
+            raise ValueError(f"{path} cannot be read, perhaps cut off: {error}") from None
         tensors |= {key: tensor.float() for key, tensor in held.items()}
     return tensors or None
 

@@ -178,7 +178,7 @@ def encode_corpus(
     if not 1 <= starts <= _MOST_STARTS:
         raise ValueError(f"{starts} starts; allowed: 1 to {_MOST_STARTS}")
     made_of = {**corpus.meta, "starts": starts}
-    if len(set(add)) < len(add):
+    if len({folder.resolve() for folder in add}) < len(add):
         raise ValueError(f"{', '.join(map(str, add))}: a folder comes twice; allowed: once")
     meta: dict[str, Any] = {"encoder": encoder_digest(carried)}
     before, earlier = None, []

@@ -14,7 +14,6 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 
 import torch
 from torch import Tensor
@@ -60,10 +59,7 @@ def mean_of(out: Path, folders: Sequence[Path], shares: Sequence[float] = ()) ->
 
 
 def _model(folder: Path) -> dict[str, Tensor]:
-    try:
-        held = load_carried(folder, "lm")
-    except (RuntimeError, UnpicklingError, EOFError) as error:
-        raise ValueError(f"{folder}: its language model cannot be read: {error}") from None
+    held = load_carried(folder, "lm")
     if held is None:
         raise ValueError(f"{folder} is no folder `carried` of a run: no language model")
     return held

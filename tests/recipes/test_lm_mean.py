@@ -79,10 +79,15 @@ def test_what_does_not_belong_together_is_refused(made: Made, tmp_path: Path) ->
 def test_damaged_folders_are_named(made: Made, tmp_path: Path) -> None:
     """Files that are missing or cut off: which folder it is, and no half of a folder."""
     one, cut, bare = made("a", [1.0]), made("cut", [1.0]), made("bare", [1.0])
-    file = cut / "lm.0.pt"
-    file.write_bytes(file.read_bytes()[:100])
+    deaf = made("deaf", [1.0])
+    for file in (cut / "lm.0.pt", deaf / "encoder.0.pt"):
+        file.write_bytes(file.read_bytes()[:100])
     (bare / SIZES_FILE).unlink()
-    for folders, told in (([one, cut], "cut: .* cannot be read"), ([bare, one], "no sizes.json")):
+    for folders, told in (
+        ([one, cut], r"cut/lm\.0\.pt cannot be read"),
+        ([one, deaf], r"deaf/encoder\.0\.pt cannot be read"),
+        ([bare, one], r"no sizes\.json"),
+    ):
         with pytest.raises(ValueError, match=told):
             mean_of(tmp_path / "deep" / "out", folders)
     assert not (tmp_path / "deep").exists()
