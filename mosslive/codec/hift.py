@@ -198,13 +198,14 @@ class Hift(nn.Module):
         pitch: Tensor = self.f0_predictor(mel)
         return pitch
 
-    def source(self, f0: Tensor, noise: Tensor | None = None) -> Tensor:
-        """f0 [B, T], noise [B, S · T, harmonics + 1] or None for zero → [B, S · T]."""
+    def source(self, f0: Tensor, noise: Tensor | None = None, begin: int = 0) -> Tensor:
+        """f0 [B, T], noise [B, S · T, harmonics + 1] or None for zero → the samples from `begin`
+        on, [B, S · T - begin]."""
         if f0.dim() != 2 or not f0.shape[1]:
             raise MossliveError(f"HiFT: pitch {list(f0.shape)}; allowed: [B, T] with T ≥ 1")
         if noise is not None:
             _check("noise", noise, (f0.shape[0], *self.noise_shape(f0.shape[1])))
-        hum: Tensor = self.m_source(f0, noise)
+        hum: Tensor = self.m_source(f0, noise, begin)
         return hum
 
     def decode(self, mel: Tensor, source: Tensor) -> Tensor:
@@ -250,11 +251,13 @@ class Hift(nn.Module):
         if isinstance(noise, torch.Generator):
             drawn = [self.m_source.draw_noise(f0.shape[1], noise) for _ in range(len(f0))]
             noise = torch.stack(drawn)
-        source = self.source(f0, noise)
+        known, samples = 0, f0.shape[1] * self.settings.samples_per_frame
         if cached_source is not None:
-            length = cached_source.shape[-1]
-            _check("cached_source", cached_source, (len(f0), min(length, source.shape[1])))
-            source = torch.cat((cached_source.to(source.dtype), source[:, length:]), 1)
+            known = cached_source.shape[-1]
+            _check("cached_source", cached_source, (len(f0), min(known, samples)))
+        source = self.source(f0, noise, known)  # a sine of every harmonic for each sample: not free
+        if cached_source is not None:
+            source = torch.cat((cached_source.to(source.dtype), source), 1)
         return HiftResult(self.decode(mel, source), source)
 
     def noise_shape(self, frames: int) -> tuple[int, int]:

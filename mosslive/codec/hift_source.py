@@ -75,17 +75,18 @@ class HarmonicSource(nn.Module):
         return self.l_linear.in_features
 
     @arithmetic("fp32")
-    def forward(self, f0: Tensor, noise: Tensor | None) -> Tensor:
-        """f0 [B, T] in Hz, noise [B, S · T, H] standard normal or None for none → [B, S · T]."""
+    def forward(self, f0: Tensor, noise: Tensor | None, begin: int = 0) -> Tensor:
+        """f0 [B, T] in Hz, noise [B, S · T, H] standard normal or None for none → the samples from
+        `begin` on, [B, S · T - begin]."""
         settings, dtype = self.settings, self.l_linear.weight.dtype
         with torch.autocast(f0.device.type, enabled=False):
             f0 = f0.to(dtype)
             voiced = (f0 > settings.voiced_above_hz).to(dtype)
-            voiced = voiced.repeat_interleave(self.samples_per_frame, 1)[..., None]  # [B, S · T, 1]
-            sines = settings.sine_amplitude * self._phase(f0).sin() * voiced
+            voiced = voiced.repeat_interleave(self.samples_per_frame, 1)[:, begin:, None]
+            sines = settings.sine_amplitude * self._phase(f0)[:, begin:].sin() * voiced
             if noise is not None:
                 level = voiced * settings.voiced_noise + (1 - voiced) * settings.unvoiced_noise
-                sines = sines + level * noise.to(dtype)
+                sines = sines + level * noise[:, begin:].to(dtype)
             mixed: Tensor = self.l_linear(sines).squeeze(-1).tanh()
         return mixed
 

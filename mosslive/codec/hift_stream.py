@@ -23,6 +23,7 @@ from mosslive.kernels.traced import Traced
 OVERLAP_FRAMES = 8
 _CHUNK_FRAMES = (20, 100)  # new ones in the window of a chunk of 5 codes, and of 25
 _LAST_FRAMES = tuple(range(4, 29, 4))  # ... of what is left behind chunks of 5: 1 to 7 codes
+_MOST_FRAMES = 108  # ... of what is left behind chunks of 25
 _MOST_RECORDED = 64  # streams in one graph
 
 
@@ -180,17 +181,17 @@ class HiftStream:
         return HiftResult(wave[:count].clone(), source[:count].clone())
 
     def _on_cpu(self, *given: Tensor) -> HiftResult:
-        """A chunk of one stream, as most windows are, is recorded here, too. Ends are not: they
-        have many lengths, and to record one takes as long as the sound of several."""
+        """Windows of one stream, as most are, are recorded here, too: all lengths at once, a first
+        one apart. It is the window of a chunk that is recorded. To do it takes as long as the sound
+        of several, and a reply that has no chunk is over before."""
         mel, _, source, _ = given
         frames, follows = mel.shape[2], bool(source.shape[1])
-        chunk = frames - OVERLAP_FRAMES * follows in _CHUNK_FRAMES
-        if len(mel) > 1 or not chunk or mel.device.type != "cpu":
+        new, weight = frames - OVERLAP_FRAMES * follows, self.hift.conv_pre.weight
+        recorded, key = self.hift.recorded, ("window", follows)
+        wanted = new in _CHUNK_FRAMES or (new <= _MOST_FRAMES and recorded.has(weight, key))
+        if len(mel) > 1 or not wanted or mel.device.type != "cpu":
             return self._compute(*given)
-        weight = self.hift.conv_pre.weight
-        trace = self.hift.recorded.get(
-            weight, (frames, follows), lambda: Traced(self._compute, *given)
-        )
+        trace = recorded.get(weight, key, lambda: Traced(self._compute, *given))
         return HiftResult(*trace(*given))
 
     def _compute(self, mel: Tensor, noise: Tensor, source: Tensor, held: Tensor) -> HiftResult:

@@ -20,12 +20,15 @@ class Recorded(Generic[Pass]):
     def get(self, weight: Tensor, key: Hashable, record: Callable[[], Pass]) -> Pass:
         """The pass of this key, recorded now if there is none. `weight`: one of the network's; when
         it was moved or converted, all of them were."""
+        if not self.has(weight, key):
+            self._passes[key] = record()
+        return self._passes[key]
+
+    def has(self, weight: Tensor, key: Hashable) -> bool:
         if self._weight is None or self._weight.data_ptr() != weight.data_ptr():
             self._passes.clear()
             self._weight = weight.detach()
-        if key not in self._passes:
-            self._passes[key] = record()
-        return self._passes[key]
+        return key in self._passes
 
     def __deepcopy__(self, _: dict[int, Any]) -> "Recorded[Pass]":
         return Recorded()

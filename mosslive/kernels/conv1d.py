@@ -70,7 +70,7 @@ def conv1d_snake(
 def snake(x: Tensor, alpha: Tensor) -> Tensor:
     """x [B, C, T], alpha [C] → x + sin²(α x) / (α + 1e-9)"""
     alpha = alpha[:, None]
-    return x + (alpha * x).sin().square() / (alpha + _TINY)
+    return torch.addcdiv(x, (alpha * x).sin().square(), alpha + _TINY)
 
 
 def upsampling_as_conv1d(weight: Tensor, rate: int, crop: int) -> Tensor:

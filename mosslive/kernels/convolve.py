@@ -36,6 +36,11 @@ def _has_onednn() -> bool:
     return bool(onednn.is_available() and onednn.enabled)
 
 
+def _is_recording() -> bool:
+    jit: Any = torch.jit  # it has no types
+    return bool(jit.is_tracing())
+
+
 def convolve_by_products(
     x: Tensor,
     weight: Tensor,
@@ -45,7 +50,9 @@ def convolve_by_products(
     dilation: int = 1,
     padding: int = 0,
 ) -> Tensor:
-    """The same, as one product for each row of the batch and piece of the signal."""
+    """The same, as one product for each row of the batch and piece of the signal. In a recording
+    there is one piece: how many there are would be part of it, and it is for signals of any
+    length (short ones: `hift_stream`)."""
     span = dilation * (weight.shape[2] - 1) + 1
     padded = F.pad(x, (padding, padding))
     windows = padded.unfold(2, span, stride)[..., ::dilation].transpose(2, 3)  # [B, I, K, T']
@@ -54,8 +61,7 @@ def convolve_by_products(
     most = max(1, _MOST_VALUES // matrix.shape[1])
     rows = []
     for row in windows:
-        pieces = [
-            torch.addmm(addend, matrix, piece.flatten(0, 1)) for piece in row.split(most, dim=2)
-        ]
-        rows.append(torch.cat(pieces, dim=1))
+        pieces = (row,) if _is_recording() else row.split(most, dim=2)
+        products = [torch.addmm(addend, matrix, piece.flatten(0, 1)) for piece in pieces]
+        rows.append(torch.cat(products, dim=1))
     return torch.stack(rows)

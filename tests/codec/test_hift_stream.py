@@ -15,6 +15,7 @@ from mosslive.codec import hift_stream
 from mosslive.codec.hift import Hift, HiftResult, HiftSettings
 from mosslive.codec.hift_stream import HiftState, HiftStream, is_recorded
 from mosslive.errors import MossliveError
+from mosslive.kernels import convolve
 
 pytestmark = pytest.mark.recorded
 
@@ -367,3 +368,31 @@ def test_a_chunk_of_one_stream_runs_without_python_and_the_same(threads: int) ->
     finally:
         torch.set_num_threads(before)
     assert len(hift.recorded._passes) == 2, "a first window, and one that follows"
+
+
+@pytest.mark.parametrize("library", [False, True])
+def test_a_window_of_any_length_runs_as_the_chunks_recording(
+    library: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU ends of replies, of all lengths, and chunks of 25 run by the recordings that chunks
+    of 5 have left. Guards: no length is part of a recording, whichever way convolutions take;
+    before a chunk has come, an end is computed and records nothing."""
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", library)
+    monkeypatch.setattr(convolve, "_MOST_VALUES", 1000)  # long signals are computed in pieces
+    hift, chunk = tiny(), 20
+    stream, plain = HiftStream(hift), Plain(hift)
+
+    def said(by: HiftStream, cuts: list[int]) -> Tensor:
+        state, mels = by.open(seeded(1)), cut(random(6, sum(cuts)), cuts)
+        pieces = [by.push([state], [mel])[0] for mel in mels[:-1]]
+        return torch.cat([*pieces, *by.finish([state], [mels[-1]])])
+
+    said(stream, [12])
+    assert not hift.recorded._passes
+    said(stream, [chunk, chunk, 4])
+    recordings = dict(hift.recorded._passes)
+    assert len(recordings) == 2, "a first window, and one that follows"
+    for last in (0, 1, 4, 12, 16, 28, 64, 108, 120):
+        for cuts in ([last], [chunk, last], [100, 100, last]):
+            torch.testing.assert_close(said(stream, cuts), said(plain, cuts))
+    assert hift.recorded._passes == recordings
