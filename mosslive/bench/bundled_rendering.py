@@ -21,7 +21,8 @@ _POOL_S = 400.0
 
 @dataclass(frozen=True)
 class Way:
-    """How replies are rendered; the default is what a live conversation does."""
+    """How replies are rendered; by default as in a live conversation, but for the end, which is
+    rendered as published (`TalkSettings.tail`)."""
 
     chunk: int = 5  # codes; 0: the whole reply at once
     tail: TailRule = "reference"
@@ -40,7 +41,7 @@ class Way:
         }
         plain = Way()
         changed = [text for key, text in named.items() if getattr(self, key) != getattr(plain, key)]
-        return ", ".join(changed) or "as live (chunks of 5, reference tail, float32)"
+        return ", ".join(changed) or "chunks of 5, reference tail, float32"
 
 
 class Mouth:
