@@ -205,6 +205,9 @@ class Hift(nn.Module):
             raise MossliveError(f"HiFT: pitch {list(f0.shape)}; allowed: [B, T] with T ≥ 1")
         if noise is not None:
             _check("noise", noise, (f0.shape[0], *self.noise_shape(f0.shape[1])))
+        samples = f0.shape[1] * self.settings.samples_per_frame
+        if not 0 <= begin <= samples:
+            raise MossliveError(f"HiFT: source from sample {begin} on; allowed: 0 to {samples}")
         hum: Tensor = self.m_source(f0, noise, begin)
         return hum
 

@@ -1,4 +1,4 @@
-"""What a network keeps for later passes: recordings by shape, and things to be used again.
+"""What a network keeps for later passes: recordings by kind or shape, and things to be used again.
 
 Knows neither networks nor graphs. Invariant: a recording is used only while the weights it was made
 with are still where they were; a copy of a network starts with nothing.
@@ -25,6 +25,7 @@ class Recorded(Generic[Pass]):
         return self._passes[key]
 
     def has(self, weight: Tensor, key: Hashable) -> bool:
+        """Whether there is one for the weights as they are; those made with others are dropped."""
         if self._weight is None or self._weight.data_ptr() != weight.data_ptr():
             self._passes.clear()
             self._weight = weight.detach()

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mosslive.kernels.traced import is_recording
+
 # Numbers that are laid out at a time, 4 MB: a long signal is computed piece by piece.
 _MOST_VALUES = 1 << 20
 
@@ -36,11 +38,6 @@ def _has_onednn() -> bool:
     return bool(onednn.is_available() and onednn.enabled)
 
 
-def _is_recording() -> bool:
-    jit: Any = torch.jit  # it has no types
-    return bool(jit.is_tracing())
-
-
 def convolve_by_products(
     x: Tensor,
     weight: Tensor,
@@ -51,8 +48,8 @@ def convolve_by_products(
     padding: int = 0,
 ) -> Tensor:
     """The same, as one product for each row of the batch and piece of the signal. In a recording
-    there is one piece: how many there are would be part of it, and it is for signals of any
-    length (short ones: `hift_stream`)."""
+    there is one piece: how many there are would be part of it, and signals of other lengths have
+    others. Whoever records keeps them short."""
     span = dilation * (weight.shape[2] - 1) + 1
     padded = F.pad(x, (padding, padding))
     windows = padded.unfold(2, span, stride)[..., ::dilation].transpose(2, 3)  # [B, I, K, T']
@@ -61,7 +58,7 @@ def convolve_by_products(
     most = max(1, _MOST_VALUES // matrix.shape[1])
     rows = []
     for row in windows:
-        pieces = (row,) if _is_recording() else row.split(most, dim=2)
+        pieces = (row,) if is_recording() else row.split(most, dim=2)
         products = [torch.addmm(addend, matrix, piece.flatten(0, 1)) for piece in pieces]
         rows.append(torch.cat(products, dim=1))
     return torch.stack(rows)

@@ -48,11 +48,16 @@ def _no_name(_: Tensor) -> str:
     return ""
 
 
+def is_recording() -> bool:
+    """Whether what is computed now, by this thread, becomes part of a recording."""
+    return bool(_JIT.is_tracing())
+
+
 def begin(function: Callable[..., Tensor], *given: Tensor) -> Callable[[], Tensor]:
     """Begins a part of a recording for which the next parts need not wait: it runs beside them, on
     another core where one is free. What is returned waits for it. Outside a recording it is
     computed now, and also where every operation has several cores already."""
-    if not _JIT.is_tracing() or torch.get_num_threads() > 1:
+    if not is_recording() or torch.get_num_threads() > 1:
         result = function(*given)
         return lambda: result
     future = _C.fork(lambda *own: function(*own), *given)
