@@ -2,13 +2,16 @@
 
 Knows processes and the clock, not what a stage does. Invariants: a group that dies takes no other
 with it and gets one more try while there is time; nothing is waited for beyond the end, whoever
-hangs; what went wrong is said, and told to the caller.
+hangs; what went wrong is said, and told to the caller; no group outlives the caller.
 """
 
 import json
 import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from typing import Protocol
 
 Group = tuple[str, ...]
@@ -18,6 +21,20 @@ _NAP_S = 0.2
 
 class Target(Protocol):
     def __call__(self, stages: Group, again: bool) -> None: ...
+
+
+def _run_attended(target: Target, stages: Group, again: bool) -> None:
+    """A caller that is killed cannot end its processes, so they end themselves: else they would
+    hold the GPU and write beside the run that follows."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def leave_with(sentinel: int) -> None:
+        wait([sentinel])
+        os._exit(1)  # carried files are whole at any moment
+
+    threading.Thread(target=leave_with, args=(parent.sentinel,), daemon=True).start()
+    target(stages, again)
 
 
 def run_groups(
@@ -32,7 +49,7 @@ def run_groups(
     spawn = multiprocessing.get_context("spawn")
 
     def start(stages: Group, again: bool) -> multiprocessing.process.BaseProcess:
-        process = spawn.Process(target=target, args=(stages, again))
+        process = spawn.Process(target=_run_attended, args=(target, stages, again))
         process.start()
         return process
 

@@ -1,7 +1,10 @@
 """Processes of a run: what the death or the hanging of one does to the others."""
 
+import fcntl
+import multiprocessing
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,3 +52,46 @@ def test_nothing_is_waited_for_beyond_the_end(tmp_path: Path) -> None:
     assert sorted(failures) == ["dies: exit status 3", "hangs: did not end"]
     assert time.time() < now + 60
     assert not (tmp_path / "dies again").exists()
+
+
+def _hold(path: Path) -> bool:
+    """Locks the file until this process is gone; False where another holds it."""
+    try:
+        fcntl.flock(os.open(path, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Holds:
+    folder: Path
+
+    def __call__(self, stages: Group, again: bool) -> None:
+        assert _hold(self.folder / "lock")
+        (self.folder / "began").touch()
+        time.sleep(600)
+
+    def run(self) -> None:
+        now = time.time()
+        run_groups([("hangs",)], self, lambda stages: stages, now + 600, now + 600)
+
+
+def _becomes_true(said: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if said():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_no_stage_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
+    """It would hold the GPU and write into the folders of the run that follows."""
+    caller = multiprocessing.get_context("spawn").Process(target=_Holds(tmp_path).run)
+    caller.start()
+    assert _becomes_true((tmp_path / "began").exists)
+    assert not _hold(tmp_path / "lock")
+    caller.kill()
+    caller.join()
+    assert _becomes_true(lambda: _hold(tmp_path / "lock"))
