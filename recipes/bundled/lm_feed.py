@@ -8,7 +8,6 @@ Invariant: a maker that fails or dies costs variety, never the run.
 import itertools
 import json
 import multiprocessing
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from recipes.bundled.corpus import Corpus, Split
 from recipes.bundled.encode_bank import load_spoken
 from recipes.bundled.lm_batch import Batch, Batches, Mishearing, Rooms
 from recipes.bundled.lm_rows import Examples, RowBuilder, Tasks, build_examples, written_dialogues
+from recipes.bundled.processes import leave_with_parent
 from recipes.bundled.vocabulary import load_tokenizer
 
 _LOOK_STEPS = 200  # a little more than once through a set
@@ -142,15 +142,13 @@ def load_examples(path: Path) -> Examples:
 
 
 def _make_sets(what: Sets, folder: Path, first: int, step: int) -> None:
+    leave_with_parent()
     torch.set_num_threads(1)
-    parent = os.getppid()
     maker = Maker(what)
     last: Path | None = None
     for number in itertools.count(first, step):
         made = maker.make(number)
         while last is not None and last.exists():  # one made and one waiting are enough
-            if os.getppid() != parent:
-                return
             time.sleep(_NAP_S)
         last = folder / f"examples-{number}.pt"
         save_examples(made, last)

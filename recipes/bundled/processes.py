@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
 from typing import Protocol
 
 Group = tuple[str, ...]
@@ -23,17 +22,21 @@ class Target(Protocol):
     def __call__(self, stages: Group, again: bool) -> None: ...
 
 
-def _run_attended(target: Target, stages: Group, again: bool) -> None:
-    """A caller that is killed cannot end its processes, so they end themselves: else they would
-    hold the GPU and write beside the run that follows."""
+def leave_with_parent() -> None:
+    """For the beginning of a process. A parent that is killed cannot end its processes, so they
+    end themselves: else they would hold the GPU and write beside the run that follows."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def leave_with(sentinel: int) -> None:
-        wait([sentinel])
-        os._exit(1)  # carried files are whole at any moment
+    def leave() -> None:
+        parent.join()
+        os._exit(1)  # files appear only whole, so nothing is to be put in order
 
-    threading.Thread(target=leave_with, args=(parent.sentinel,), daemon=True).start()
+    threading.Thread(target=leave, daemon=True).start()
+
+
+def _run_attended(target: Target, stages: Group, again: bool) -> None:
+    leave_with_parent()
     target(stages, again)
 
 
@@ -53,29 +56,35 @@ def run_groups(
         process.start()
         return process
 
-    running = [(stages, start(stages, False), False) for stages in groups]
+    running: list[tuple[Group, multiprocessing.process.BaseProcess, bool]] = []
     failures: list[str] = []
 
     def failed(stages: Group, why: str) -> None:
         failures.append(f"{' and '.join(stages)}: {why}")
         print(json.dumps({"failed": failures[-1]}), flush=True)
 
-    while running:
-        still = []
-        for stages, process, again in running:
-            if process.is_alive():
-                if time.time() < last:
-                    still.append((stages, process, again))
-                    continue
-                process.kill()
-                process.join()
-                failed(stages, "did not end")
-            elif process.exitcode:
-                rest = left(stages)
-                failed(rest or stages, f"exit status {process.exitcode}")
-                if rest and not again and time.time() < end - _WORTHWHILE_S:
-                    still.append((rest, start(rest, True), True))
-        running = still
-        if running:
-            time.sleep(_NAP_S)
+    try:
+        for stages in groups:
+            running.append((stages, start(stages, False), False))
+        while running:
+            for one in list(running):
+                stages, process, again = one
+                if process.is_alive():
+                    if time.time() < last:
+                        continue
+                    process.kill()
+                    process.join()
+                    failed(stages, "did not end")
+                elif process.exitcode:
+                    rest = left(stages)
+                    failed(rest or stages, f"exit status {process.exitcode}")
+                    if rest and not again and time.time() < end - _WORTHWHILE_S:
+                        running.append((rest, start(rest, True), True))
+                running.remove(one)
+            if running:
+                time.sleep(_NAP_S)
+    finally:  # without it an interrupt would wait for the whole training
+        for _, process, _ in running:
+            process.kill()
+            process.join()
     return failures

@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from recipes.bundled.processes import Group, run_groups
+from recipes.bundled.processes import Group, leave_with_parent, run_groups
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,21 @@ def test_nothing_is_waited_for_beyond_the_end(tmp_path: Path) -> None:
 
 def _hold(path: Path) -> bool:
     """Locks the file until this process is gone; False where another holds it."""
+    file = os.open(path, os.O_CREAT | os.O_RDWR)
     try:
-        fcntl.flock(os.open(path, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        os.close(file)
         return False
     return True
+
+
+def _work_below(folder: Path) -> None:
+    """As a maker of examples, which a stage starts."""
+    leave_with_parent()
+    assert _hold(folder / "lock below")
+    (folder / "began below").touch()
+    time.sleep(120)
 
 
 @dataclass(frozen=True)
@@ -69,12 +80,13 @@ class _Holds:
 
     def __call__(self, stages: Group, again: bool) -> None:
         assert _hold(self.folder / "lock")
-        (self.folder / "began").touch()
-        time.sleep(600)
+        spawn = multiprocessing.get_context("spawn")
+        spawn.Process(target=_work_below, args=(self.folder,), daemon=True).start()
+        time.sleep(120)
 
     def run(self) -> None:
         now = time.time()
-        run_groups([("hangs",)], self, lambda stages: stages, now + 600, now + 600)
+        run_groups([("holds",)], self, lambda stages: stages, now + 600, now + 600)
 
 
 def _becomes_true(said: Callable[[], bool]) -> bool:
@@ -86,12 +98,29 @@ def _becomes_true(said: Callable[[], bool]) -> bool:
     return False
 
 
-def test_no_stage_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
-    """It would hold the GPU and write into the folders of the run that follows."""
+def test_nothing_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
+    """It would hold the GPU and write into the folders of the run that follows. Neither a stage
+    nor what a stage has started."""
+    locks = [tmp_path / "lock", tmp_path / "lock below"]
     caller = multiprocessing.get_context("spawn").Process(target=_Holds(tmp_path).run)
     caller.start()
-    assert _becomes_true((tmp_path / "began").exists)
-    assert not _hold(tmp_path / "lock")
-    caller.kill()
-    caller.join()
-    assert _becomes_true(lambda: _hold(tmp_path / "lock"))
+    try:
+        assert _becomes_true((tmp_path / "began below").exists)
+        assert not any(_hold(lock) for lock in locks)
+    finally:
+        caller.kill()
+        caller.join()
+    for lock in locks:
+        assert _becomes_true(partial(_hold, lock)), lock
+
+
+def test_a_run_that_is_interrupted_ends_its_stages(tmp_path: Path) -> None:
+    """Else the exit of the interpreter would wait for the whole training."""
+    now, before = time.time(), set(multiprocessing.active_children())
+
+    def interrupted(stages: Group) -> Group:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_groups([("hangs",), ("dies",)], _Stages(tmp_path), interrupted, now + 600, now + 600)
+    assert set(multiprocessing.active_children()) <= before
