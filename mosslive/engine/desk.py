@@ -156,6 +156,23 @@ class Desk:
             self.books.touch(line)
             return line.waiters[-1]
 
+    def why_none(self) -> str | None:
+        """Why a reply could not begin now although no other is being made; None if one could, or if
+        some are being made."""
+        books = self.books
+        with books:
+            if books.broken is not None:
+                return str(books.breakdown())
+            if books.replies():
+                return None
+            headroom = headroom_pages(1, books.pool.page_size, books.settings)
+            if headroom >= books.free_pages:
+                return (
+                    f"no reply has room: it needs {headroom} pages of headroom, with "
+                    f"{books.free_pages} of {books.pool.total} free"
+                )
+            return self._missed_deadlines(1)
+
     # All below with the lock held.
 
     def _append(self, line: Line, rows: list[Row], replies: int) -> None:
@@ -209,15 +226,19 @@ class Desk:
             )
 
     def _check_deadlines(self) -> None:
-        settings, decode = self.books.settings, self.books.decode
-        speaking = self.books.speaking() + 1
-        if breaks_deadlines(speaking, decode, settings):
-            raise self._full(
-                "deadlines",
-                f"{speaking} speech replies at once would take {decode.seconds(speaking) * 1e3:.0f}"
-                f" ms a step; allowed: {settings.max_speaking} replies, and "
-                f"{settings.longest_step_s * 1e3:.0f} ms",
-            )
+        if message := self._missed_deadlines(self.books.speaking() + 1):
+            raise self._full("deadlines", message)
+
+    def _missed_deadlines(self, speaking: int) -> str | None:
+        """Why `speaking` speech replies at once are too many; None if they are not."""
+        settings, decode, now = self.books.settings, self.books.decode, self.books.clock()
+        if not breaks_deadlines(speaking, decode, now, settings):
+            return None
+        step_ms = decode.seconds(speaking, now) * 1e3
+        return (
+            f"{speaking} speech replies at once would take {step_ms:.0f} ms a step; allowed: "
+            f"{settings.max_speaking} replies, and {settings.longest_step_s * 1e3:.0f} ms"
+        )
 
     def _full(self, reason: Reason, message: str) -> EngineFull:
         self.books.refusals[reason] += 1

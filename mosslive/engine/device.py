@@ -13,6 +13,7 @@ from mosslive.cache import OutOfPages
 from mosslive.engine.books import Books
 from mosslive.engine.costs import Costs
 from mosslive.engine.courtesy import Courtesy
+from mosslive.engine.health import Health
 from mosslive.engine.line import UNCUT, Line, Making
 from mosslive.engine.refusals import EngineBroken, StepFailed, step_failed
 from mosslive.engine.request import Request
@@ -42,6 +43,7 @@ class Device:
         self.steps = 0
         self.rows_made = 0
         self.missed = 0  # rows that came after their listener had heard everything
+        self.health = Health("the language model", books.clock)
         prefill = Costs(books.settings.prefill_guess_ms)
         self.limits = Limits(stepper.most_requests, stepper.most_rows, books.decode, prefill)
         self.guest = (courtesy or Courtesy()).join(lambda: books.inbox.put(None))
@@ -55,6 +57,7 @@ class Device:
                 if not self.step() and not self.done:
                     self._take_mail()
         except BaseException as error:
+            self.health.ended(error)
             self.books.break_down(error)
         finally:
             self.guest.leave()
@@ -201,7 +204,8 @@ class Device:
         began = self.books.clock()
         results = _each(jobs, compute)
         seconds = self.books.clock() - began
-        self.limits.prefill.observe(sum(len(rows) for _, rows in jobs), seconds)
+        self._judge("prefill", results)
+        self.limits.prefill.observe(sum(len(rows) for _, rows in jobs), seconds, began + seconds)
         with self.books:
             for (line, _), error in zip(jobs, results, strict=True):
                 self._count(line)
@@ -233,6 +237,7 @@ class Device:
 
         typical = all(making.rows for making in live)  # a first row may run a tail over all
         results = _each(live, decode) if live else []
+        self._judge("decode", results)
         now = books.clock()
         with books:
             for making, made in zip(live, results, strict=True):
@@ -240,7 +245,17 @@ class Device:
             for making in makings:
                 self._count(making.line)
         if live and typical:
-            books.decode.observe(len(live), books.clock() - began)
+            now = books.clock()
+            books.decode.observe(len(live), now - began, now)
+
+    def _judge(self, kind: str, results: Sequence[object]) -> None:
+        """A pass has failed if it did so for everybody in it. A lack of pages is not a failure."""
+        errors = [result for result in results if isinstance(result, MossliveError)]
+        failures = [error for error in errors if not isinstance(error, OutOfPages)]
+        if len(errors) < len(results):
+            self.health.succeeded(kind)
+        elif failures:
+            self.health.failed(kind, failures[0])
 
     def _hand_out(self, making: Making, made: Made, now: float) -> None:
         """Under the lock. Whoever ended the reply while its row was made does not get the row."""

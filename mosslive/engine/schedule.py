@@ -126,12 +126,12 @@ def choose_batch(
 ) -> list[Want]:
     """Who gets a row: everybody, if the step then ends before speech runs dry; else speech and
     overdue text, and as many others as there is time for; the most urgent first."""
-    if len(ready) <= limits.requests and now + limits.decode.seconds(len(ready)) <= dry:
+    if len(ready) <= limits.requests and now + limits.decode.seconds(len(ready), now) <= dry:
         return ready
     ready = sorted(ready, key=lambda want: due_at(want, settings))
     must = [want for want in ready if want.kind == "speech" or due_at(want, settings) <= now]
     may = [want for want in ready if want.kind != "speech" and due_at(want, settings) > now]
-    room = limits.decode.size_within(dry - now, limits.requests)
+    room = limits.decode.size_within(dry - now, limits.requests, now)
     return (must + may[: max(0, room - len(must))])[: limits.requests]
 
 
@@ -146,11 +146,11 @@ def prefill_rows(
     """How many rows may be prefilled in a step beside this batch. `first`: the most urgent."""
     if dry == math.inf:
         return limits.rows
-    decode_s = limits.decode.seconds(len(batch))
+    decode_s = limits.decode.seconds(len(batch), now)
     room_s = dry - now - decode_s
     if any(want.kind == "speech" and due_at(want, settings) < now for want in batch):
         room_s = min(room_s, decode_s)
-    rows = limits.prefill.size_within(room_s, limits.rows)
+    rows = limits.prefill.size_within(room_s, limits.rows, now)
     if now - due_at(first, settings) >= settings.patience_s:
         rows = max(rows, min(settings.least_rows, limits.rows))
     return rows
@@ -192,10 +192,14 @@ def out_of_pages(growing: Sequence[Growth], free: int, headroom: int = 0) -> lis
     return ended
 
 
-def breaks_deadlines(speaking: int, decode: Costs, settings: EngineSettings) -> bool:
-    """Whether so many speech replies at once would make a step longer than planned for."""
-    too_many = speaking > settings.max_speaking
-    return too_many or decode.seconds(speaking) > settings.longest_step_s
+def breaks_deadlines(speaking: int, decode: Costs, now: float, settings: EngineSettings) -> bool:
+    """Whether `speaking` speech replies at once would make a step longer than planned for. A single
+    reply breaks them only if a fresh measurement says so: else it is tried, and that measures."""
+    if speaking > settings.max_speaking:
+        return True
+    if speaking == 1 and not decode.is_measured(1, now):
+        return False
+    return decode.seconds(speaking, now) > settings.longest_step_s
 
 
 def headroom_pages(replies: int, page_size: int, settings: EngineSettings) -> int:

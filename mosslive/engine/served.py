@@ -17,6 +17,7 @@ from mosslive.engine.conversation import Conversation
 from mosslive.engine.courtesy import Courtesy
 from mosslive.engine.desk import Desk
 from mosslive.engine.device import Device
+from mosslive.engine.health import Health
 from mosslive.engine.load import load_stepper
 from mosslive.engine.refusals import Reason
 from mosslive.engine.settings import EngineSettings
@@ -108,9 +109,18 @@ class Engine:
                 steps=device.steps,
                 rows_made=device.rows_made,
                 missed_deadlines=device.missed,
-                decode_step_s=books.decode.seconds(max(1, replies)),
+                decode_step_s=books.decode.seconds(max(1, replies), books.clock()),
                 refusals=dict(books.refusals),
             )
+
+    @property
+    def health(self) -> Health:
+        return self.device.health
+
+    def why_none(self) -> str | None:
+        """Why not even one reply could begin now; None if one could, or if replies are being
+        made."""
+        return self._desk.why_none()
 
     async def close(self) -> None:
         """Ends every reply with `EngineFull` ("closed"), gives all pages back, ends the thread."""

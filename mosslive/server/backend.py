@@ -15,6 +15,7 @@ from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
 from mosslive.config.folders import find_parts
 from mosslive.engine import Engine
 from mosslive.engine.courtesy import Courtesy
+from mosslive.engine.health import Health
 from mosslive.rows import DRIVER_SYSTEM, Reply
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_folder import VoiceFolder
@@ -36,6 +37,10 @@ class Backend:
     make_vad: Callable[[], VoiceActivity] = SileroVad
     drawn: Sampling = field(default_factory=Sampling.driver)  # how replies are, by default
     _ending: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    def parts(self) -> list[Health]:
+        """The parts with a thread of their own that no reply can do without."""
+        return [self.engine.health, *([self.codec.health] if self.codec else [])]
 
     @property
     def rate_hz(self) -> int:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
+from mosslive.engine.health import Problem
 from mosslive.server.backend import Backend
 from mosslive.server.gate import Gate
 from mosslive.server.keys import KeyRing
@@ -35,8 +36,9 @@ class House:
         self.metrics = Metrics()
         # Without keys everybody is the same nobody.
         per_key = settings.max_sessions_per_key if self.keys.needed else settings.max_sessions
-        self.seats = Seats("sessions", settings.max_sessions, per_key)
-        self.requests = Seats("requests", settings.max_requests, settings.max_requests)
+        most = settings.max_requests
+        self.seats = Seats("sessions", settings.max_sessions, per_key, self.check)
+        self.requests = Seats("requests", most, most, self.check)
         self.draining = asyncio.Event()
         self.ended = asyncio.Event()  # whoever is still here leaves now
         self._load = load
@@ -59,9 +61,25 @@ class House:
             raise Refusal("the model is being loaded", code, kind="server_error", status=503)
         return self._backend
 
+    def problem(self) -> Problem | None:
+        """Why the model cannot serve although it is loaded; None if it can."""
+        parts = self._backend.parts() if self._backend else []
+        problems = [problem for part in parts if (problem := part.problem())]
+        return max(problems, key=lambda problem: problem.final, default=None)
+
+    def check(self) -> None:
+        """Raises a refusal if nobody new can be served."""
+        if problem := self.problem():
+            raise Refusal(
+                f"{problem.message}; try again later",
+                "server_failed",
+                kind="server_error",
+                status=503,
+            )
+
     async def open(self) -> None:
         backend = await self._load()
-        self.metrics.watch(backend.engine.stats, _gpu_bytes)
+        self.metrics.watch(backend.engine.stats, _gpu_bytes, backend.parts())
         self._backend = backend
         if not backend.speaks:
             _log.warning(

@@ -3,7 +3,7 @@
 Numbers about work are counted as it happens; numbers about the engine are read when asked for.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from mosslive.engine import EngineStats
+from mosslive.engine.health import Health
 from mosslive.talk.timing import TurnTiming
 
 _TTFA_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10)
@@ -73,12 +74,34 @@ class Metrics:
             if value is not None:
                 histogram.observe(max(0.0, value))
 
-    def watch(self, stats: Callable[[], EngineStats], gpu_bytes: Callable[[], int | None]) -> None:
+    def watch(
+        self,
+        stats: Callable[[], EngineStats],
+        gpu_bytes: Callable[[], int | None],
+        parts: Sequence[Health],
+    ) -> None:
         """From when the engine is there."""
         self.registry.register(_EngineCollector(stats, gpu_bytes))
+        self.registry.register(_HealthCollector(parts))
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class _HealthCollector(Collector):
+    def __init__(self, parts: Sequence[Health]) -> None:
+        self._parts = parts
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("mosslive_part_up", "Whether a part works.", labels=["part"])
+        failures = CounterMetricFamily(
+            "mosslive_part_failures", "Failed steps and jobs of a part.", labels=["part"]
+        )
+        for part in self._parts:
+            up.add_metric([part.name], part.problem() is None)
+            failures.add_metric([part.name], part.failures)
+        yield up
+        yield failures
 
 
 class _EngineCollector(Collector):

@@ -11,6 +11,7 @@ from mosslive.codec import Sound, Voice
 from mosslive.errors import MossliveError
 from mosslive.rows import WRITE_DOWN_SYSTEM, Role, Turn
 from mosslive.server.backend import Backend
+from mosslive.server.wire import ReplyFailed
 from mosslive.talk import TalkSettings
 from mosslive.talk.dialogue import Said
 from mosslive.talk.events import Event, ReplyDone, TalkFault, TimingReady
@@ -41,7 +42,8 @@ async def reply_once(
         talk.respond()
         async for event in talk.events():
             if isinstance(event, TalkFault):
-                raise MossliveError(event.message)
+                known = isinstance(event.error, MossliveError)
+                raise event.error if event.error and known else ReplyFailed(event.message)
             yield event
             if isinstance(event, TimingReady):
                 if said is not None:

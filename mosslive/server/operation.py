@@ -11,14 +11,23 @@ from mosslive.version import __version__
 
 
 async def health(request: Request) -> Response:
-    """200 when conversations can begin; 503 while loading, and when shutting down."""
-    state = house_of(request).state
-    if state == "ready":
-        return JSONResponse({"status": "ok"})
-    return JSONResponse({"status": state}, 503)
+    """Readiness: 200 when conversations can begin. 503 while loading and when shutting down, while
+    a part does not work, and while not even one reply could begin."""
+    house = house_of(request)
+    if house.state != "ready":
+        return JSONResponse({"status": house.state}, 503)
+    if problem := house.problem():
+        return JSONResponse({"status": "failed", "reason": problem.message}, 503)
+    if reason := house.backend.engine.why_none():
+        return JSONResponse({"status": "overloaded", "reason": reason}, 503)
+    return JSONResponse({"status": "ok"})
 
 
 async def alive(request: Request) -> Response:
+    """Liveness: 503 if a part cannot recover by itself, so that the process must be restarted."""
+    problem = house_of(request).problem()
+    if problem and problem.final:
+        return JSONResponse({"status": "failed", "reason": problem.message}, 503)
     return JSONResponse({"status": "alive"})
 
 

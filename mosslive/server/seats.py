@@ -3,16 +3,24 @@ happens."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mosslive.server.wire import Refusal
 
 
 class Seats:
-    def __init__(self, what: str, most: int, most_per_owner: int) -> None:
-        """`what`: sits there, "sessions" or "requests"; refusals name it."""
+    def __init__(
+        self,
+        what: str,
+        most: int,
+        most_per_owner: int,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`what`: sits there, "sessions" or "requests"; refusals name it. `check`: raises a refusal
+        while nobody new can be served."""
         self._what, self._most, self._most_per_owner = what, most, most_per_owner
+        self._check = check
         self._taken: Counter[str] = Counter()
         self.closed = False  # nobody new is let in
         self._left = asyncio.Event()  # set for a moment when somebody leaves
@@ -26,6 +34,7 @@ class Seats:
         if self.closed:
             message = "the server is shutting down"
             raise Refusal(message, "shutting_down", kind="server_error", status=503)
+        self._check()
         if self.taken >= self._most:
             raise self._full(f"this server holds {self._most} {self._what} at once at most")
         if self._taken[owner] >= self._most_per_owner:

@@ -8,8 +8,10 @@ import secrets
 from math import isfinite
 from typing import Any, Literal, NoReturn
 
-from mosslive.engine import EngineFull
+from mosslive.codec.flow_pages import PoolFull
+from mosslive.engine import EngineBroken, EngineFull, StepFailed
 from mosslive.errors import MossliveError
+from mosslive.talk.jobs import ThreadEnded
 
 Event = dict[str, Any]
 _RETRY_S = "1"
@@ -19,6 +21,10 @@ ErrorType = Literal["invalid_request_error", "server_error", "authentication_err
 def new_id(kind: str) -> str:
     """`item_9f…`: unguessable, so one session cannot name what belongs to another."""
     return f"{kind}_{secrets.token_hex(12)}"
+
+
+class ReplyFailed(MossliveError):
+    """A reply was begun and could not be made, for a reason the client has no part in."""
 
 
 class Refusal(MossliveError):
@@ -60,13 +66,22 @@ def _finite(digits: str) -> float:
 
 
 def as_refusal(error: MossliveError) -> Refusal:
-    """Any of our errors as the wire tells it."""
-    if isinstance(error, Refusal):
-        return error
-    if isinstance(error, EngineFull):
-        code = f"engine_full_{error.reason}"
-        return Refusal(str(error), code, kind="server_error", status=503)
-    return Refusal(str(error))
+    """Any of our errors as the wire has it. What the client cannot mend is a `server_error`: 503
+    where trying again can help, 500 where a reply failed."""
+    match error:
+        case Refusal():
+            return error
+        case EngineFull():
+            code, status = f"engine_full_{error.reason}", 503
+        case PoolFull():
+            code, status = "codec_full", 503
+        case EngineBroken() | ThreadEnded():
+            code, status = "server_failed", 503
+        case StepFailed() | ReplyFailed():
+            code, status = "reply_failed", 500
+        case _:
+            return Refusal(str(error))
+    return Refusal(str(error), code, kind="server_error", status=status)
 
 
 def retry_headers(refusal: Refusal) -> dict[str, str]:

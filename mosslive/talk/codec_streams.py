@@ -27,7 +27,7 @@ class Hearing:
         self._closed = False
 
     async def push(self, wave: Tensor, due: float) -> Done[list[int]]:
-        return await self._thread.do(lambda: self._opened().push(wave), due)
+        return await self._thread.do(lambda: self._opened().push(wave), due, "hearing")
 
     async def finish(self, wave: Tensor, due: float) -> Done[HeardTurn]:
         """The last sound, and then what the whole turn was. `first_revised` may name a code of the
@@ -39,7 +39,7 @@ class Hearing:
                 source.push(wave)
             return source.finish()
 
-        return await self._thread.do(work, due)
+        return await self._thread.do(work, due, "hearing the end of a turn")
 
     def close(self) -> None:
         """Its memory is free for another turn. Again is fine."""
@@ -97,7 +97,7 @@ class Speaking:
 
     async def open(self, due: float) -> None:
         """Ahead of the first codes, so that they need not wait for it."""
-        await self._thread.do(self._opened, due)
+        await self._thread.do(self._opened, due, "opening replies")
 
     async def push(self, codes: Sequence[int], due: float, on_trial: bool = False) -> Done[Samples]:
         """All the sound that is settled now. `on_trial`: nobody may ever hear it; it is no part of
@@ -120,7 +120,7 @@ class Speaking:
             self._shut()
             return rest
 
-        last = await self._thread.do(work, due)
+        last = await self._thread.do(work, due, "ending replies")
         return Done(np.concatenate((first.value, last.value)), first.cost_s + last.cost_s)
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
 from mosslive.engine.courtesy import Courtesy
+from mosslive.engine.health import Health
 from mosslive.talk.jobs import NOW, Done, Jobs, Value
 from mosslive.talk.rendering import CommonRendering
 from mosslive.talk.speech_codec import Samples, SpeakingBatch, SpeechCodec
@@ -48,8 +49,9 @@ class CodecThread:
         self.sample_rate = codec.sample_rate
         self.open_turns = self.open_replies = 0  # that hold memory of the codec
         self._clock = clock
-        self._jobs = Jobs("the codec's thread")
-        self._rendering = CommonRendering(clock)
+        self.health = Health("the codec's thread", clock)
+        self._jobs = Jobs(self.health)
+        self._rendering = CommonRendering(clock, self.health)
         self._batches: dict[tuple[int, TailRule], SpeakingBatch] = {}
         self._guest = (courtesy or Courtesy()).join(self._jobs.ring)
         self._thread: threading.Thread | None = None
@@ -59,10 +61,13 @@ class CodecThread:
 
     # What conversations ask for.
 
-    def do(self, work: Callable[[], Value], due: float = NOW) -> "asyncio.Future[Done[Value]]":
-        """Runs `work` on the thread; of the jobs that wait, the earliest `due` first."""
+    def do(
+        self, work: Callable[[], Value], due: float = NOW, kind: str = ""
+    ) -> "asyncio.Future[Done[Value]]":
+        """Runs `work` on the thread; of the jobs that wait, the earliest `due` first. `kind`: of
+        work, for the health of the thread; empty: not judged."""
         answer: asyncio.Future[Done[Value]] = asyncio.get_running_loop().create_future()
-        self._jobs.put(work, due, answer)
+        self._jobs.put(work, due, answer, kind=kind)
         return answer
 
     def tell(self, work: Callable[[], None]) -> None:
@@ -84,13 +89,14 @@ class CodecThread:
             batch, member = reply()
             self._rendering.begin(batch, member, codes, due, answer)
 
-        self._jobs.put(work, begin, answer, settles=False)
+        self._jobs.put(work, begin, answer, settles=False, kind="opening replies")
         return answer
 
     async def encode(self, wave: Tensor, rate_hz: int, due: float | None = None) -> list[int]:
         """A whole turn at once; default: soon, but after what somebody is about to hear."""
         due = self._clock() + _CAN_WAIT_S if due is None else due
-        return (await self.do(lambda: self.codec.encode(wave, rate_hz), due)).value
+        encoded = self.do(lambda: self.codec.encode(wave, rate_hz), due, "encoding")
+        return (await encoded).value
 
     async def warm(
         self, voice: Voice, chunk: int, replies: int = 1, tail: TailRule = "cached"

@@ -98,6 +98,7 @@ class TalkFault:
     stage: Stage
     message: str
     fatal: bool = False
+    error: Exception | None = field(default=None, repr=False, compare=False)
 
 
 Event = (

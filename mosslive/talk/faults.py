@@ -17,7 +17,7 @@ class Faults:
     def tell(self, turn: int, stage: Stage, error: Exception, fatal: bool = False) -> None:
         known = isinstance(error, MossliveError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
-        self._emit(TalkFault(turn, stage, message, fatal))
+        self._emit(TalkFault(turn, stage, message, fatal, error))
 
     @contextmanager
     def fatal(self, turn: int) -> Iterator[None]:

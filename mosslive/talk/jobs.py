@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, TypeVar
 
+from mosslive.engine.health import Health
 from mosslive.errors import MossliveError
 
 Value = TypeVar("Value")
@@ -34,12 +35,17 @@ class Job:
     work: Callable[[], Any] = field(compare=False)
     answer: Answer | None = field(compare=False)  # None: nobody waits
     settles: bool = field(default=True, compare=False)  # the answer is what `work` returns
+    kind: str = field(default="", compare=False)  # of work, for the health; empty: not judged
+
+
+class ThreadEnded(MossliveError):
+    """The thread that does the jobs has ended by an error: nobody is served any more."""
 
 
 class Jobs:
-    def __init__(self, name: str) -> None:
-        """`name`: of whose line it is, for those who come when it has ended."""
-        self._name = name
+    def __init__(self, health: Health) -> None:
+        """`health`: of the thread that does the jobs; its name is that of the thread."""
+        self._name, self._health = health.name, health
         self._line: list[Job] = []  # a heap
         self._numbers = count()
         self._news = threading.Condition()
@@ -50,14 +56,23 @@ class Jobs:
     # On any thread.
 
     def put(
-        self, work: Callable[[], Any], due: float, answer: Answer | None, settles: bool = True
+        self,
+        work: Callable[[], Any],
+        due: float,
+        answer: Answer | None,
+        settles: bool = True,
+        kind: str = "",
     ) -> None:
+        """`kind`: of work, for the health of the thread; empty: not judged."""
         with self._news:
+            if self._ended and answer is not None:
+                raise ThreadEnded(self._ended)
             if self.closing and answer is not None:
-                raise MossliveError(self._ended or f"{self._name} is closed")
+                raise MossliveError(f"{self._name} is closed")
             if self._ended:
                 return  # what nobody waits for, nobody misses
-            heapq.heappush(self._line, Job(due, next(self._numbers), work, answer, settles))
+            job = Job(due, next(self._numbers), work, answer, settles, kind)
+            heapq.heappush(self._line, job)
             self._rung = True
             self._news.notify()
 
@@ -112,6 +127,8 @@ class Jobs:
         try:
             value = job.work()
         except Exception as error:  # answered: it belongs to whoever asked
+            if job.kind and not isinstance(error, MossliveError):  # else it refuses, and works
+                self._health.failed(job.kind, error)
             if job.answer is not None:
                 settle(job.answer, error)
             return
@@ -119,6 +136,8 @@ class Jobs:
             with self._news:
                 heapq.heappush(self._line, job)
             raise
+        if job.kind:
+            self._health.succeeded(job.kind)
         if job.answer is not None and job.settles:
             settle(job.answer, Done(value, clock() - began))
 
@@ -128,7 +147,8 @@ class Jobs:
             self.closing = True
             self._ended = f"{self._name} has ended: {type(error).__name__}: {error}"
             line, self._line = self._line, []
-        told = MossliveError(self._ended)
+        self._health.ended(error)
+        told = ThreadEnded(self._ended)
         for job in line:
             if job.answer is not None:
                 settle(job.answer, told)

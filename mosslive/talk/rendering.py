@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from mosslive.engine.health import Health
+from mosslive.errors import MossliveError
 from mosslive.talk.jobs import Answer, Done, settle
 from mosslive.talk.speech_codec import Samples, SpeakingBatch
 
@@ -27,8 +29,8 @@ class _Rendering:
 
 
 class CommonRendering:
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], health: Health) -> None:
+        self._clock, self._health = clock, health
         self._waiting: dict[Any, _Rendering] = {}  # by the batch's reply
 
     def __bool__(self) -> bool:
@@ -69,11 +71,14 @@ class CommonRendering:
             sound = batch.step()
             still = set(map(id, batch.ready))
         except Exception as error:  # whose fault it was cannot be told: all of them end
+            if not isinstance(error, MossliveError):  # else it refuses, and works
+                self._health.failed("rendering", error)
             for reply, one in mine.items():
                 del self._waiting[reply]
                 settle(one.answer, error)
                 batch.cancel(reply)
             return
+        self._health.succeeded("rendering")
         cost_s = self._clock() - began
         for reply, one in mine.items():
             if reply in sound:

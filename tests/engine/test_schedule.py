@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mosslive.config import SECONDS_PER_CODE as ROW
-from mosslive.engine.costs import Costs
+from mosslive.engine.costs import FRESH_S, HALF_S, Costs
 from mosslive.engine.schedule import (
     Growth,
     Limits,
@@ -174,7 +174,7 @@ def test_prefill_makes_nobody_run_dry_but_by_patience(
     dry = min(map(dry_at, wants), default=math.inf)
     # Replies that begin in this step come on top: theirs is the first row, worth the wait.
     already = [key for key in chosen.decode if key not in dict(chosen.prefill)]
-    step = most.decode.seconds(len(already)) + most.prefill.seconds(rows)
+    step = most.decode.seconds(len(already), now) + most.prefill.seconds(rows, now)
     first = min((due_at(want, RULES) for want in wants if want.pending), default=math.inf)
     patient = now - first < RULES.patience_s
     assert not rows or now + step <= dry or (not patient and rows <= RULES.least_rows)
@@ -277,8 +277,21 @@ def test_admission_asks_what_a_step_would_take() -> None:
     """The estimate for one more stream against the margin of a row's 80 ms, and a plain limit."""
     rules = replace(RULES, max_speaking=12, deadline_margin=0.5)
     costs = Costs((8.0, 4.0))  # 8 streams: 40 ms, 9 to 16: 72 ms
-    assert [breaks_deadlines(n, costs, rules) for n in (1, 8, 9)] == [False, False, True]
-    assert [breaks_deadlines(n, Costs(GUESS), rules) for n in (12, 13)] == [False, True]
+    assert [breaks_deadlines(n, costs, 0.0, rules) for n in (1, 8, 9)] == [False, False, True]
+    assert [breaks_deadlines(n, Costs(GUESS), 0.0, rules) for n in (12, 13)] == [False, True]
+
+
+def test_a_single_reply_is_refused_only_by_fresh_measurements() -> None:
+    """With nobody speaking one reply is tried, unless several fresh measurements forbid it."""
+    costs = Costs(GUESS)
+    assert not breaks_deadlines(1, Costs((500.0, 1.0)), 0.0, RULES)  # a guess forbids nothing
+    costs.observe(1, 0.4, 1.0)
+    assert not breaks_deadlines(1, costs, 1.0, RULES)  # nor does a single measurement
+    assert breaks_deadlines(2, costs, 1.0, RULES)
+    for step in range(3):
+        costs.observe(1, 0.4, 1.4 + 0.4 * step)
+    assert breaks_deadlines(1, costs, 2.2 + FRESH_S, RULES)
+    assert not breaks_deadlines(1, costs, 2.3 + FRESH_S, RULES)
 
 
 def test_headroom_is_whole_pages_for_each_reply() -> None:
@@ -293,14 +306,50 @@ def test_headroom_is_whole_pages_for_each_reply() -> None:
 def test_costs_follow_what_is_measured() -> None:
     """A first measurement replaces the guess, later ones move it; sizes by powers of two."""
     costs = Costs(GUESS)
-    assert costs.seconds(0) == 0
-    assert costs.seconds(8) == pytest.approx(0.008)
-    costs.observe(8, 0.080)
-    assert costs.seconds(5) == costs.seconds(8) == pytest.approx(0.080)
-    assert costs.seconds(32) == pytest.approx(0.200)  # ten times the guess, like its neighbour
+    assert costs.seconds(0, 0.0) == 0
+    assert costs.seconds(8, 0.0) == pytest.approx(0.008)
+    costs.observe(8, 0.080, 0.0)
+    assert costs.seconds(5, 0.0) == costs.seconds(8, 0.0) == pytest.approx(0.080)
+    assert costs.seconds(32, 0.0) == pytest.approx(0.200)  # ten times the guess, as its neighbour
     for _ in range(60):
-        costs.observe(7, 0.010)
-    assert costs.seconds(8) == pytest.approx(0.010, rel=1e-3)
+        costs.observe(7, 0.010, 0.0)
+    assert costs.seconds(8, 0.0) == pytest.approx(0.010, rel=1e-3)
+
+
+def test_one_pause_does_not_change_an_estimate() -> None:
+    """One step of 2 s among many of 10 ms leaves the estimate where it was."""
+    costs, now = Costs(GUESS), 0.0
+    for seconds in (0.010, 0.010, 2.0, 0.010):
+        now += seconds
+        costs.observe(1, seconds, now)
+        assert costs.seconds(1, now) == pytest.approx(0.010)
+
+
+def test_estimates_decay_towards_the_guess_when_idle() -> None:
+    """A slow measurement is believed while it is fresh, and half as much after each HALF_S."""
+    costs = Costs(GUESS)
+    costs.observe(1, 0.4045, 0.0)
+    later = [costs.seconds(1, FRESH_S + n * HALF_S) for n in range(3)]
+    assert later == pytest.approx([0.4045, 0.2045, 0.1045])
+    assert costs.seconds(1, 1e6) == pytest.approx(0.0045)
+
+
+def test_measurements_from_before_a_pause_do_not_count() -> None:
+    """The first step after a pause replaces what a long conversation had measured."""
+    costs = Costs(GUESS)
+    for step in range(20):
+        costs.observe(1, 0.1, 0.1 * step)
+    costs.observe(1, 0.005, 10.0)
+    assert costs.seconds(1, 10.0) == pytest.approx(0.005)
+    assert not costs.is_measured(1, 10.0)
+
+
+def test_a_stale_size_gives_way_to_a_fresh_neighbour() -> None:
+    """What is old of the size itself is mixed with what its neighbour shows now."""
+    costs = Costs(GUESS)
+    costs.observe(8, 0.4, 0.0)
+    costs.observe(1, 0.0045, FRESH_S + HALF_S)
+    assert costs.seconds(8, FRESH_S + HALF_S) == pytest.approx(0.5 * 0.4 + 0.5 * 0.008)
 
 
 @many
@@ -313,10 +362,10 @@ def test_the_size_found_fits(measured: dict[int, float], seconds: float, most: i
     """Never larger than asked, never estimated above the time; none if one row is too much."""
     costs = Costs(GUESS)
     for size, took in measured.items():
-        costs.observe(size, took)
-    size = costs.size_within(seconds, most)
+        costs.observe(size, took, 0.0)
+    size = costs.size_within(seconds, most, 1.0)
     assert 0 <= size <= most
-    assert not size or costs.seconds(size) <= seconds
+    assert not size or costs.seconds(size, 1.0) <= seconds
 
 
 @pytest.mark.parametrize(

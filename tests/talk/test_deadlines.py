@@ -103,9 +103,9 @@ def spied(thread: CodecThread, clock: FakeClock) -> list[tuple[str, float]]:
     asked: list[tuple[str, float]] = []
     do, render = thread.do, thread.render
 
-    def watched_do(work: Callable[[], Any], due: float = NOW) -> Any:
+    def watched_do(work: Callable[[], Any], due: float = NOW, kind: str = "") -> Any:
         asked.append((work.__qualname__.replace(".<locals>", ""), due - clock.now()))
-        return do(work, due)
+        return do(work, due, kind)
 
     def watched_render(reply: Any, codes: Sequence[int], due: float, begin: float = NOW) -> Any:
         asked.append(("render" if begin == NOW else "render apart", due - clock.now()))

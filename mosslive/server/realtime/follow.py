@@ -199,7 +199,7 @@ class Follower:
     def _fault(self, fault: TalkFault) -> None:
         session = self.session
         session.log.error("the conversation failed: %s", fault.message)
-        refusal = Refusal(fault.message, f"{fault.stage}_failed", kind="server_error")
+        refusal = Refusal(fault.message, _code(fault), kind="server_error")
         ladder = self._ladder(fault.turn)
         awaited = session.config.creates and fault.turn == session.expected_turn
         if session.active is None and awaited and fault.stage != "memory":
@@ -212,6 +212,14 @@ class Follower:
             session.refuse(refusal)
         if fault.fatal:
             session.over.set()
+
+
+def _code(fault: TalkFault) -> str:
+    """What the server has no room for now has its own code: the client may try again."""
+    known = as_refusal(fault.error) if isinstance(fault.error, MossliveError) else None
+    if known and known.code and known.status == 503:
+        return known.code
+    return f"{fault.stage}_failed"
 
 
 def _find(turns: list[Said], turn: int, role: str) -> Said | None:

@@ -1,0 +1,96 @@
+"""A server process with a fault in it: `python -m tests.server.faulty MODEL SWITCH FAULT ...`.
+
+The nano language model, and a toy codec that costs nothing. A fault is in force while the file
+SWITCH exists; its content is a number that some faults use.
+
+| fault | effect |
+|---|---|
+| `pause` | the process stops itself (SIGSTOP) in the decode step with the number in SWITCH, once |
+| `slow-step` | a decode step takes as many seconds more |
+| `step-fails` | every decode step raises |
+| `render-fails` | every step of the codec raises |
+| `thread-ends` | the next step of the codec ends its thread |
+| `slow-codec` | a step of the codec takes as many seconds for each reply in it |
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mosslive.engine import Engine
+from mosslive.engine.load import load_stepper
+from mosslive.engine.request import Request
+from mosslive.engine.stepper import Made
+from mosslive.server import run
+from mosslive.server.backend import Backend
+from mosslive.server.settings import ServerSettings
+from mosslive.server.voices import VoiceShelf
+from mosslive.talk import CodecThread
+from tests.server.rig import settings
+from tests.talk.rig import LoudVad
+from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec
+
+
+class Fault:
+    def __init__(self, name: str, switch: Path) -> None:
+        self.name, self._switch = name, switch
+
+    def value(self, name: str) -> float | None:
+        """None: this fault is not in force."""
+        if name != self.name or not self._switch.exists():
+            return None
+        return float(self._switch.read_text() or 0)
+
+
+def faulty_engine(folder: str, fault: Fault) -> Engine:
+    stepper, tokenizer = load_stepper(folder, "cpu", None)
+    decode, calls = stepper.decode, [0]
+
+    def with_fault(requests: Sequence[Request]) -> list[Made]:
+        calls[0] += 1
+        if fault.value("pause") == calls[0]:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(fault.value("slow-step") or 0.0)
+        if fault.value("step-fails") is not None:
+            raise RuntimeError("injected")
+        return decode(requests)
+
+    stepper.decode = with_fault  # type: ignore[method-assign]
+    return Engine(stepper, tokenizer)
+
+
+class FaultyBatch(ToyBatch):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__()
+        self._fault = fault
+
+    def step(self) -> dict[Any, Samples]:
+        if self._fault.value("render-fails") is not None:
+            raise RuntimeError("injected")
+        if self._fault.value("thread-ends") is not None:
+            raise SystemExit("injected")
+        time.sleep((self._fault.value("slow-codec") or 0.0) * len(self.ready))
+        return super().step()
+
+
+def main(folder: str, switch: str, name: str, reply_s: str = "1.6") -> None:
+    fault = Fault(name, Path(switch))
+    seconds = float(reply_s)
+
+    def load(given: ServerSettings) -> Backend:
+        engine = faulty_engine(folder, fault)
+        codec = ToyCodec()
+        codec.speaking = FaultyBatch(fault)
+        thread = CodecThread(codec, courtesy=engine.courtesy)
+        return Backend(engine, thread, VoiceShelf(TOY_VOICE, [], 4), given, LoudVad)
+
+    run.load_backend = load
+    run.serve(settings(max_reply_s=seconds, min_reply_s=2 * seconds))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
