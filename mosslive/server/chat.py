@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from mosslive.codec import Sound, Voice
 from mosslive.rows import Reply, Role
+from mosslive.server.gaps import Gaps
 from mosslive.server.house import House
 from mosslive.server.once import reply_once, turn_of
 from mosslive.server.realtime import fields
@@ -70,7 +71,7 @@ async def completions(request: Request) -> Response:
     events = _events(house, owner, asked)
     first = await anext(events)  # a refusal still has a status of its own
     if stream:
-        chunks = _streamed(asked, first, events, bool(options.get("include_usage")))
+        chunks = _streamed(house, asked, first, events, bool(options.get("include_usage")))
         return Streamed(chunks, events, "text/event-stream")
     async with aclosing(events):
         return JSONResponse(await _whole(house, asked, first, events))
@@ -178,12 +179,13 @@ async def _whole(
 
 
 async def _streamed(
-    asked: _Asked, first: Event, events: AsyncIterator[Event], with_usage: bool
+    house: House, asked: _Asked, first: Event, events: AsyncIterator[Event], with_usage: bool
 ) -> AsyncGenerator[str]:
     def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
         choice = {"delta": delta, "finish_reason": finish}
         return f"data: {json.dumps(asked.document('chat.completion.chunk', choice))}\n\n"
 
+    gaps = Gaps(house.metrics.gap)
     spoken = asked.reply == "speech"
     opening: dict[str, Any] = {"audio": {"id": asked.audio_id}} if spoken else {"content": ""}
     yield chunk({"role": "assistant", **opening})
@@ -195,6 +197,7 @@ async def _streamed(
             case AudioChunk(pcm=pcm):
                 data = base64.b64encode(AudioFormat().encode(pcm)).decode()
                 yield chunk({"audio": {"data": data}})
+                gaps.sent(asked.id, len(pcm) / house.backend.rate_hz)
             case ReplyDone():
                 done = event
     yield chunk({"audio": {"expires_at": asked.created}} if spoken else {}, _finish(done))

@@ -5,11 +5,13 @@ States: loading → ready → draining. Knows no protocol and no framework.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from mosslive.engine.health import Problem
 from mosslive.server.backend import Backend
+from mosslive.server.capacity import is_overloaded
 from mosslive.server.gate import Gate
 from mosslive.server.keys import KeyRing
 from mosslive.server.metrics import Metrics
@@ -68,13 +70,25 @@ class House:
         return max(problems, key=lambda problem: problem.final, default=None)
 
     def check(self) -> None:
-        """Raises a refusal if nobody new can be served."""
+        """Raises a refusal if nobody new can be served: a part does not work, or those who are here
+        take all the machine can do. A server with nobody in it is never overloaded."""
         if problem := self.problem():
             raise Refusal(
                 f"{problem.message}; try again later",
                 "server_failed",
                 kind="server_error",
                 status=503,
+            )
+        codec = self._backend.codec if self._backend else None
+        here = self.seats.taken + self.requests.taken
+        if not (here and codec) or self.settings.admit_overload:
+            return
+        if is_overloaded(codec.production.samples, time.monotonic()):
+            raise Refusal(
+                f"{here} sessions and requests take all this server can do; try again soon",
+                "overloaded",
+                kind="server_error",
+                status=429,
             )
 
     async def open(self) -> None:

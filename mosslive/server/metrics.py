@@ -54,7 +54,8 @@ class Metrics:
         )
         self._turns = Counter("turns", "Replies given.", ["reply"], **known)
         self._audio = Counter("reply_audio_seconds", "Sound made.", **known)
-        self._underruns = Counter("underruns", "Times a listener heard a gap.", **known)
+        self._underruns = Counter("underruns", "Gaps that listeners heard.", **known)
+        self._silence = Counter("underrun_seconds", "Silence in these gaps.", **known)
 
     def refused(self, code: str) -> None:
         if code not in self._codes and len(self._codes) >= _MOST_CODES:
@@ -62,10 +63,14 @@ class Metrics:
         self._codes.add(code)
         self._refusals.labels(code).inc()
 
+    def gap(self, seconds: float) -> None:
+        """A listener heard nothing for so long in the middle of a reply."""
+        self._underruns.inc()
+        self._silence.inc(seconds)
+
     def turn(self, timing: TurnTiming) -> None:
         self._turns.labels(timing.reply).inc()
         self._audio.inc(timing.audio_s)
-        self._underruns.inc(timing.underruns)
         for histogram, value in (
             (self._ttfa, timing.ttfa_s),
             (self._detection, timing.detection_s),

@@ -72,6 +72,9 @@ class ServerSettings:
     max_sessions: int = _setting(64, "Live sessions at once.", 1)
     max_sessions_per_key: int = _setting(32, "Live sessions at once of one key.", 1)
     max_requests: int = _setting(32, "HTTP replies being made at once.", 1)
+    admit_overload: bool = _setting(
+        False, "Let new sessions in although replies are made more slowly than they are played."
+    )
     max_items: int = _setting(2000, "Items of a session.", 1)
     max_event_bytes: int = _setting(20 << 20, "Longest client event.", 1024)
     max_turn_s: float = _setting(120.0, "Longest turn of a user, in seconds.", 1)

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from mosslive.codec import Voice
 from mosslive.rows import READ_ALOUD_SYSTEM
 from mosslive.server.backend import Backend
+from mosslive.server.gaps import Gaps
 from mosslive.server.house import House
 from mosslive.server.once import reply_once, turn_of
 from mosslive.server.realtime import fields
@@ -52,9 +53,9 @@ async def speech(request: Request) -> Response:
     chunks = _chunks(house, bearer.owner, turns, voice)
     first = await anext(chunks, None)  # a refusal still has a status of its own
     if as_events == "sse":
-        return Streamed(_events(first, chunks), chunks, "text/event-stream")
+        return Streamed(_events(house, first, chunks), chunks, "text/event-stream")
     if kind in ("pcm", "pcm16"):
-        return Streamed(_bytes(first, chunks), chunks, media_type(kind))
+        return Streamed(_bytes(house, first, chunks), chunks, media_type(kind))
     async with aclosing(chunks):
         pieces = [chunk async for chunk in _joined(first, chunks)]
     wave = np.concatenate([p for p in pieces if not isinstance(p, dict)] or [np.zeros(0, "f4")])
@@ -90,16 +91,23 @@ async def _chunks(
 
 
 async def _bytes(
-    first: Samples | dict[str, Any] | None, chunks: AsyncIterator[Samples | dict[str, Any]]
+    house: House,
+    first: Samples | dict[str, Any] | None,
+    chunks: AsyncIterator[Samples | dict[str, Any]],
 ) -> AsyncGenerator[bytes]:
+    gaps = Gaps(house.metrics.gap)
     async for chunk in _joined(first, chunks):
         if not isinstance(chunk, dict):
             yield AudioFormat().encode(chunk)
+            gaps.sent("", len(chunk) / house.backend.rate_hz)
 
 
 async def _events(
-    first: Samples | dict[str, Any] | None, chunks: AsyncIterator[Samples | dict[str, Any]]
+    house: House,
+    first: Samples | dict[str, Any] | None,
+    chunks: AsyncIterator[Samples | dict[str, Any]],
 ) -> AsyncGenerator[str]:
+    gaps = Gaps(house.metrics.gap)
     async for chunk in _joined(first, chunks):
         event: dict[str, Any]
         if isinstance(chunk, dict):
@@ -110,6 +118,8 @@ async def _events(
             data = base64.b64encode(AudioFormat().encode(chunk)).decode()
             event = {"type": "speech.audio.delta", "audio": data}
         yield f"data: {json.dumps(event)}\n\n"
+        if not isinstance(chunk, dict):
+            gaps.sent("", len(chunk) / house.backend.rate_hz)
 
 
 async def _joined(

@@ -12,6 +12,7 @@ import time
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from mosslive.errors import MossliveError
+from mosslive.server.gaps import Gaps
 from mosslive.server.gate import wants_beta
 from mosslive.server.holding import CLIENT_LEFT, INTERNAL, POLICY, Leave, hold
 from mosslive.server.house import House
@@ -43,6 +44,7 @@ async def _admitted(websocket: WebSocket, house: House, bearer: Bearer, offered:
     backend, settings = house.backend, house.settings
     _check_address(websocket)
     outbox = Outbox(settings.send_queue_bytes)
+    gaps = Gaps(house.metrics.gap)
     client = Client(
         bearer.owner,
         wants_beta(websocket.headers, offered),
@@ -53,7 +55,7 @@ async def _admitted(websocket: WebSocket, house: House, bearer: Bearer, offered:
         session = RealtimeSession(
             backend,
             client,
-            outbox.put,
+            lambda event: outbox.put(event, gaps.of_event(event)),
             HANDLERS,
             house.metrics,
             expires_at=int(time.time() + settings.max_session_s),

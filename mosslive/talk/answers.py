@@ -62,6 +62,7 @@ class AnswerMaker:
             self._clock,
             stopwatch,
             SoundOutlet(self._unread, turn),
+            self._codec.production,
             heard_from=heard_from,
             keep_sound=keep_sound,
             ahead_s=settings.ahead_s,

@@ -21,6 +21,7 @@ from mosslive.codec.voice import Voice
 from mosslive.engine.courtesy import Courtesy
 from mosslive.engine.health import Health
 from mosslive.talk.jobs import NOW, Done, Jobs, Value
+from mosslive.talk.production import Production
 from mosslive.talk.rendering import CommonRendering
 from mosslive.talk.speech_codec import Samples, SpeakingBatch, SpeechCodec
 from mosslive.talk.warming import hearing_pieces, speaking_pieces
@@ -49,6 +50,7 @@ class CodecThread:
         self.sample_rate = codec.sample_rate
         self.open_turns = self.open_replies = 0  # that hold memory of the codec
         self._clock = clock
+        self.production = Production()  # of the sound of all conversations
         self.health = Health("the codec's thread", clock)
         self._jobs = Jobs(self.health)
         self._rendering = CommonRendering(clock, self.health)

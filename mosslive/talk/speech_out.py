@@ -20,6 +20,7 @@ from mosslive.config import SECONDS_PER_CODE
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_streams import Speaking
 from mosslive.talk.playback import PIECE_S, Playback
+from mosslive.talk.production import Production, Progress
 from mosslive.talk.speech_codec import Samples
 from mosslive.talk.timing import Stopwatch
 
@@ -48,6 +49,7 @@ class SpeechOut:
         clock: Clock,
         stopwatch: Stopwatch,
         outlet: Outlet,
+        production: Production,
         *,
         heard_from: float = -math.inf,
         keep_sound: bool = False,
@@ -59,6 +61,8 @@ class SpeechOut:
         self.kept: list[Samples] | None = [] if keep_sound else None
         self._speaking, self._clock, self._stopwatch = speaking, clock, stopwatch
         self._outlet, self._heard_from, self._ahead_s = outlet, heard_from, ahead_s
+        self._production = production
+        self._progress: Progress | None = None  # while it is rendered
         self._codes: list[int] = []  # not rendered yet
         self._taken = 0  # codes in all
         self._no_more_codes = False
@@ -124,6 +128,14 @@ class SpeechOut:
         return int(self.playback.handed / self.samples_per_code + 0.5)
 
     async def render(self) -> None:
+        self._progress = self._production.begin()
+        try:
+            await self._render(self._progress)
+        finally:
+            self._progress.end()
+            self._progress = None
+
+    async def _render(self, progress: Progress) -> None:
         await self._speaking.open(self._runs_dry_at())
         while not self._all_rendered:
             await self._news.wait()
@@ -143,6 +155,7 @@ class SpeechOut:
                 if not self._stopwatch.has("first_render_s"):
                     self._stopwatch.set(first_render_s=done.cost_s)
             self._stopwatch.add(render_s=done.cost_s, audio_s=len(done.value) / self._rate_hz)
+            progress.made(len(done.value) / self._rate_hz, self._clock.now())
             self._take(done.value)
             self._all_rendered = ending
             if self._codes or self._no_more_codes:
@@ -220,8 +233,12 @@ class SpeechOut:
         now = self._clock.now()
         if self._rests and not self._works:
             self._stopwatch.add(rest_s=now - self._accounted)
+            if self._progress:
+                self._progress.rested(now - self._accounted)
         self._accounted = now
         self._rests, self._works = self._rests + resting, self._works + working
+        if self._progress:
+            self._progress.rest(bool(self._rests) and not self._works)
 
     def _take(self, sound: Samples) -> None:
         if not len(sound):

@@ -50,16 +50,23 @@ class Process:
             asked = {"input": text, "response_format": "pcm", "voice": "default"}
             return await http.post("/v1/audio/speech", json=asked)
 
-    async def ask(self) -> Event:
-        """One spoken reply of a new session; returns the response."""
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Peer]:
         async with connect(self.ws, max_size=None) as socket:
             peer = Peer(socket)
             await peer.until("conversation.created")
             await peer.send("session.update", session=MANUAL)
-            await peer.send("conversation.item.create", item=message("hello"))
-            await peer.send("response.create")
-            done: Event = (await peer.until("response.done"))["response"]
-            return done
+            yield peer
+
+    async def ask(self, peer: Peer | None = None) -> Event:
+        """One spoken reply, of a new session unless one is given; returns the response."""
+        if peer is None:
+            async with self.session() as fresh:
+                return await self.ask(fresh)
+        await peer.send("conversation.item.create", item=message("hello"))
+        await peer.send("response.create")
+        done: Event = (await peer.until("response.done"))["response"]
+        return done
 
     async def metric(self, name: str) -> float:
         """The value of a metric, summed over its labels."""

@@ -56,6 +56,7 @@ class Call:
         self._outbox = Outbox(settings.send_queue_bytes)
         self._inbox = Inbox(settings.max_event_bytes)
         self.speaker = Speaker(WIRE_HZ, _MOST_WAITING_S)
+        self.speaker.on_gap = house.metrics.gap
         self.playing = Playing(self.speaker, self._outbox.put, self._inbox.put_own)
         self.session = RealtimeSession(
             house.backend,

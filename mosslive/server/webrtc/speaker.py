@@ -33,6 +33,7 @@ class Utterance:
     played: int = 0  # samples sent
     whole: bool = False  # no more comes
     muted: bool = False  # what still comes is not played
+    missing: int = 0  # samples of silence since the last sound, while more of it is to come
     waiting: deque[Pcm16] = field(default_factory=deque)
 
     @property
@@ -70,6 +71,7 @@ class Speaker(MediaStreamTrack):
         self.on_started: Callable[[Utterance], None] = _nothing
         self.on_played: Callable[[Utterance], None] = _nothing
         self.on_stopped: Callable[[Utterance], None] = _nothing
+        self.on_gap: Callable[[float], None] = _nothing  # the seconds of each, when it is over
 
     def say(self, utterance: Utterance, pcm: Pcm16) -> bool:
         """More of a reply. False: too much is waiting, and this is not played."""
@@ -115,12 +117,17 @@ class Speaker(MediaStreamTrack):
             wave[filled : filled + len(piece)] = piece
             filled += len(piece)
             if len(piece):
+                if first.missing:
+                    self.on_gap(first.missing / self.rate_hz)
+                    first.missing = 0
                 if begins:
                     self.on_started(first)
                 self.on_played(first)
             if first.waiting:
                 continue
             if not first.whole:
+                if first.played:
+                    first.missing += size - filled
                 break  # more of it comes; others wait for their turn
             self._leave(first)
             self.on_stopped(first)
@@ -151,5 +158,5 @@ class Speaker(MediaStreamTrack):
             self._quiet.set()
 
 
-def _nothing(utterance: Utterance) -> None:
+def _nothing(what: object) -> None:
     pass
