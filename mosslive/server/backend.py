@@ -38,9 +38,10 @@ class Backend:
     drawn: Sampling = field(default_factory=Sampling.driver)  # how replies are, by default
     _ending: set["asyncio.Task[None]"] = field(default_factory=set)
 
-    def parts(self) -> list[Health]:
-        """The parts with a thread of their own that no reply can do without."""
-        return [self.engine.health, *([self.codec.health] if self.codec else [])]
+    def parts(self) -> dict[str, Health]:
+        """The parts with a thread of their own that no reply can do without, by name."""
+        codec = {"codec": self.codec.health} if self.codec else {}
+        return {"engine": self.engine.health, **codec}
 
     @property
     def rate_hz(self) -> int:

@@ -65,8 +65,8 @@ class House:
 
     def problem(self) -> Problem | None:
         """Why the model cannot serve although it is loaded; None if it can."""
-        parts = self._backend.parts() if self._backend else []
-        problems = [problem for part in parts if (problem := part.problem())]
+        parts = self._backend.parts() if self._backend else {}
+        problems = [problem for part in parts.values() if (problem := part.problem())]
         return max(problems, key=lambda problem: problem.final, default=None)
 
     def check(self) -> None:

@@ -3,7 +3,7 @@
 Numbers about work are counted as it happens; numbers about the engine are read when asked for.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -83,7 +83,7 @@ class Metrics:
         self,
         stats: Callable[[], EngineStats],
         gpu_bytes: Callable[[], int | None],
-        parts: Sequence[Health],
+        parts: Mapping[str, Health],
     ) -> None:
         """From when the engine is there."""
         self.registry.register(_EngineCollector(stats, gpu_bytes))
@@ -94,7 +94,7 @@ class Metrics:
 
 
 class _HealthCollector(Collector):
-    def __init__(self, parts: Sequence[Health]) -> None:
+    def __init__(self, parts: Mapping[str, Health]) -> None:
         self._parts = parts
 
     def collect(self) -> Iterator[Metric]:
@@ -102,9 +102,9 @@ class _HealthCollector(Collector):
         failures = CounterMetricFamily(
             "mosslive_part_failures", "Failed steps and jobs of a part.", labels=["part"]
         )
-        for part in self._parts:
-            up.add_metric([part.name], part.problem() is None)
-            failures.add_metric([part.name], part.failures)
+        for name, part in self._parts.items():
+            up.add_metric([name], part.problem() is None)
+            failures.add_metric([name], part.failures)
         yield up
         yield failures
 

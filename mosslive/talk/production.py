@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 _SAMPLES = 256
 _LEAST_S = 0.35  # of sound in one measurement; a chunk of five codes is 0.4 s
+_MOST_TIMES = 10  # that one measurement counts
 
 
 class Sample(NamedTuple):
@@ -49,8 +50,10 @@ class Progress:
         self._sound_s += sound_s
         if self._sound_s >= _LEAST_S:
             cost = max(0.0, now - self._since - self._rested_s) / self._sound_s
-            replies = max(1, self._production.replies)
-            self._production.samples.append(Sample(now, replies, cost))
+            sample = Sample(now, max(1, self._production.replies), cost)
+            # Codes that have piled up are rendered in one go: much sound counts as much.
+            times = min(_MOST_TIMES, int(self._sound_s / _LEAST_S))
+            self._production.samples.extend([sample] * times)
             self._since, self._rested_s, self._sound_s = now, 0.0, 0.0
 
     def rest(self, resting: bool) -> None:

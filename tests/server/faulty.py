@@ -6,11 +6,10 @@ SWITCH exists; its content is a number that some faults use.
 | fault | effect |
 |---|---|
 | `pause` | the process stops itself (SIGSTOP) in the decode step with the number in SWITCH, once |
-| `slow-step` | a decode step takes as many seconds more |
+| `slow-step` | a decode step takes as many seconds more for each reply in it |
 | `step-fails` | every decode step raises |
 | `render-fails` | every step of the codec raises |
 | `thread-ends` | the next step of the codec ends its thread |
-| `slow-codec` | a step of the codec takes as many seconds for each reply in it |
 """
 
 import os
@@ -21,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mosslive.engine import Engine
+from mosslive.engine import Engine, EngineSettings
 from mosslive.engine.load import load_stepper
 from mosslive.engine.request import Request
 from mosslive.engine.stepper import Made
@@ -54,13 +53,13 @@ def faulty_engine(folder: str, fault: Fault) -> Engine:
         calls[0] += 1
         if fault.value("pause") == calls[0]:
             os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(fault.value("slow-step") or 0.0)
+        time.sleep((fault.value("slow-step") or 0.0) * len(requests))
         if fault.value("step-fails") is not None:
             raise RuntimeError("injected")
         return decode(requests)
 
     stepper.decode = with_fault  # type: ignore[method-assign]
-    return Engine(stepper, tokenizer)
+    return Engine(stepper, tokenizer, EngineSettings(deadline_margin=1.0))
 
 
 class FaultyBatch(ToyBatch):
@@ -73,7 +72,6 @@ class FaultyBatch(ToyBatch):
             raise RuntimeError("injected")
         if self._fault.value("thread-ends") is not None:
             raise SystemExit("injected")
-        time.sleep((self._fault.value("slow-codec") or 0.0) * len(self.ready))
         return super().step()
 
 
@@ -89,7 +87,9 @@ def main(folder: str, switch: str, name: str, reply_s: str = "1.6") -> None:
         return Backend(engine, thread, VoiceShelf(TOY_VOICE, [], 4), given, LoudVad)
 
     run.load_backend = load
-    run.serve(settings(max_reply_s=seconds, min_reply_s=2 * seconds))
+    changes = {"max_reply_s": seconds, "min_reply_s": 2 * seconds}
+    # Elsewhere a busy machine would decide who is let in.
+    run.serve(settings(**changes, admit_overload=name != "slow-step"))
 
 
 if __name__ == "__main__":

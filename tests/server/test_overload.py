@@ -1,0 +1,155 @@
+"""Overload: gaps are counted as listeners hear them, and callers who do not fit are refused."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from mosslive.server.capacity import WINDOW_S, is_overloaded, next_cost
+from mosslive.server.gaps import Gaps
+from mosslive.talk.production import Production, Sample
+from tests.engine.serving import Clock
+from tests.server.caller import Caller
+from tests.server.processes import ROOT, Process, faulty
+from tests.server.rig import WAIT_S, run
+
+
+async def listen(served: Process) -> dict[str, Any]:
+    """What an outside client hears of one reply."""
+    client = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.server.listener", served.ws),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    out, _ = await client.communicate()
+    heard: dict[str, Any] = json.loads(out)
+    return heard
+
+
+async def until_refused(served: Process) -> InvalidStatus:
+    """Knocks until a new session is refused; those that are let in leave at once."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                async with connect(served.ws):
+                    await asyncio.sleep(0.1)
+            except InvalidStatus as refused:
+                return refused
+
+
+def test_an_outside_listener_and_the_server_count_the_same_gaps(
+    nano_folder: Path, tmp_path: Path
+) -> None:
+    """A row of 80 ms takes 55 ms with one reply and 110 with two: two listeners hear gaps, which
+    the metrics count, others are refused with 429 on every transport, and an empty server is open
+    again at once."""
+
+    async def test() -> None:
+        slow = faulty(nano_folder, tmp_path / "switch", "slow-step", on=0.055, reply_s=6.4)
+        async with slow as served:
+            listeners = [asyncio.create_task(listen(served)) for _ in range(2)]
+            refused = (await until_refused(served)).response
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) >= 1
+            assert json.loads(refused.body)["error"]["code"] == "overloaded"
+            assert (await served.speak()).status_code == 429
+            assert await offer(served) == 429
+            assert not any(one.done() for one in listeners)
+            heard = [await one for one in listeners]
+            assert [one["status"] for one in heard] == ["incomplete"] * 2  # as long as it may be
+            assert min(one["gaps"] for one in heard) >= 5
+            gaps = sum(one["gaps"] for one in heard)
+            silence_s = sum(one["silence_s"] for one in heard)
+            assert await served.metric("mosslive_underruns_total") == gaps
+            counted_s = await served.metric("mosslive_underrun_seconds_total")
+            assert counted_s == pytest.approx(silence_s, rel=0.1)
+            async with served.session():
+                pass
+
+    run(test())
+
+
+async def offer(served: Process) -> int:
+    caller = Caller()
+    try:
+        http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}", timeout=WAIT_S)
+        async with http:
+            kind = {"content-type": "application/sdp"}
+            where = "/v1/realtime/calls?model=test"
+            sdp = await caller.offer()
+            return (await http.post(where, content=sdp, headers=kind)).status_code
+    finally:
+        await caller.close()
+
+
+def samples(replies: int, cost: float, at: float = 100.0, count: int = 4) -> list[Sample]:
+    return [Sample(at, replies, cost)] * count
+
+
+@pytest.mark.parametrize(
+    ("measured", "cost"),
+    [
+        ([], None),
+        (samples(1, 9.0, count=2), None),  # too few: chance
+        (samples(1, 9.0, at=100.0 - WINDOW_S - 1), None),  # too old
+        (samples(1, 0.6), 0.6),  # nothing is known of two
+        (samples(1, 0.3) + samples(2, 0.6), 0.9),  # as on a CPU: each costs as much again
+        (samples(1, 0.5) + samples(8, 0.5), 0.5),  # as on a GPU: all in one step
+        (samples(1, 0.8) + samples(4, 0.5), 0.5),  # more replies never make it faster
+        (samples(2, 0.5) + samples(2, 50.0, count=1), 0.5),  # one pause changes nothing
+    ],
+)
+def test_the_cost_of_one_reply_more(measured: list[Sample], cost: float | None) -> None:
+    """Read off the line through what was measured with few and with many replies."""
+    predicted = next_cost(measured, 100.0)
+    assert predicted == (None if cost is None else pytest.approx(cost))
+    assert is_overloaded(measured, 100.0) == (cost is not None and cost > 1)
+
+
+def test_production_is_measured_without_rest_and_without_the_first_sound() -> None:
+    """A reply that made 0.8 s of sound in 1 s, of which it rested 0.6 s, costs 0.5."""
+    production = Production()
+    reply, other = production.begin(), production.begin()
+    reply.made(0.4, 5.0)  # waited for its prompt
+    other.rest(True)
+    assert production.replies == 1
+    other.rest(False)
+    reply.rested(0.6)
+    reply.made(0.2, 5.5)  # too little to measure
+    reply.made(0.6, 6.0)
+    assert list(production.samples) == [(6.0, 2, pytest.approx(0.5))] * 2  # 0.8 s: two chunks
+    for one in (reply, other, other):
+        one.end()
+    assert production.replies == 0
+
+
+def test_a_gap_is_what_is_sent_after_everything_was_played() -> None:
+    """Each reply by itself; the length of sound follows the format of the response."""
+    clock, gaps = Clock(), list[float]()
+    played = Gaps(gaps.append, clock)
+    played.sent("a", 0.4)
+    clock.now += 0.3
+    played.sent("a", 0.4)  # in time: 0.1 s were left
+    clock.now += 0.7
+    played.sent("b", 0.4)
+    played.sent("a", 0.4)
+    assert gaps == [pytest.approx(0.2)]
+    played.over("a")
+    clock.now += 9
+    played.sent("a", 0.4)
+    assert len(gaps) == 1
+    form = {"audio": {"output": {"format": {"type": "audio/pcmu"}}}}
+    played.of_event({"type": "response.created", "response": {"id": "c", **form}})
+    for wait_s in (0.0, 0.002):
+        clock.now += wait_s
+        delta = {"type": "response.output_audio.delta", "response_id": "c", "delta": "AAAAAAAAAAA="}
+        sent = played.of_event(delta)  # 8 bytes: 1 ms
+        assert sent is not None
+        sent()
+    assert gaps[1:] == [pytest.approx(0.001)]
