@@ -255,7 +255,7 @@ class Device:
         if len(errors) < len(results):
             self.health.succeeded(kind)
         elif failures:
-            self.health.failed(kind, failures[0])
+            self.health.failed(kind, failures[0].__cause__ or failures[0])
 
     def _hand_out(self, making: Making, made: Made, now: float) -> None:
         """Under the lock. Whoever ended the reply while its row was made does not get the row."""

@@ -55,6 +55,33 @@ def test_speaker_plays_replies_one_after_the_other() -> None:
     run(test())
 
 
+def test_speaker_counts_gaps_in_the_middle_of_a_reply() -> None:
+    """Silence between two sounds of a reply is a gap of its length; before it and after it is not,
+    nor is what follows a reply that is whole."""
+
+    async def test() -> None:
+        speaker, gaps = Speaker(RATE, most_s=1.0), list[float]()
+        speaker.on_gap = gaps.append
+        frame = round(FRAME_S * RATE)
+        reply, sound = Utterance("a", "i"), np.ones(frame, np.int16)
+        await heard(speaker)
+        speaker.say(reply, sound[: frame // 2])
+        for _ in range(3):
+            await heard(speaker)
+        assert gaps == []  # it may be over
+        speaker.say(reply, sound)
+        await heard(speaker)
+        assert gaps == [pytest.approx(2.5 * FRAME_S)]
+        await heard(speaker)
+        reply.whole = True
+        for _ in range(2):
+            await heard(speaker)
+        assert len(gaps) == 1
+        speaker.stop()
+
+    run(test())
+
+
 def test_inbox_is_bounded() -> None:
     """Safety: what a client sends and is not handled yet is limited; our own events are in
     order among the client's."""
