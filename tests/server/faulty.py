@@ -1,4 +1,5 @@
-"""A server process with a fault in it: `python -m tests.server.faulty MODEL SWITCH FAULT ...`.
+"""A server process with a fault in it: `python -m tests.server.faulty MODEL SWITCH FAULT REPLY_S
+ADMIT_OVERLOAD`.
 
 The nano language model, and a toy codec that costs nothing. A fault is in force while the file
 SWITCH exists; its content is a number that some faults use.
@@ -75,7 +76,7 @@ class FaultyBatch(ToyBatch):
         return super().step()
 
 
-def main(folder: str, switch: str, name: str, reply_s: str = "1.6") -> None:
+def main(folder: str, switch: str, name: str, reply_s: str, admit_overload: str) -> None:
     fault = Fault(name, Path(switch))
     seconds = float(reply_s)
 
@@ -88,8 +89,7 @@ def main(folder: str, switch: str, name: str, reply_s: str = "1.6") -> None:
 
     run.load_backend = load
     changes = {"max_reply_s": seconds, "min_reply_s": 2 * seconds}
-    # Elsewhere a busy machine would decide who is let in.
-    run.serve(settings(**changes, admit_overload=name != "slow-step"))
+    run.serve(settings(**changes, admit_overload=admit_overload == "True"))
 
 
 if __name__ == "__main__":

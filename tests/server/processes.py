@@ -83,14 +83,21 @@ class Process:
 
 @asynccontextmanager
 async def faulty(
-    folder: Path, switch: Path, fault: str, *, on: float | None = None, reply_s: float = 1.6
+    folder: Path,
+    switch: Path,
+    fault: str,
+    *,
+    on: float | None = None,
+    reply_s: float = 1.6,
+    admit_overload: bool = True,
 ) -> AsyncIterator[Process]:
-    """A server that is ready. `on`: the fault is in force from the beginning, with this value."""
+    """A server that is ready. `on`: the fault is in force from the beginning, with this value.
+    `admit_overload`: else a busy machine decides who is let in."""
     if on is not None:
         switch.write_text(str(on))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.server.faulty", str(folder), str(switch), fault),
-        str(reply_s),
+        *(str(reply_s), str(admit_overload)),
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},

@@ -42,7 +42,10 @@ def test_a_server_too_slow_for_one_says_so_and_is_tried_again(
     /health gives the reason; when the measurement is old, or the machine fast, all is well."""
 
     async def test() -> None:
-        async with faulty(nano_folder, tmp_path / "switch", "slow-step", on=0.1) as served:
+        async with (
+            faulty(nano_folder, tmp_path / "switch", "slow-step", on=0.1) as served,
+            served.session() as peer,
+        ):
             assert (await served.speak()).status_code == 200  # nobody has measured anything
             health, answer = await served.get("/health"), await served.speak()
             assert health.status_code == 503
@@ -52,7 +55,7 @@ def test_a_server_too_slow_for_one_says_so_and_is_tried_again(
             assert int(answer.headers["retry-after"]) >= 1
             assert answer.json()["error"]["code"] == "engine_full_deadlines"
             assert answer.json()["error"]["type"] == "server_error"
-            done = await served.ask()
+            done = await served.ask(peer)
             assert done["status"] == "failed"
             error = done["status_details"]["error"]
             assert (error["type"], error["code"]) == ("server_error", "engine_full_deadlines")

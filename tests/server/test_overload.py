@@ -51,8 +51,8 @@ def test_an_outside_listener_and_the_server_count_the_same_gaps(
     again at once."""
 
     async def test() -> None:
-        slow = faulty(nano_folder, tmp_path / "switch", "slow-step", on=0.055, reply_s=6.4)
-        async with slow as served:
+        slow: dict[str, Any] = {"on": 0.055, "reply_s": 6.4, "admit_overload": False}
+        async with faulty(nano_folder, tmp_path / "switch", "slow-step", **slow) as served:
             listeners = [asyncio.create_task(listen(served)) for _ in range(2)]
             refused = (await until_refused(served)).response
             assert refused.status_code == 429
