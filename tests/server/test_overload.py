@@ -69,6 +69,8 @@ def test_an_outside_listener_and_the_server_count_the_same_gaps(
             assert await served.metric("mosslive_underruns_total") == gaps
             counted_s = await served.metric("mosslive_underrun_seconds_total")
             assert counted_s == pytest.approx(silence_s, rel=0.1)
+            while await served.metric("mosslive_sessions_live"):
+                await asyncio.sleep(0.05)
             async with served.session():
                 pass
 
