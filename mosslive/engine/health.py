@@ -1,9 +1,8 @@
 """Whether a part of the server that has a thread of its own still works.
 
-A part counts its failures by kind of work, so that one kind that works does not hide another that
-does not. One failure is the business of the caller it hit. `MOST_FAILURES` of one kind in a row are
-a problem of the part; one success of that kind ends it. The end of the thread is a problem for
-good.
+Failures are counted by kind of work, so that a kind that works does not hide one that does not. One
+failure concerns the caller it hit. `MOST_FAILURES` of one kind in a row are a problem of the part;
+one success of that kind ends it. The end of the thread is a problem for good.
 
 A part with a problem gets no new work, so after `RETRY_S` without a failure it counts as working
 until the next failure: else nobody would notice that it works again. If failures without a success

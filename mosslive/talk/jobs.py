@@ -127,7 +127,7 @@ class Jobs:
         try:
             value = job.work()
         except Exception as error:  # answered: it belongs to whoever asked
-            if job.kind and not isinstance(error, MossliveError):  # else it refuses, and works
+            if job.kind and not isinstance(error, MossliveError):  # a refusal is no failure
                 self._health.failed(job.kind, error)
             if job.answer is not None:
                 settle(job.answer, error)

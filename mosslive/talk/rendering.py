@@ -71,7 +71,7 @@ class CommonRendering:
             sound = batch.step()
             still = set(map(id, batch.ready))
         except Exception as error:  # whose fault it was cannot be told: all of them end
-            if not isinstance(error, MossliveError):  # else it refuses, and works
+            if not isinstance(error, MossliveError):  # a refusal is no failure
                 self._health.failed("rendering", error)
             for reply, one in mine.items():
                 del self._waiting[reply]
