@@ -51,16 +51,20 @@ class Follower:
     _spoken: dict[int, _Spoken] = field(default_factory=dict)  # by turn; one at a time
 
     def __post_init__(self) -> None:
-        self.session.on_event = self._on
+        self.session.on_event = self._tell
         self.session.idle.on_idle = self._silence
 
     async def run(self) -> None:
         """Until the conversation is closed."""
         session = self.session
         async for event in session.talk.events():
-            self._on(event)
+            self._tell(event)
             session.run_edits()
             await asyncio.sleep(0)  # many may wait: other sessions go on between two of them
+
+    def _tell(self, event: Event) -> None:
+        self._on(event)
+        self.session.progressed()
 
     def _on(self, event: Event) -> None:
         session = self.session

@@ -78,8 +78,8 @@ async def cancel(session: RealtimeSession, event: Event) -> None:
         return
     ladder = session.active
     known = ladder is not None and response_id in (None, ladder.id)
-    if ladder is None and response_id is None and session.talk.replying and not session.ending:
-        # It is on its way and was not told yet.
+    on_its_way = ladder is None and session.talk.replying and not session.ending
+    if on_its_way and response_id is None:  # it was not told yet
         ladder, known = session.begin_response(session.expected_turn, session.config), True
     if ladder is None or not known:
         raise Refusal("Cancellation failed: no active response found", "response_cancel_not_active")
@@ -89,6 +89,7 @@ async def cancel(session: RealtimeSession, event: Event) -> None:
         session.aside[ladder.id].cancel()
     elif session.talk.cancel():
         session.cancelled_by_client = True
+        session.take_events()
 
 
 def _start_aside(

@@ -238,7 +238,7 @@ class RealtimeSession:
         return bool(self.active or self.aside or self.talk.replying)
 
     def progressed(self) -> None:
-        """A response or a reply is over: `until` looks again."""
+        """An event was told, or a reply is over: `until` looks again."""
         self._progress.set()
         self._progress.clear()
 
