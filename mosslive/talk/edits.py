@@ -77,6 +77,6 @@ class Edits:
             if len(edits) == 1:
                 self._faults.tell(edits[0][0], "memory", error)
             return False
-        for turn, error in faults:
-            self._faults.tell(turn, "memory", error)
+        for turn, fault in faults:
+            self._faults.tell(turn, "memory", fault)
         return True

@@ -52,13 +52,13 @@ def passes_measured() -> Iterator[Passes]:
 def flood(served: Served, events: list[Event]) -> int:
     """Sends all at once, and asks for a response, which comes when all is said; how many items
     there are when it is done, itself not counted. Runs in a thread of its own."""
-    items = -1
+    items: int = -1
     last = {"output_modalities": ["text"], "max_output_tokens": 1}
     with connect(served.ws, max_size=None) as socket:
-        for event in [MANUAL_UPDATE, *events, {"type": "response.create", "response": last}]:
-            socket.send(json.dumps(event))
+        for sent in [MANUAL_UPDATE, *events, {"type": "response.create", "response": last}]:
+            socket.send(json.dumps(sent))
         while True:
-            event = json.loads(socket.recv())
+            event: Event = json.loads(socket.recv())
             items += event["type"] == "conversation.item.done"
             items -= event["type"] == "conversation.item.deleted"
             if event["type"] in ("response.done", "error"):
