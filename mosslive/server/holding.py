@@ -25,7 +25,6 @@ class Leave(Exception):
 
 
 CLIENT_LEFT = "the client left"
-_LOOK_S = 0.05
 
 
 async def hold(
@@ -88,7 +87,6 @@ async def _drained(
 ) -> None:
     """When the server ends, a session lasts until its responses are over and sent."""
     await house.draining.wait()
-    while session.active or session.aside or session.talk.replying:
-        await asyncio.sleep(_LOOK_S)  # the end of playing is no event
+    await session.until(lambda: not session.busy)
     await delivered()
     raise Leave(GOING_AWAY, "the server is shutting down")

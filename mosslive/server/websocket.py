@@ -113,6 +113,7 @@ async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -
             session.refuse(refusal)
             continue
         await session.handle(event)
+        await asyncio.sleep(0)  # many may wait: other sessions go on between two of them
 
 
 async def _write(websocket: WebSocket, outbox: Outbox, timeout_s: float) -> None:
@@ -121,6 +122,7 @@ async def _write(websocket: WebSocket, outbox: Outbox, timeout_s: float) -> None
             text = await outbox.get()
             async with asyncio.timeout(timeout_s):
                 await websocket.send_text(text)
+            await asyncio.sleep(0)  # a socket with room for all does not wait by itself
     except (SlowReader, TimeoutError):
         cut(websocket.scope)
         raise Leave(POLICY, "the reader is too slow") from None

@@ -6,9 +6,10 @@ sound or time. Invariant: outside a call the engine's rows are those of the turn
 one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import is_
 
 from mosslive.config import Sampling
 from mosslive.engine.conversation import Conversation
@@ -31,15 +32,18 @@ class Said:
     turn: int = 0  # its number, as events have it; 0: from before this conversation
 
 
-def require_whole(turns: Sequence[Said], form: PromptFormat) -> None:
-    """For turns from outside: each from its header to its footer, as the model was shown them."""
-    footer = form.footer()
+def require_whole(turns: Sequence[Said], form: PromptFormat, known: Collection[Said] = ()) -> None:
+    """For turns from outside: each from its header to its footer, as the model was shown them.
+    `known`: turns that are not looked at again."""
+    footer, known = form.footer(), set(known)
     for number, said in enumerate(turns):
         if not isinstance(said, Said):
             raise MossliveError(
                 f"turn {number} is of type {type(said).__name__}; allowed: turns as Talk.turns and "
                 f"load_turns have them"
             )
+        if said in known:
+            continue
         header, rows = form.header(said.role), list(said.rows)
         whole = rows[: len(header)] == header and rows[-len(footer) :] == footer
         if not whole or len(rows) < len(header) + len(footer):
@@ -60,18 +64,14 @@ class Dialogue:
         """`on_trim(turns, rows)`: told what left."""
         self.format: PromptFormat = engine.format
         self.ids: RowIds = engine.ids
-        self.turns: list[Said] = []
+        self.turns: list[Said] = []  # changed here only
+        self.start = 0  # row where the open turn begins
         self.conversation: Conversation = engine.open()
         self._engine = engine
         self._limit = min(context_rows, engine.config.max_position_embeddings)
         self._keep, self._on_trim = keep, on_trim
 
     # The open turn.
-
-    @property
-    def start(self) -> int:
-        """Row where the open turn begins."""
-        return sum(len(said.rows) for said in self.turns)
 
     @property
     def open_rows(self) -> int:
@@ -90,11 +90,15 @@ class Dialogue:
 
     def close_turn(self, role: Role, kind: Reply, turn: int = 0) -> None:
         """The open turn, which stands there whole, is one of the turns now."""
-        self.turns.append(Said(role, kind, tuple(self.conversation.rows[self.start :]), turn))
+        said = Said(role, kind, tuple(self.conversation.rows[self.start :]), turn)
+        self.turns.append(said)
+        self.start += len(said.rows)
 
     def reopen(self) -> Said:
         """The last turn is the open one again."""
-        return self.turns.pop()
+        said = self.turns.pop()
+        self.start -= len(said.rows)
+        return said
 
     def say(
         self, role: Role, kind: Reply, rows: Sequence[Row], reserve: int = 0, turn: int = 0
@@ -102,6 +106,21 @@ class Dialogue:
         """A whole turn."""
         self.append(rows, reserve)
         self.close_turn(role, kind, turn)
+
+    def say_all(self, turns: Sequence[Said]) -> None:
+        """Whole turns of another conversation, under number 0. Where nothing has to leave for them
+        the engine is told all at once."""
+        coming = sum(len(said.rows) for said in turns)
+        if not turns or len(self.conversation) + coming > self._limit:
+            for said in turns:
+                self.say(said.role, said.kind, said.rows)
+            return
+        self.append([*chain.from_iterable(said.rows for said in turns)])
+        rows = self.conversation.rows
+        for said in turns:
+            end = self.start + len(said.rows)
+            self.turns.append(Said(said.role, said.kind, tuple(rows[self.start : end])))
+            self.start = end
 
     def drop_open(self) -> None:
         """Nothing was said after the last turn. Also says again what the engine has lost: rows that
@@ -151,24 +170,31 @@ class Dialogue:
             )
 
     def _leave(self, gone: list[Said]) -> None:
-        self.retell([said for said in self.turns if said not in gone])
+        leaves = set(gone)
+        self.retell([said for said in self.turns if said not in leaves])
         self._on_trim(len(gone), sum(len(said.rows) for said in gone))
 
-    def retell(self, turns: Sequence[Said]) -> None:
+    def retell(self, turns: Sequence[Said]) -> Conversation | None:
         """These are the turns; the open one stays. Positions count from the first row, so what
         follows the first change is computed again; pages before it are found by content. All or
-        nothing."""
+        nothing. Returns the conversation that was closed for it; its pages are free when it has
+        settled."""
+        same = len(turns) == len(self.turns) and all(map(is_, turns, self.turns))
+        if same and len(self.conversation) >= self.start:
+            return None
         rows = [*chain.from_iterable(said.rows for said in turns)]
         rows += self.conversation.rows[self.start :]
         fresh = self._engine.open()
         try:
             if rows:
-                fresh.append(rows)
+                fresh.restore(rows)
         except BaseException:
             fresh.close()
             raise
-        self.conversation.close()
-        self.conversation, self.turns = fresh, list(turns)
+        old, self.conversation, self.turns = self.conversation, fresh, list(turns)
+        self.start = sum(len(said.rows) for said in turns)
+        old.close()
+        return old
 
 
 def leaving(turns: Sequence[Said], coming: int, target: int) -> list[Said]:

@@ -17,7 +17,8 @@ from mosslive.talk.answer import Answer
 from mosslive.talk.answers import AnswerMaker
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_thread import CodecThread
-from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue, Said, require_whole
+from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue
+from mosslive.talk.edits import Change, Edits
 from mosslive.talk.faults import Faults
 from mosslive.talk.floor import Floor
 from mosslive.talk.listening import Listening
@@ -43,7 +44,8 @@ class Exchange:
         """Without a codec, or a voice, nobody may ask for what needs it."""
         self.dialogue = dialogue
         self.listening: Listening | None = None  # while the user speaks
-        self.answer: Answer | None = None  # until its last sample is heard
+        self.on_reply_over: Callable[[], None] = lambda: None  # called soon after `answer` is None
+        self._answer: Answer | None = None
         self.floor = Floor()
         self.faults = Faults(unread.put)
         self._codec, self._clock = codec, clock
@@ -55,6 +57,19 @@ class Exchange:
         self._hearing: asyncio.Task[None] | None = None  # runs `listening`
         self._answering: asyncio.Task[None] | None = None  # runs `answer`
         self._trials = Trials(self.floor, self._give)
+        self._edits = Edits(self._begin_edits, self.faults)
+
+    @property
+    def answer(self) -> Answer | None:
+        """The reply being given, until its last sample is heard."""
+        return self._answer
+
+    @answer.setter
+    def answer(self, answer: Answer | None) -> None:
+        over = self._answer is not None and answer is None
+        self._answer = answer
+        if over:  # soon: the caller may be in the middle of its change
+            asyncio.get_running_loop().call_soon(lambda: self.on_reply_over())
 
     def next_turn(self) -> int:
         self.last_turn += 1
@@ -104,6 +119,8 @@ class Exchange:
             self.resume()
             listening.end(Stopwatch(self._turn, "text"))
             return
+        if self._edits.pending:
+            self.resume()  # a branch of the dialogue lacks them
         now = self._clock.now()
         if taken := self._trials.take(reply):
             trial, trying = taken
@@ -156,25 +173,23 @@ class Exchange:
 
         self.floor.take(work)
 
-    def edit(self, change: Callable[[list[Said]], Sequence[Said]]) -> None:
+    def edit(self, change: Change) -> None:
         """Whole turns become others, not while a reply is given. While the user speaks, too: the
-        open turn stays, and is not waited for unless something was said since it began."""
+        open turn stays, and is not waited for unless something was said since it began. Edits
+        between which nothing was said are one piece of work."""
         assert self.answer is None, "a reply is being given"
         self.resume()
-        turn = self._turn
-
-        async def work() -> None:
-            try:
-                turns = list(change(list(self.dialogue.turns)))
-                require_whole(turns, self.dialogue.format)
-                self.dialogue.retell(turns)
-            except Exception as error:
-                self.faults.tell(turn, "memory", error)
-
-        if self.listening and self.floor.is_last(self._hearing):
-            self.floor.beside(work, self._hearing)
+        if self._edits.pending and self.floor.is_last(self._edits.task):
+            self._edits.add(self._turn, change)
+            return
+        edits = self._edits = Edits(self._begin_edits, self.faults)
+        edits.add(self._turn, change)
+        hearing = self._hearing
+        if self.listening and hearing is not None and self.floor.is_last(hearing):
+            edits.task = self.floor.beside(edits.run, hearing)
+            self.floor.join(edits.task, hearing)
         else:
-            self.floor.take(work)
+            edits.task = self.floor.take(edits.run)
 
     def change(self, settings: TalkSettings, voice: Voice | None) -> None:
         """For the next turn and the next reply."""
@@ -267,6 +282,10 @@ class Exchange:
         trial.answer.release()
 
     # Small things.
+
+    def _begin_edits(self) -> Dialogue:
+        self.resume()
+        return self.dialogue
 
     @property
     def _reserve(self) -> int:

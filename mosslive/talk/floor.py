@@ -1,10 +1,12 @@
 """Who may change the dialogue: one task at a time, in the order in which they asked.
 
 A task that is cancelled before its turn simply leaves the line; what has to be put right after it
-takes its place there, ahead of all who asked later. Knows nothing of what tasks do.
+takes its place there, ahead of all who asked later. Knows nothing of what tasks do. A task that
+ends wakes the next one only, so that a long line costs each of its tasks the same as a short one.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 Work = Callable[[], Awaitable[None]]
@@ -13,8 +15,10 @@ Task = asyncio.Task[None]
 
 class Floor:
     def __init__(self) -> None:
-        self._line: list[Task] = []  # asked, and not done; the first has the floor
+        self._line: deque[Task] = deque()  # asked, and not done; the first has the floor
         self._beside: set[Task] = set()
+        # For the turn of each task in the line: set when it has come, or when it is over.
+        self._turns: dict[Task, asyncio.Event] = {}
 
     def take(self, work: Work) -> Task:
         """Runs it when all who asked before are done."""
@@ -69,17 +73,30 @@ class Floor:
         await self._turn_of(task)
         await work()
 
-    async def _turn_of(self, task: "asyncio.Task[None]") -> None:
-        # Looked at again after every wait: somebody may have stepped in between.
-        while ahead := self._line[: self._line.index(task)] if task in self._line else []:
-            await asyncio.wait(ahead)
+    async def _turn_of(self, task: Task) -> None:
+        if turn := self._turns.get(task):
+            await turn.wait()
 
     def _place_behind(self, other: Task) -> int:
-        return self._line.index(other) + 1 if other in self._line else len(self._line)
+        return self._line.index(other) + 1 if other in self._turns else len(self._line)
 
     def _stand(self, task: Task, place: int) -> None:
+        self._turns[task] = asyncio.Event()
         self._line.insert(place, task)
-        task.add_done_callback(self._line.remove)
+        self._wake_first()
+        task.add_done_callback(self._leave)
+
+    def _leave(self, task: Task) -> None:
+        self._turns.pop(task).set()
+        if self._line[0] is task:
+            self._line.popleft()
+        else:
+            self._line.remove(task)
+        self._wake_first()
+
+    def _wake_first(self) -> None:
+        if self._line:
+            self._turns[self._line[0]].set()
 
     def _start(self, work: Work) -> Task:
         async def run() -> None:

@@ -31,6 +31,8 @@ from mosslive.talk.unread import Unread
 from mosslive.talk.user_speech import UserSpeech
 from mosslive.talk.vad import VoiceActivity
 
+_SHORT = 1000  # characters that are tokenised on the event loop: 1 to 4 ms at most
+
 
 class Talk:
     def __init__(
@@ -103,7 +105,14 @@ class Talk:
         is being said now. Returns its number."""
         self._ready()
         form, turn = self._exchange.dialogue.format, self._exchange.last_turn + 1
-        if isinstance(said, str):
+        if isinstance(said, str) and len(said) > _SHORT:
+            written = Turn(role, text=said)
+
+            async def tokenised() -> list[Row]:
+                return await asyncio.to_thread(form.turn, written)
+
+            self._exchange.say(turn, role, "text", tokenised)
+        elif isinstance(said, str):
             self._exchange.say(turn, role, "text", form.turn(Turn(role, text=said)))
         elif not isinstance(said, Recording):
             raise refuse("said", said, "words, or a mosslive.codec.Sound")
@@ -188,6 +197,20 @@ class Talk:
         """From the end of the user's turn until the last sample of the reply is heard."""
         return self._exchange.answer is not None
 
+    def on_reply_over(self, call: Callable[[], None]) -> None:
+        """`call` is called on the event loop soon after `replying` has become False. It looks at
+        `replying` itself: the next reply may have begun."""
+        self._exchange.on_reply_over = call
+
+    def catch_up(self) -> None:
+        """All sound pushed so far is heard when this returns; its events can be taken."""
+        self._require_open()
+        self._speech.catch_up()
+
+    def take_event(self) -> Event | None:
+        """The next event if one waits. For the reader of `events`, which goes on after it."""
+        return self._unread.take()
+
     async def events(self) -> AsyncIterator[Event]:
         """For one reader. Ends when the conversation is closed."""
         while (event := await self._unread.get()) is not None:
@@ -238,8 +261,7 @@ class Talk:
         system = DRIVER_SYSTEM[settings.reply] if settings.system is None else settings.system
         try:
             require_whole(turns, dialogue.format)
-            for said in turns:
-                dialogue.say(said.role, said.kind, said.rows)
+            dialogue.say_all(turns)
             if system and not turns:
                 dialogue.say("system", "text", dialogue.format.turn(Turn("system", text=system)))
         except BaseException:

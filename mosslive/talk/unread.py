@@ -52,6 +52,12 @@ class Unread:
                 return None
             self._news.clear()
             await self._news.wait()
+        return self.take()
+
+    def take(self) -> Event | None:
+        """The next event, without waiting. None: no event waits."""
+        if not self._waiting:
+            return None
         event = self._waiting.popleft()
         if isinstance(event, AudioChunk):
             self._samples -= len(event.pcm)

@@ -20,7 +20,7 @@ _LEAST_S = 0.1  # of sound that can be heard at all
 
 
 async def append(session: RealtimeSession, event: Event) -> None:
-    await hear(session, session.buffer.read(fields.text(event, "audio")))
+    await hear(session, await session.buffer.read(fields.text(event, "audio")))
 
 
 async def hear(session: RealtimeSession, wave: Samples) -> None:
@@ -46,13 +46,11 @@ async def commit(session: RealtimeSession, event: Event) -> None:
     if session.detached:
         _commit_detached(session)
         return
-    before = session.commits
     if not session.talk.commit():
         raise Refusal(
             "the input audio buffer is empty, nothing was committed",
             "input_audio_buffer_commit_empty",
         )
-    await session.until(lambda: session.commits > before)
 
 
 async def clear(session: RealtimeSession, event: Event) -> None:
@@ -118,8 +116,6 @@ def told(session: RealtimeSession, item: Item) -> None:
         }
     )
     session.add_item(item)
-    session.commits += 1
-    session.progressed()
     transcribe(session, item)
 
 

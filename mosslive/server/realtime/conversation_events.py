@@ -1,7 +1,5 @@
 """`conversation.item.*`: items a client makes, reads, cuts short and takes out."""
 
-import base64
-import binascii
 from typing import Any, cast
 
 import torch
@@ -11,6 +9,7 @@ from mosslive.config import SECONDS_PER_CODE
 from mosslive.rows import Role
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.history import cut_reply, drop, move
+from mosslive.server.realtime.input_buffer import read_sound
 from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.session import Handler, RealtimeSession
 from mosslive.server.wire import Event, Refusal, new_id
@@ -26,13 +25,16 @@ _PAST_THE_END_MS = 1000
 
 async def create(session: RealtimeSession, event: Event) -> None:
     raw = fields.record(event, "item")
-    place = session.items.place(fields.text(event, "previous_item_id", default=None))
+    after = fields.text(event, "previous_item_id", default=None)
+    session.items.place(after)  # refused before the item is read
     if len(session.items) >= session.backend.settings.max_items:
         raise Refusal(f"{len(session.items)} items are the most", "too_many_items")
-    item, words = read_item(session, raw)
+    item, words = await read_item(session, raw)
     sounds = sum(isinstance(one, Sound) for one in words)
     if session.unheard + sounds > _MOST_UNHEARD:
         raise Refusal(f"{_MOST_UNHEARD} items wait to be heard; send more later", "too_many_sounds")
+    session.catch_up()  # reading long sound takes a while
+    place = session.items.place(after)
     behind = list(session.items)[:place]
     at_the_end = place == len(session.items)
     session.items.check_new(item.id)
@@ -98,7 +100,9 @@ async def delete(session: RealtimeSession, event: Event) -> None:
     session.send({"type": "conversation.item.deleted", "item_id": item.id})
 
 
-def read_item(session: RealtimeSession, raw: dict[str, Any]) -> tuple[Item, list[str | Sound]]:
+async def read_item(
+    session: RealtimeSession, raw: dict[str, Any]
+) -> tuple[Item, list[str | Sound]]:
     """An item as a client describes it, and what the model is told of it."""
     kind = fields.choice(raw.get("type"), _KINDS, "item.type")
     item_id = fields.text(raw, "id", "item.", None) or new_id("item")
@@ -121,19 +125,19 @@ def read_item(session: RealtimeSession, raw: dict[str, Any]) -> tuple[Item, list
         where = f"item.content[{number}]."
         if not isinstance(part, dict):
             raise fields.bad(where[:-1], part, "an object with a type")
-        words.append(_read_part(session, item, part, where))
+        words.append(await _read_part(session, item, part, where))
     if not words:
         raise fields.bad("item.content", [], "one part or more")
     _check_length(item.text, session.backend.settings.max_text_chars, "item.content")
     return item, [one for one in words if one != ""]
 
 
-def _read_part(
+async def _read_part(
     session: RealtimeSession, item: Item, part: dict[str, Any], where: str
 ) -> str | Sound:
     kind = part.get("type")
     if kind == "input_audio" and item.role == "user":
-        return _read_sound(session, item, part, where)
+        return await _read_sound(session, item, part, where)
     # Beta clients and chat histories call text by several names.
     written = {"input_text": "text", "output_text": "text", "text": "text"}
     written["output_audio"] = "transcript"
@@ -154,15 +158,11 @@ def _read_part(
     return text
 
 
-def _read_sound(
+async def _read_sound(
     session: RealtimeSession, item: Item, part: dict[str, Any], where: str
 ) -> str | Sound:
     form = session.config.input_format
-    try:
-        data = base64.b64decode(fields.text(part, "audio", where), validate=True)
-    except (binascii.Error, ValueError):
-        raise Refusal("audio is not base64", "invalid_audio", f"{where}audio") from None
-    wave = form.decode(data[: len(data) - len(data) % form.bytes_per_sample])
+    wave, _ = await read_sound(fields.text(part, "audio", where), form, f"{where}audio")
     most_s = session.backend.settings.max_turn_s
     if not len(wave) or len(wave) > most_s * form.rate_hz:
         raise Refusal(f"{where}audio: allowed: sound, {most_s:g} s at most", "invalid_audio")

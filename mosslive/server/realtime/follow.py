@@ -1,8 +1,10 @@
 """From the conversation's events to the protocol's: speech, turns, replies, faults.
 
-One task per session reads them, in order.
+They are told in order, each once: by one task per session, and by handlers, which tell all that
+wait before they look at the session.
 """
 
+import asyncio
 from dataclasses import dataclass, field
 
 from mosslive.errors import MossliveError
@@ -48,14 +50,21 @@ class Follower:
     session: RealtimeSession
     _spoken: dict[int, _Spoken] = field(default_factory=dict)  # by turn; one at a time
 
+    def __post_init__(self) -> None:
+        self.session.on_event = self._tell
+        self.session.idle.on_idle = self._silence
+
     async def run(self) -> None:
         """Until the conversation is closed."""
         session = self.session
-        session.idle.on_idle = self._silence
         async for event in session.talk.events():
-            self._on(event)
+            self._tell(event)
             session.run_edits()
-            session.progressed()
+            await asyncio.sleep(0)  # many may wait: other sessions go on between two of them
+
+    def _tell(self, event: Event) -> None:
+        self._on(event)
+        self.session.progressed()
 
     def _on(self, event: Event) -> None:
         session = self.session
@@ -135,6 +144,7 @@ class Follower:
 
     def _silence(self, idle_s: float) -> None:
         session = self.session
+        session.catch_up()
         if session.active or session.talk.replying or session.talk.listening:
             session.idle.count_anew()
             return
@@ -189,12 +199,12 @@ class Follower:
         finally:
             ladder.end(done.stop, usage)
             self._over(ladder)
-            self.session.progressed()
 
     def _over(self, ladder: Ladder) -> None:
         if self.session.active is ladder:
             self.session.active = None
         self.session.items.forget_sound()
+        self.session.progressed()
 
     def _fault(self, fault: TalkFault) -> None:
         session = self.session

@@ -3,6 +3,7 @@
 Pure functions over turns, for `Talk.edit`. Knows rows through the prompt format only.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -60,13 +61,14 @@ def append(said: Sequence[Said], number: int) -> Edit:
     return lambda turns: [*turns, *(replace(one, turn=number) for one in said)]
 
 
-def with_system(engine: Engine, text: str) -> Edit:
+async def with_system(engine: Engine, text: str) -> Edit:
+    """Tokenises on another thread: a long text takes a while, in which others go on."""
+    turn = Turn("system", text=text)
+    rows = tuple(await asyncio.to_thread(engine.format.turn, turn)) if text else ()
+
     def edit(turns: list[Said]) -> list[Said]:
         rest = turns[1:] if turns and _is_system(turns[0]) else turns
-        if not text:
-            return rest
-        rows = engine.format.turn(Turn("system", text=text))
-        return [Said("system", "text", tuple(rows)), *rest]
+        return [Said("system", "text", rows), *rest] if rows else rest
 
     return edit
 

@@ -139,8 +139,9 @@ class Items:
 
     def forget_sound(self) -> None:
         """Lets the oldest sound go when there is too much."""
-        total_s = sum(_kept_s(item) for item in self._order)
-        for item in self._order:
+        sounding = [item for item in self._order if item.sound]
+        total_s = sum(map(_kept_s, sounding))
+        for item in sounding:
             if total_s <= self._most_sound_s:
                 return
             total_s -= _kept_s(item)

@@ -1,6 +1,5 @@
 """`response.*`: replies a client asks for, in the conversation or aside, and their cancellation."""
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -20,7 +19,6 @@ from mosslive.server.wire import Event, Refusal, as_refusal
 from mosslive.talk.dialogue import Said
 from mosslive.talk.events import AudioChunk, ReplyDone, ReplyStarted, TextDelta, TimingReady
 
-_LOOK_S = 0.02
 _MOST_METADATA = 16
 _MOST_INPUT = 10  # times the longest text of one item
 
@@ -37,8 +35,9 @@ async def create(session: RealtimeSession, event: Event) -> None:
     if aloof:
         _start_aside(session, config, metadata, given, None)
         return
-    while session.ending:
-        await asyncio.sleep(_LOOK_S)  # the end of playing is no event
+    if session.ending:
+        await session.until(lambda: not session.ending)
+        session.catch_up()
     if session.active or session.talk.replying:
         raise Refusal(
             "the conversation has an active response; wait for its end, or cancel it",
@@ -79,16 +78,18 @@ async def cancel(session: RealtimeSession, event: Event) -> None:
         return
     ladder = session.active
     known = ladder is not None and response_id in (None, ladder.id)
-    if ladder is None and response_id is None and session.talk.replying and not session.ending:
-        # It is on its way and was not told yet.
+    on_its_way = ladder is None and session.talk.replying and not session.ending
+    if on_its_way and response_id is None:  # it was not told yet
         ladder, known = session.begin_response(session.expected_turn, session.config), True
     if ladder is None or not known:
         raise Refusal("Cancellation failed: no active response found", "response_cancel_not_active")
     if ladder.id in session.aside:
+        ladder.finish("cancelled", "client_cancelled")
+        session.active = None
         session.aside[ladder.id].cancel()
     elif session.talk.cancel():
         session.cancelled_by_client = True
-    await session.until(lambda: ladder.over)
+        session.take_events()
 
 
 def _start_aside(
@@ -155,10 +156,10 @@ async def _context(
     session: RealtimeSession, config: SessionConfig, given: list[Any] | None
 ) -> Sequence[Said]:
     """What the model knows when it answers: the conversation, or what the client gave instead."""
-    engine = session.backend.engine
+    system = await with_system(session.backend.engine, config.instructions)
     now = await session.talk.settled()
     if given is None:
-        return with_system(engine, config.instructions)(now)
+        return system(now)
     turns: list[Said] = []
     chars, most = 0, _MOST_INPUT * session.backend.settings.max_text_chars
     for number, raw in enumerate(given):
@@ -168,13 +169,13 @@ async def _context(
             item = session.items.get(fields.text(raw, "id", f"response.input[{number}]."))
             turns += [s for s in now if s.turn in item.turns and s.role == item.role]
             continue
-        item, words = read_item(session, raw)
+        item, words = await read_item(session, raw)
         chars += len(item.text)
         if chars > most:
             raise Refusal(f"response.input: {most} characters at most", param="response.input")
         for one in words:
             turns.append(await turn_of(session.backend, role_of(item), one))
-    return with_system(engine, config.instructions)(turns)
+    return system(turns)
 
 
 def _metadata(raw: dict[str, Any]) -> dict[str, str] | None:

@@ -2,11 +2,13 @@
 
 Transport-neutral: whoever owns it calls `handle` for each client event, one after the other, and is
 given server events through `send`. Handlers are in the files of the event families; here is what
-they share. Invariant: at most one response writes to the conversation at a time.
+they share. Invariants: at most one response writes to the conversation at a time; a handler sees
+all events of the conversation that its call brings about (`catch_up`) and never waits for one.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +20,18 @@ from mosslive.server.logs import Named
 from mosslive.server.metrics import Metrics
 from mosslive.server.realtime import dialect, rules
 from mosslive.server.realtime.config import Offer, SessionConfig, first_config, merged
-from mosslive.server.realtime.history import Edit, with_system
+from mosslive.server.realtime.history import Edit
 from mosslive.server.realtime.idle import Idle
 from mosslive.server.realtime.input_buffer import InputBuffer
 from mosslive.server.realtime.items import Item, Items
 from mosslive.server.realtime.ladder import Ladder, Place
 from mosslive.server.wire import Event, Refusal, as_refusal, error_event, new_id
 from mosslive.talk import Talk
+from mosslive.talk.events import Event as TalkEvent
 
 Handler = Callable[["RealtimeSession", Event], Awaitable[None]]
+
+_APPEND = "input_audio_buffer.append"
 
 
 @dataclass(frozen=True)
@@ -61,16 +66,16 @@ class RealtimeSession:
         self.aside: dict[str, asyncio.Task[None]] = {}  # out-of-band responses, by id
         self.expected_turn = 0  # whose reply is on its way
         self.cancelled_by_client = False  # what interrupts a reply next
-        self.commits = 0  # turns of the user so far
         self.unheard = 0  # items with sound that the codec has not come to yet
         self.detached = False  # sound is kept here, and told to the conversation when committed
         self.over = asyncio.Event()  # the conversation cannot go on
         self.spoke = False  # sound was produced: the voice stays
         named = {"session": self.id, "key": client.owner}
         self.log = Named(logging.getLogger("mosslive.session"), named)
+        self.on_event: Callable[[TalkEvent], None] = lambda event: None  # of the conversation
         self._send, self._handlers, self._lead_s = send, handlers, lead_s
         self._expires_at = expires_at
-        self._edits: list[Edit] = []
+        self._edits: deque[Edit] = deque()
         self._own_numbers = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress = asyncio.Event()
@@ -84,6 +89,7 @@ class RealtimeSession:
         self.talk: Talk = backend.talk(
             rules.talk_settings(backend, self.config, lead_s), self.voice()
         )
+        self.talk.on_reply_over(self._reply_over)
 
     # The owner's side.
 
@@ -106,10 +112,12 @@ class RealtimeSession:
                 raise Refusal(f"type is {name!r}; allowed: {known}", "invalid_value", "type")
             if self.client.beta:
                 event = dialect.from_beta(event)
+            if event["type"] != _APPEND:  # sound is heard on another thread
+                self.catch_up()
             await handler(self, event)
         except MossliveError as error:
             self.refuse(as_refusal(error), event_id)
-        self.run_edits()
+        self.take_events()
 
     async def close(self) -> None:
         """Ends everything and gives all memory back. Again is fine."""
@@ -151,19 +159,31 @@ class RealtimeSession:
         shelved = self.backend.voices.find((config or self.config).voice, self.client.owner)
         return shelved.voice if shelved else None
 
-    def apply(self, config: SessionConfig) -> None:
-        """A new configuration, as a whole."""
-        before, self.config = self.config, config
+    def apply(self, config: SessionConfig, system: Edit | None) -> None:
+        """A new configuration, as a whole. `system`: its system turn, where that changes."""
+        self.config = config
         self.buffer.use(config.input_format)
         self.idle.limit(config.turn_detection)
         self.retune(config)
-        if config.instructions != before.instructions:
-            self.edit(with_system(self.backend.engine, config.instructions))
+        if system:
+            self.edit(system)
 
     def retune(self, config: SessionConfig) -> None:
         """The conversation goes by this configuration from the next turn and reply on."""
         settings = rules.talk_settings(self.backend, config, self._lead_s)
         self.talk.change(settings, self.voice(config))
+
+    def catch_up(self) -> None:
+        """All sound so far is heard, and all that the conversation has to say of it is told."""
+        if not self._closed:
+            self.talk.catch_up()
+            self.take_events()
+
+    def take_events(self) -> None:
+        """All events of the conversation that wait are told now, in order."""
+        while not self._closed and (event := self.talk.take_event()) is not None:
+            self.on_event(event)
+        self.run_edits()
 
     def edit(self, change: Edit) -> None:
         """Soon: while a reply is being given, what was said cannot be changed."""
@@ -171,8 +191,11 @@ class RealtimeSession:
         self.run_edits()
 
     def run_edits(self) -> None:
-        while self._edits and not self.talk.replying and not self._closed:
-            self.talk.edit(self._edits.pop(0))
+        if not self._edits or self._closed:
+            return
+        self.talk.catch_up()  # a turn that ends here may begin a reply
+        while self._edits and not self.talk.replying:
+            self.talk.edit(self._edits.popleft())
 
     def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """A task that ends with the session at the latest."""
@@ -209,15 +232,26 @@ class RealtimeSession:
         told = self.active is None and self.expected_turn <= self.active_turn
         return told and self.talk.replying and not self._closed
 
+    @property
+    def busy(self) -> bool:
+        """While a response is made or played."""
+        return bool(self.active or self.aside or self.talk.replying)
+
     def progressed(self) -> None:
-        """Something was told: whoever waits for it in `until` looks again."""
+        """An event was told, or a reply is over: `until` looks again."""
         self._progress.set()
         self._progress.clear()
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Until the conversation's events have made it so."""
+        """Until it is so, or the session is closed. Only for what comes about while no event of the
+        client is handled: the end of a response, the end of playing."""
         while not done() and not self._closed:
             await self._progress.wait()
+
+    def _reply_over(self) -> None:
+        if not self._closed:
+            self.run_edits()
+            self.progressed()
 
     def _told(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.buffer_events import forget
 from mosslive.server.realtime.config import SessionConfig, merged
+from mosslive.server.realtime.history import Edit, with_system
 from mosslive.server.realtime.session import Handler, RealtimeSession
 from mosslive.server.wire import Event, Refusal
 
@@ -20,11 +21,15 @@ async def update(session: RealtimeSession, event: Event) -> None:
             "cannot_update_voice",
             "session.audio.output.voice",
         )
+    system: Edit | None = None
+    if config.instructions != session.config.instructions:
+        system = await with_system(session.backend.engine, config.instructions)
+        session.catch_up()
     if _hearing(config) != _hearing(session.config) and (
         session.talk.listening or session.detached
     ):
         forget(session)  # one rule from the beginning of a turn to its end
-    session.apply(config)
+    session.apply(config, system)
     session.send({"type": "session.updated", "session": session.document()})
 
 

@@ -181,6 +181,7 @@ class Call:
                     session.refuse(refusal)
                     continue
                 await session.handle(own_formats(event))
+                await asyncio.sleep(0)  # many may wait: other sessions go on between two of them
         except Flood:
             raise Leave(POLICY, "events come faster than they can be handled") from None
 
@@ -194,6 +195,7 @@ class Call:
                         self._room.clear()
                         await self._room.wait()
                 self._send(channel, text)
+                await asyncio.sleep(0)  # a channel with room for all does not wait by itself
         except (SlowReader, TimeoutError):
             raise Leave(POLICY, "the reader is too slow") from None
 

@@ -1,0 +1,82 @@
+"""Edits of what was said that wait for their turn: many of them are one piece of work.
+
+Each edit is a function from turns to turns. Those that wait are applied some at a time, and the
+engine is told the result once for each time, so that a thousand edits cost little more than a few
+and never hold the event loop for long. Knows nothing of who speaks. Invariant: the turns are those
+that the edits give one after the other.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from mosslive.engine.conversation import Conversation
+from mosslive.errors import MossliveError
+from mosslive.talk.dialogue import Dialogue, Said, require_whole
+from mosslive.talk.faults import Faults
+from mosslive.talk.floor import Task
+
+Change = Callable[[list[Said]], Sequence[Said]]
+
+# An edit of the longest history takes about 0.2 ms, and telling the engine 1 ms.
+AT_ONCE = 16
+
+
+class Edits:
+    def __init__(self, begin: Callable[[], Dialogue], faults: Faults) -> None:
+        """`begin`: called before some of them are applied; returns the dialogue as it is then."""
+        self._begin, self._faults = begin, faults
+        self._waiting: deque[tuple[int, Change]] = deque()
+        self._closed: Conversation | None = None  # by the latest change
+        self.task: Task | None = None  # applies them; set by who starts it
+
+    @property
+    def pending(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def add(self, turn: int, change: Change) -> None:
+        """`turn`: the number under which a fault is reported."""
+        self._waiting.append((turn, change))
+
+    async def run(self) -> None:
+        """Until none waits, those added meanwhile too."""
+        while self._waiting:
+            count = min(AT_ONCE, len(self._waiting))
+            edits = [self._waiting.popleft() for _ in range(count)]
+            if not self._apply(edits) and count > 1:
+                for edit in edits:  # the engine has no room for all of them, but may for some
+                    self._apply([edit])
+                    await self._pages_back()
+            await (self._pages_back() if self._waiting else asyncio.sleep(0))
+
+    async def _pages_back(self) -> None:
+        """Between two times: others go on, and no more than two histories have pages at once."""
+        await asyncio.sleep(0)
+        closed, self._closed = self._closed, None
+        if closed:
+            with suppress(MossliveError):  # an engine that broke down says so to the next edit
+                await closed.settled()
+
+    def _apply(self, edits: list[tuple[int, Change]]) -> bool:
+        """False: the engine refused the result, and nothing has changed. Reports a fault then if
+        there is one edit only."""
+        dialogue = self._begin()
+        turns = dialogue.turns
+        faults: list[tuple[int, Exception]] = []
+        for turn, change in edits:
+            try:
+                changed = list(change(list(turns)))
+                require_whole(changed, dialogue.format, known=turns)
+                turns = changed
+            except Exception as error:
+                faults.append((turn, error))
+        try:
+            self._closed = dialogue.retell(turns)
+        except Exception as error:
+            if len(edits) == 1:
+                self._faults.tell(edits[0][0], "memory", error)
+            return False
+        for turn, fault in faults:
+            self._faults.tell(turn, "memory", fault)
+        return True

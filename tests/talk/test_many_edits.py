@@ -1,0 +1,148 @@
+"""A thousand turns and edits that wait together cost what they cost one by one, and no more."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from mosslive import LanguageModel, Turn
+from mosslive.rows import TextTokenizer
+from mosslive.talk.dialogue import Dialogue, Said
+from mosslive.talk.edits import AT_ONCE
+from mosslive.talk.floor import Floor
+from tests.talk.rig import Rig, run
+from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, history
+from tests.talk.toy import TOY_VOICE, ToyCodec
+
+MANY = 40
+
+
+def without(number: int) -> Callable[[list[Said]], Sequence[Said]]:
+    return lambda turns: [said for said in turns if said.turn != number]
+
+
+@pytest.mark.parametrize("listening", [False, True])
+def test_edits_that_wait_are_told_together(
+    nano_lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, listening: bool
+) -> None:
+    """The engine is told the result of every `AT_ONCE` edits once, no turn is tokenised again, and
+    the rows are those of the edits one after the other, also while the user speaks."""
+    counts = {"retell": 0, "encode": 0}
+
+    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            counts[name] += 1
+            return real(*given, **named)
+
+        return call
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        numbers = [rig.talk.say("user", "One") for _ in range(MANY)]
+        await rig.settle()
+        if listening:
+            await rig.say(QUESTION, 16_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(Dialogue, "retell", counted("retell", Dialogue.retell))
+            patch.setattr(TextTokenizer, "encode", counted("encode", TextTokenizer.encode))
+            for number in numbers[1:]:
+                rig.talk.edit(without(number))
+            await rig.settle()
+        assert 0 < counts["retell"] <= -(-MANY // AT_ONCE)
+        assert counts["encode"] == 0
+        left = [SYSTEM, Turn("user", text="One")]
+        if listening:
+            rig.talk.commit("text")
+            await rig.until(lambda: not rig.talk.replying)
+            assert rig.rows[: len(history(nano_lm, [*left, ASKED]))] == history(
+                nano_lm, [*left, ASKED]
+            )
+        else:
+            assert rig.rows == history(nano_lm, left)
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_edits_and_turns_keep_their_order(nano_lm: LanguageModel) -> None:
+    """An edit finds all turns said before it and none said after it, however many wait."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        seen: list[list[int]] = []
+
+        def look(turns: list[Said]) -> list[Said]:
+            seen.append([said.turn for said in turns])
+            return turns
+
+        first = rig.talk.say("user", "One")
+        rig.talk.edit(look)
+        rig.talk.edit(without(first))
+        rig.talk.edit(look)
+        second = rig.talk.say("user", "Two")
+        rig.talk.edit(look)
+        await rig.settle()
+        assert seen == [[0, first], [0], [0, second]]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_an_edit_that_fails_among_others(nano_lm: LanguageModel) -> None:
+    """An edit that raises is reported and skipped; those that wait with it are applied."""
+
+    def broken(turns: list[Said]) -> list[Said]:
+        raise ValueError("no")
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        numbers = [rig.talk.say("user", "One") for _ in range(3)]
+        rig.talk.edit(without(numbers[0]))
+        rig.talk.edit(broken)
+        rig.talk.edit(without(numbers[2]))
+        await rig.settle()
+        assert [said.turn for said in rig.talk.turns] == [0, numbers[1]]
+        assert [type(event).__name__ for event in rig.events] == ["TalkFault"]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_a_long_line_costs_each_task_the_same() -> None:
+    """Twice as many tasks that wait for the dialogue cause twice as many calls of the event loop,
+    not four times as many."""
+
+    async def calls(tasks: int) -> int:
+        loop, floor, count = asyncio.get_running_loop(), Floor(), 0
+        real, order, gate = loop.call_soon, [], asyncio.Event()
+
+        def call_soon(*given: Any, **named: Any) -> asyncio.Handle:
+            nonlocal count
+            count += 1
+            return real(*given, **named)
+
+        async def work(number: int) -> None:
+            await gate.wait()
+            order.append(number)
+
+        loop.call_soon = call_soon  # type: ignore[method-assign, assignment]
+        try:
+            line = [floor.take(lambda n=n: work(n)) for n in range(tasks)]  # type: ignore[misc]
+            await asyncio.sleep(0)
+            gate.set()
+            await asyncio.wait(line)
+        finally:
+            loop.call_soon = real  # type: ignore[method-assign]
+        await asyncio.sleep(0)
+        assert order == list(range(tasks))
+        assert floor.tasks == 0
+        return count
+
+    async def story() -> None:
+        assert await calls(400) < 2.5 * await calls(200)
+
+    run(story())
