@@ -51,6 +51,12 @@ class Conversation:
         """Forgets all rows from `length` on; a reply being made ends as interrupted."""
         self._desk.truncate(self._line, length)
 
+    def rewrite(self, length: int, rows: Any) -> None:
+        """Keeps the first `length` rows and appends `rows`, which may be none, in one call. Raises
+        as `append` does, and nothing is appended or forgotten then. Never raises `EngineFull`
+        ("pages") if the conversation shares no pages and does not become longer."""
+        self._desk.rewrite(self._line, length, self._checked(rows) if len(rows) else [])
+
     def interrupt(self) -> None:
         """Ends the reply being made, if any: no row is added after this call."""
         self._desk.interrupt(self._line)

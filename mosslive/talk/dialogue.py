@@ -1,8 +1,8 @@
 """What was said: the turns of a conversation, and the engine's rows kept equal to them.
 
 Turns are whole: the list holds closed ones, and at most one is open, the rows after them. When the
-context is full the oldest turns leave, never the system turn, never half of one. Knows nothing of
-sound or time. Invariant: outside a call the engine's rows are those of the turns, then of the open
+context is full the oldest exchanges leave, never the system turn, never half of a turn. Knows
+nothing of sound or time. Invariant: outside a call the engine's rows are those of the turns, then of the open
 one.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from mosslive.config import Sampling
+from mosslive.config import SECONDS_PER_CODE, Sampling
 from mosslive.engine.conversation import Conversation
 from mosslive.engine.conversation import Reply as RowStream
 from mosslive.engine.refusals import EngineFull
@@ -62,8 +62,10 @@ class Dialogue:
         self.ids: RowIds = engine.ids
         self.turns: list[Said] = []
         self.conversation: Conversation = engine.open()
-        self._engine = engine
-        self._limit = min(context_rows, engine.config.max_position_embeddings)
+        # One conversation never takes all pages. A pool that is smaller than its overhead has
+        # no rule to offer; there the engine refuses.
+        own = engine.rows_each(1) or context_rows
+        self._limit = min(context_rows, engine.config.max_position_embeddings, own)
         self._keep, self._on_trim = keep, on_trim
 
     # The open turn.
@@ -146,8 +148,12 @@ class Dialogue:
                 self._leave(gone)
         have = len(self.conversation) + rows
         if have > self._limit:
+            seconds = self._limit * SECONDS_PER_CODE
             raise EngineFull(
-                "context", f"{have} rows and no turn left to forget; allowed: {self._limit}"
+                "context",
+                f"the turn is too long: {have} rows and no turn left to forget; allowed: "
+                f"{self._limit} rows ({seconds:.1f} s of speech), the system turn included; use "
+                f"shorter turns",
             )
 
     def _leave(self, gone: list[Said]) -> None:
@@ -158,28 +164,28 @@ class Dialogue:
         """These are the turns; the open one stays. Positions count from the first row, so what
         follows the first change is computed again; pages before it are found by content. All or
         nothing."""
-        rows = [*chain.from_iterable(said.rows for said in turns)]
-        rows += self.conversation.rows[self.start :]
-        fresh = self._engine.open()
-        try:
-            if rows:
-                fresh.append(rows)
-        except BaseException:
-            fresh.close()
-            raise
-        self.conversation.close()
-        self.conversation, self.turns = fresh, list(turns)
+        before = self.conversation.rows
+        rows = [*chain.from_iterable(said.rows for said in turns), *before[self.start :]]
+        pairs = enumerate(zip(before, rows, strict=False))
+        shorter = min(len(before), len(rows))
+        same = next((index for index, (old, new) in pairs if old != new), shorter)
+        self.conversation.rewrite(same, rows[same:])
+        self.turns = list(turns)
 
 
 def leaving(turns: Sequence[Said], coming: int, target: int) -> list[Said]:
-    """Who leaves: the oldest first, until what stays and `coming` fill at most `target` rows. The
-    system turn stays."""
+    """The turns to forget, so that the rest and `coming` rows fill at most `target` rows: the
+    oldest exchanges first. An exchange is a user's turn and all that follows it up to the next
+    one: an answer without its question would be a context that no model was taught. The system
+    turn stays."""
     total = sum(len(said.rows) for said in turns) + coming
-    gone = []
+    gone: list[Said] = []
     for said in turns:
-        if total <= target:
+        if said.role == "system":
+            continue
+        goes_along = bool(gone) and said.role != "user"
+        if total <= target and not goes_along:
             break
-        if said.role != "system":
-            gone.append(said)
-            total -= len(said.rows)
+        gone.append(said)
+        total -= len(said.rows)
     return gone
