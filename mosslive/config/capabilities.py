@@ -71,7 +71,7 @@ def capabilities_from(raw: dict[str, Any]) -> Capabilities:
     for name, value in raw.items():
         if name not in known:
             raise ConfigError(f"{name} is {value!r}, an unknown key; allowed: {', '.join(known)}")
-    values = {
+    values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()
     }
     return Capabilities(**values)

@@ -2,8 +2,8 @@
 
 Turns are whole: the list holds closed ones, and at most one is open, the rows after them. When the
 context is full the oldest exchanges leave, never the system turn, never half of a turn. Knows
-nothing of sound or time. Invariant: outside a call the engine's rows are those of the turns, then of the open
-one.
+nothing of sound or time. Invariant: outside a call the engine's rows are those of the turns, then
+of the open one.
 """
 
 from collections.abc import Callable, Sequence
@@ -143,7 +143,11 @@ class Dialogue:
         reserve = min(reserve, self._limit // 2)
         if len(self.conversation) + rows + reserve > self._limit:
             target = min(int(self._keep * self._limit), self._limit - reserve)
-            gone = leaving(self.turns, self.open_rows + rows, target)
+            # While nothing comes, the latest exchange stays: a short question may still fit.
+            stay = 0 if rows or self.open_rows else latest_exchange(self.turns)
+            older = self.turns[: len(self.turns) - stay]
+            kept = sum(len(said.rows) for said in self.turns[len(older) :])
+            gone = leaving(older, self.open_rows + rows + kept, target)
             if gone:
                 self._leave(gone)
         have = len(self.conversation) + rows
@@ -171,6 +175,12 @@ class Dialogue:
         same = next((index for index, (old, new) in pairs if old != new), shorter)
         self.conversation.rewrite(same, rows[same:])
         self.turns = list(turns)
+
+
+def latest_exchange(turns: Sequence[Said]) -> int:
+    """How many turns the latest exchange has."""
+    places = [index for index, said in enumerate(turns) if said.role == "user"]
+    return len(turns) - places[-1] if places else 0
 
 
 def leaving(turns: Sequence[Said], coming: int, target: int) -> list[Said]:
