@@ -43,6 +43,15 @@ class Capabilities:
     def teaches(self, heard: Medium, reply: Medium) -> bool:
         return f"{heard}-to-{reply}" in self.modes
 
+    def limit(self, asked: int | None) -> int | None:
+        """Rows of a conversation where a user asks for so many; None: neither states a limit.
+        Raises `ConfigError` if the user asks for more rows than the model was taught."""
+        most = self.context_rows
+        if asked is not None and most is not None and asked > most:
+            least = LEAST_CONTEXT_ROWS
+            raise refuse("context_rows", asked, f"{least} to {most}, which the model was taught")
+        return most if asked is None else asked
+
     def replies(self) -> tuple[Medium, ...]:
         """The media in which it replies to anything."""
         return tuple(

@@ -6,7 +6,7 @@ Invariant: if all of them are open at once, each finds pages for as many rows as
 
 from dataclasses import dataclass
 
-from mosslive.config import SECONDS_PER_CODE, refuse
+from mosslive.config import SECONDS_PER_CODE
 from mosslive.config.capabilities import Capabilities
 from mosslive.engine import Engine
 from mosslive.engine.allowance import LEAST_ROWS, rows_for
@@ -38,10 +38,7 @@ class Limits:
 def wanted_rows(settings: ServerSettings, taught: Capabilities) -> int:
     """Rows a conversation should have. Raises `ConfigError` if the settings ask for more rows than
     the model was taught."""
-    asked, most = settings.context_rows, taught.context_rows
-    if asked is not None and most is not None and asked > most:
-        raise refuse("context_rows", asked, f"64 to {most}, which the model was taught")
-    return asked or most or TUNED_ROWS
+    return taught.limit(settings.context_rows) or TUNED_ROWS
 
 
 def goal_rows(settings: ServerSettings, taught: Capabilities) -> int:
