@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import httpx
 import pytest
@@ -29,13 +31,8 @@ def answered(done: Event) -> None:
 @contextmanager
 def small_pool() -> Iterator[None]:
     """Engines of the rig have few pages."""
-    whole = rig.Engine.load
-
-    def load(*given: object, **options: object) -> Engine:
-        return whole(*given, kv_rows=ROWS, **options)  # type: ignore[arg-type]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rig.Engine, "load", load)
+        patch.setattr(Engine, "load", partial(Engine.load, kv_rows=ROWS))
         yield
 
 
@@ -44,7 +41,7 @@ def test_a_long_session_leaves_pages_to_others(parts: Parts) -> None:
     starts meanwhile and is answered too, and the free pages never fall below the others' share."""
 
     async def test() -> None:
-        options = {"max_sessions": 2, "max_requests": 1, "max_turn_s": 60.0}
+        options: dict[str, Any] = {"max_sessions": 2, "max_requests": 1, "max_turn_s": 60.0}
         async with serving(parts, **options) as served:
             engine = served.backend.engine
             lowest = engine.stats().pages
@@ -69,7 +66,7 @@ def test_a_turn_longer_than_the_share_is_refused_and_the_session_goes_on(parts: 
     """The error says how long a turn may be; the next, shorter turn is answered."""
 
     async def test() -> None:
-        options = {"max_sessions": 2, "max_requests": 1, "max_turn_s": 60.0}
+        options: dict[str, Any] = {"max_sessions": 2, "max_requests": 1, "max_turn_s": 60.0}
         async with serving(parts, **options) as served, served.session() as peer:
             await peer.manual()
             await peer.say(spoken(LONG_S))
