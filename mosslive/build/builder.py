@@ -33,6 +33,7 @@ from mosslive.checkpoint.engine_manifest import Manifest
 from mosslive.checkpoint.header import DTYPE_BYTES
 from mosslive.checkpoint.inventory import Inventory, take_inventory
 from mosslive.checkpoint.layout import (
+    CAPABILITIES_FILE,
     CONFIG_FILE,
     GENERATION_FILE,
     INDEX_FILE,
@@ -114,7 +115,8 @@ def build_engine(
                 return tensor
 
             files, records = write_weights(work, tensors, make, shard_bytes)
-        copied = [checkpoint.folder / name for name in (TOKENIZER_FILE, GENERATION_FILE)]
+        names_copied = (TOKENIZER_FILE, GENERATION_FILE, CAPABILITIES_FILE)
+        copied = [checkpoint.folder / name for name in names_copied]
         copied = [path for path in copied if path.is_file()]
         for path in copied:
             (work / path.name).write_bytes(path.read_bytes())
@@ -169,7 +171,7 @@ def _check(work: Path, device: torch.device, stage: Stage) -> Verdict:
 
 
 def _source_files(checkpoint: Checkpoint) -> list[Path]:
-    names = (CONFIG_FILE, GENERATION_FILE, INDEX_FILE, TOKENIZER_FILE)
+    names = (CONFIG_FILE, GENERATION_FILE, CAPABILITIES_FILE, INDEX_FILE, TOKENIZER_FILE)
     beside = [checkpoint.folder / name for name in names]
     return [*checkpoint.weight_files, *(path for path in beside if path.is_file())]
 

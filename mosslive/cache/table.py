@@ -76,6 +76,13 @@ class PageTable:
         half_filled = len(self.rows) % self.pool.page_size != 0
         return half_filled and self.pool.may_be_shared(self.pages[-1])
 
+    def own_last(self) -> None:
+        """Before rows are appended to a table that was cut: no table finds its half-filled last
+        page by content from now on."""
+        offset = len(self.rows) % self.pool.page_size
+        if offset and self.pool.references[self.pages[-1]] == 1:
+            self.pool.overwrite(self.pages[-1], offset)
+
     def append(self, rows: Sequence[Row]) -> list[PageCopy]:
         """Room for more rows; returns what must be copied first. Raises `OutOfPages` and changes
         nothing if there is not enough."""

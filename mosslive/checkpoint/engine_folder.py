@@ -4,6 +4,7 @@
     weights-00001.safetensors   ...
     tokenizer.json              the source's, byte for byte
     generation_config.json      the source's too, if it had one
+    capabilities.json           the same
     probes.safetensors          rows and reference logits
 
 Knows files, not what the tensors are for. Invariant: a folder that `open_engine` returned has every

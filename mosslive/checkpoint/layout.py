@@ -21,6 +21,7 @@ AUDIO_HEAD = "audio_lm_head.weight"
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
 GENERATION_FILE = "generation_config.json"
+CAPABILITIES_FILE = "capabilities.json"
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 

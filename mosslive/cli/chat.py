@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from mosslive.cli.console import err
 from mosslive.cli.generate import ReplyOption
 from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
 from mosslive.cli.voice import JsonOption
+from mosslive.config.capabilities import Medium
 from mosslive.config.folders import BUNDLED, find_parts
 
 
@@ -78,6 +80,13 @@ def chat(
     ] = None,
     min_new: Annotated[int | None, typer.Option(help="Rows before speech may end.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same replies.")] = None,
+    context_rows: Annotated[
+        int | None,
+        typer.Option(
+            help="Limit the rows that are remembered, 12.5 a second; default: what the model was "
+            "taught, and more is refused."
+        ),
+    ] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Go on with a saved conversation.")
     ] = None,
@@ -109,6 +118,23 @@ def chat(
         )
     if (files or mic) and not parts.codec:
         raise typer.BadParameter("hearing needs --codec")
+    from mosslive.checkpoint.capabilities import folder_capabilities
+
+    taught = folder_capabilities(parts.model)
+    heard: list[Medium] = []
+    if mic or files:
+        heard.append("speech")
+    if text or not heard:
+        heard.append("text")
+    for medium in heard:
+        if not taught.teaches(medium, reply.value):
+            raise typer.BadParameter(
+                f"this model was not taught {medium}-to-{reply.value}; allowed: "
+                f"{', '.join(taught.modes)}"
+            )
+    if voice and not taught.voices:
+        err.print("--voice has no effect: this model speaks with one voice")
+    rows = taught.limit(context_rows)
     # Rows that are written then look as the prompt format has them, and the audio tail can rest.
     sampling = chosen_sampling(
         preset,
@@ -136,6 +162,7 @@ def chat(
         turns=TurnSettings(end=silence) if mic else None,
         speculate=speculate and mic,
         lead_s=plain.lead_s if mic else None,
+        context_rows=plain.context_rows if rows is None else rows,
     )
     if parts.codec:
         share_cores(device)

@@ -45,9 +45,10 @@ def inspect(
 
 def _report(folder: Path, values: bool) -> dict[str, Any]:
     from mosslive.checkpoint import scan_values, take_inventory
+    from mosslive.checkpoint.capabilities import folder_capabilities
     from mosslive.checkpoint.engine_folder import is_engine
     from mosslive.checkpoint.generation import folder_sampling
-    from mosslive.checkpoint.layout import GENERATION_FILE, TOKENIZER_FILE
+    from mosslive.checkpoint.layout import CAPABILITIES_FILE, GENERATION_FILE, TOKENIZER_FILE
     from mosslive.codec.inventory import is_bigvgan, is_codec
     from mosslive.config import ConfigError
     from mosslive.rows import TextTokenizer, TokenizerError
@@ -71,6 +72,10 @@ def _report(folder: Path, values: bool) -> dict[str, Any]:
         report["sampling"] = vars(folder_sampling(folder))
     except ConfigError as error:
         _add_fault(report, GENERATION_FILE, error)
+    try:
+        report["capabilities"] = vars(folder_capabilities(folder))
+    except ConfigError as error:
+        _add_fault(report, CAPABILITIES_FILE, error)
     return report if beside is None else _joined(folder, report, beside)
 
 
@@ -160,10 +165,25 @@ def _show(report: dict[str, Any]) -> None:
     if drawn := report.get("sampling"):
         said = ", ".join(f"{name} {value}" for name, value in drawn.items())
         out.print(f"replies are drawn with: {said}")
+    if taught := report.get("capabilities"):
+        out.print(f"the model was taught: {_taught(taught)}", soft_wrap=True)
     for fault in report["faults"]:
         err.print(fault["message"], style="red", markup=False)
     if report["usable"] and not report["values_read"]:
         err.print("The values were not read (--no-values): NaN and infinities would not be seen.")
+
+
+def _taught(stated: dict[str, Any]) -> str:
+    rows = stated["context_rows"]
+    return "; ".join(
+        (
+            "context not stated" if rows is None else f"context of {rows} rows",
+            ", ".join(stated["modes"]),
+            "languages " + (", ".join(stated["languages"]) or "not stated"),
+            "any voice" if stated["voices"] else "one voice only",
+            "good transcripts" if stated["transcripts"] else "no good transcripts",
+        )
+    )
 
 
 def _cells(block: str, tensors: int, parameters: int, size: int) -> tuple[str, str, str, str]:

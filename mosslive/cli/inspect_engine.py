@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 def engine_report(folder: Path, values: bool) -> dict[str, Any]:
     """`values`: compare the SHA-256 of every file. Whether it computes right, `verify` tells."""
     from mosslive.checkpoint import CheckpointError
+    from mosslive.checkpoint.capabilities import folder_capabilities
     from mosslive.checkpoint.engine_folder import check_hashes, open_engine
     from mosslive.checkpoint.generation import folder_sampling
-    from mosslive.checkpoint.layout import GENERATION_FILE
+    from mosslive.checkpoint.layout import CAPABILITIES_FILE, GENERATION_FILE
     from mosslive.config import ConfigError
 
     report: dict[str, Any] = {"folder": str(folder), "blocks": [], "values_read": values}
@@ -31,11 +32,15 @@ def engine_report(folder: Path, values: bool) -> dict[str, Any]:
         found = {"kind": type(fault).__name__, "names": fault.names, "message": fault.line()}
         report |= {"faults": [found], "usable": False}
         return report
-    try:
-        report["sampling"] = vars(folder_sampling(folder))
-    except ConfigError as fault:
-        found = {"kind": "ConfigError", "names": [GENERATION_FILE], "message": str(fault)}
-        report |= {"faults": [found], "usable": False}
+    for key, file, read in (
+        ("sampling", GENERATION_FILE, folder_sampling),
+        ("capabilities", CAPABILITIES_FILE, folder_capabilities),
+    ):
+        try:
+            report[key] = vars(read(folder))
+        except ConfigError as fault:
+            found = {"kind": "ConfigError", "names": [file], "message": str(fault)}
+            report |= {"faults": [*report["faults"], found], "usable": False}
     return report
 
 

@@ -37,15 +37,21 @@ def _command() -> Callable[..., None]:
         kind, _ = kind_of(one)
         default = "" if one.default in (None, (), False) else f" (default: {one.default})"
         flag_kind = str if kind is tuple else kind
-        parameters.append(_parameter(one.name, flag_kind, one.metadata["help"] + default))
+        says = one.metadata["help"] + default
+        negative = kind is bool and one.default is None  # false differs from not given
+        parameters.append(_parameter(one.name, flag_kind, says, negative=negative))
     serve.__doc__ = _run.__doc__
     serve.__annotations__ = {one.name: one.annotation for one in parameters}
     vars(serve)["__signature__"] = inspect.Signature(parameters)
     return serve
 
 
-def _parameter(name: str, kind: type, says: str, variable: str | None = None) -> inspect.Parameter:
-    option = typer.Option(f"--{name.replace('_', '-')}", help=says, envvar=variable)
+def _parameter(
+    name: str, kind: type, says: str, variable: str | None = None, negative: bool = False
+) -> inspect.Parameter:
+    flag = name.replace("_", "-")
+    names = f"--{flag}/--no-{flag}" if negative else f"--{flag}"
+    option = typer.Option(names, help=says, envvar=variable)
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

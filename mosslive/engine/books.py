@@ -4,7 +4,9 @@ Owners write in them through the `Desk`, the device thread through the `Device`.
 touches a table or a tensor, and of event loops it only wakes those who wait.
 
 Invariant: pages promised are never more than pages free. Every row in the books has its page, taken
-or promised; a row is made only after its page was promised.
+or promised; a row is made only after its page was promised. A running step takes pages from the
+pool without the lock, but only promised ones. So the free pages are those of the last count, which
+the device thread makes under the lock when no step runs.
 """
 
 import threading
@@ -41,6 +43,7 @@ class Books:
         self.changed: dict[int, Line] = {}  # those whose table has to follow
         self.ended: list[Making] = []  # replies a stepper may still keep something for
         self.promised = 0  # pages, the sum over all lines
+        self.pool_free = pool.free  # as of the last count
         self.refusals: Counter[Reason] = Counter()
         self.decode = Costs(settings.decode_guess_ms)
         self.broken: BaseException | None = None
@@ -75,14 +78,18 @@ class Books:
 
     def count_promise(self, line: Line) -> None:
         """After any change to what a line's promise rests on."""
-        promised = max(line.pages_for(0, self.pool.page_size), line.claimed)
+        promised = line.need(0, self.pool.page_size)
         self.promised += promised - line.promised
         line.promised = promised
+
+    def count_pool(self) -> None:
+        """After all tables were counted, and no step runs."""
+        self.pool_free = self.pool.free
 
     @property
     def free_pages(self) -> int:
         """Neither taken nor promised."""
-        return self.pool.free - self.promised
+        return self.pool_free - self.promised
 
     def replies(self) -> int:
         return sum(line.making is not None for line in self.active.values())

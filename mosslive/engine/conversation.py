@@ -39,10 +39,6 @@ class Conversation:
         then."""
         self._desk.append(self._line, self._checked(rows))
 
-    def restore(self, rows: list[Row]) -> None:
-        """Appends rows that a conversation of this engine has held; they are not checked again."""
-        self._desk.append(self._line, rows)
-
     def reply(self, sampling: Sampling | None = None, prefix: Any = None) -> "Reply":
         """Begins a reply after the last row, or after the rows of `prefix`, which are appended
         first. Raises as `append` does, and `EngineFull` ("deadlines") if speech would stutter."""
@@ -54,6 +50,14 @@ class Conversation:
     def truncate(self, length: int) -> None:
         """Forgets all rows from `length` on; a reply being made ends as interrupted."""
         self._desk.truncate(self._line, length)
+
+    def rewrite(self, length: int, rows: Any, check: bool = True) -> None:
+        """Keeps the first `length` rows and appends `rows`, which may be none, in one call. Raises
+        as `append` does, and nothing is appended or forgotten then. Never raises `EngineFull`
+        ("pages") if the conversation shares no pages and does not become longer. `check=False`:
+        for rows that a conversation of this engine has held; they are valid."""
+        checked = self._checked(rows) if check and len(rows) else list(rows)
+        self._desk.rewrite(self._line, length, checked)
 
     def interrupt(self) -> None:
         """Ends the reply being made, if any: no row is added after this call."""

@@ -28,7 +28,7 @@ class Desk:
     def append(self, line: Line, rows: list[Row]) -> None:
         with self.books:
             self._check_idle(line, "append")
-            self._append(line, rows, replies=self.books.replies())
+            self._append(line, rows)
             self.books.touch(line)
 
     def reply(self, line: Line, sampling: Sampling, prefix: list[Row]) -> Making:
@@ -43,7 +43,7 @@ class Desk:
             mode = next_mode(first_mode(last[0], books.ids), last[0], books.ids)
             if mode == "audio":
                 self._check_deadlines()
-            self._append(line, prefix, replies=books.replies() + 1)
+            self._append(line, prefix, new_replies=1)
             now = books.clock()
             kind = "speech" if mode == "audio" else mode
             line.making = Making(line, sampling, kind, asked_at=now, since=now)
@@ -55,14 +55,27 @@ class Desk:
             self._check_open(line)
             if type(length) is not int or not 0 <= length <= len(line.rows):
                 raise RowsError(f"truncate to {length!r} rows; allowed: 0..{len(line.rows)}")
+            self._cut(line, length)
+            self.books.touch(line)
+
+    def rewrite(self, line: Line, length: int, rows: list[Row]) -> None:
+        """`truncate` and `append` in one; if the rows are refused, nothing is changed but that a
+        reply being made has ended. The line's own pages serve the new rows, so a line that does
+        not become longer is never refused for pages."""
+        with self.books:
+            self._check_open(line)
+            if not 0 <= length <= len(line.rows):
+                raise RowsError(f"truncate to {length!r} rows; allowed: 0..{len(line.rows)}")
             self.books.interrupt(line)
-            line.error = None
-            if length < len(line.rows):
-                del line.rows[length:]
-                line.cut = min(line.cut, length)
-                line.computed = min(line.computed, length)
-                line.shared = True  # the page it was cut in may be known to others
+            before = line.rows[:], line.cut, line.computed, line.shared, line.returning, line.error
+            self._cut(line, length)
+            try:
+                if rows:
+                    self._append(line, rows)
+            except EngineFull:
+                line.rows, line.cut, line.computed, line.shared, line.returning, line.error = before
                 self.books.count_promise(line)
+                raise
             self.books.touch(line)
 
     def fork(self, line: Line) -> Line:
@@ -84,7 +97,7 @@ class Desk:
             # of its own: also the row that a step may be making at this moment.
             size, coming = books.pool.page_size, int(line.making is not None)
             shared, line.shared = line.shared, True
-            mine = max(line.pages_for(coming, size), line.promised)
+            mine = max(line.need(coming, size), line.promised)
             try:
                 pages = twin.pages_for(0, size) + mine - line.promised
                 self._check_pages(pages, books.replies(), "a fork")
@@ -175,12 +188,21 @@ class Desk:
 
     # All below with the lock held.
 
-    def _append(self, line: Line, rows: list[Row], replies: int) -> None:
+    def _cut(self, line: Line, length: int) -> None:
+        self.books.interrupt(line)
+        line.error = None
+        if length < len(line.rows):
+            line.cut_at(length)
+            self.books.count_promise(line)
+
+    def _append(self, line: Line, rows: list[Row], new_replies: int = 0) -> None:
+        """Rows that need no further page are refused only if a reply begins with them."""
         length = len(line.rows) + len(rows)
         if length > self.books.longest:
             raise self._full("context", f"{length} rows; the context holds {self.books.longest}")
-        pages = line.pages_for(len(rows), self.books.pool.page_size) - line.promised
-        self._check_pages(pages, replies, f"{len(rows)} rows")
+        pages = line.need(len(rows), self.books.pool.page_size) - line.promised
+        if pages > 0 or new_replies:
+            self._check_pages(pages, self.books.replies() + new_replies, f"{len(rows)} rows")
         self._want(line)
         line.rows += rows
         self.books.count_promise(line)

@@ -122,15 +122,21 @@ class Device:
                 line.parent.unborn.remove(line)
                 line.table, line.parent = line.parent.table.fork(), None
         fewer = any(line.closed or line.cut < UNCUT for line in changed.values())
+        # All are cut before any adopts: pages that come back must not be found and held first.
         for line in changed.values():
-            self._set_right(line)
+            self._cut(line)
+        for line in changed.values():
+            if not len(line.table) and line.rows:
+                line.table.adopt(line.rows)
+            self._count(line)
         if fewer:  # what they gave up may be one other's alone now
             for line in self.books.lines.values():
                 if line.shared:
                     self._count(line)
         changed.clear()
+        self.books.count_pool()
 
-    def _set_right(self, line: Line) -> None:
+    def _cut(self, line: Line) -> None:
         table = line.table
         if line.closed:
             line.rows.clear()
@@ -138,16 +144,15 @@ class Device:
             self.books.lines.pop(line.key, None)
         table.truncate(min(line.cut, len(line.rows), len(table)))
         line.cut = UNCUT
-        if not len(table) and line.rows:
-            table.adopt(line.rows)
-        self._count(line)
+        if len(table) < len(line.rows):
+            table.own_last()  # rows are about to be written there
 
     def _count(self, line: Line) -> None:
         """After the table or the rows changed, and no step runs on them."""
         table = line.table
-        line.computed = min(len(table), line.cut)
-        line.shared = bool(line.unborn) or line.cut < UNCUT or table.may_share_last
-        line.claimed = 0
+        line.computed, line.held = len(table), len(table.pages)
+        line.shared = bool(line.unborn) or table.may_share_last
+        line.claimed = line.returning = 0
         self.books.count_promise(line)
         if line.computed == len(line.rows):
             line.wanted = False
@@ -207,14 +212,22 @@ class Device:
         self._judge("prefill", results)
         self.limits.prefill.observe(sum(len(rows) for _, rows in jobs), seconds, began + seconds)
         with self.books:
-            for (line, _), error in zip(jobs, results, strict=True):
+            lost = [
+                (line, error)
+                for (line, _), error in zip(jobs, results, strict=True)
+                if error and line.cut == UNCUT and not line.closed
+            ]
+            self._follow()
+            for line, _ in jobs:
                 self._count(line)
-                if error and line.cut == UNCUT and not line.closed:
-                    self.books.lose(line, error)
-                    self._count(line)
+            for line, error in lost:
+                self.books.lose(line, error)
+                self._count(line)
             for making in makings:  # their rows are still to be made in this step
-                making.line.claimed = making.line.pages_for(1, self.books.pool.page_size)
-                self.books.count_promise(making.line)
+                if not making.ended:
+                    making.line.claimed = making.line.pages_for(1, self.books.pool.page_size)
+                    self.books.count_promise(making.line)
+            self.books.count_pool()
         return seconds
 
     def _decode(self, makings: list[Making], began: float) -> None:
@@ -242,8 +255,10 @@ class Device:
         with books:
             for making, made in zip(live, results, strict=True):
                 self._hand_out(making, made, now)
+            self._follow()
             for making in makings:
                 self._count(making.line)
+            books.count_pool()
         if live and typical:
             now = books.clock()
             books.decode.observe(len(live), now - began, now)

@@ -87,6 +87,8 @@ class Line:
     shared: bool = False  # whether writing after them may first need a page of its own
     promised: int = 0  # pages for rows that have none yet
     claimed: int = 0  # how many of them the step that runs now may take, whatever callers cut
+    held: int = 0  # pages of the table when it was last counted
+    returning: int = 0  # pages of the table that come back when it follows `cut`
     wanted: bool = False  # somebody waits for all rows to be computed, or will soon
     heard_at: float = 0.0  # when the oldest of them came
     making: Making | None = None  # the reply being made
@@ -112,6 +114,27 @@ class Line:
             return 0
         new = -(-length // page_size) + -self.computed // page_size
         return new + (self.shared and self.computed % page_size != 0)
+
+    def need(self, more: int, page_size: int) -> int:
+        """Pages that must be promised for the rows it has and so many more. Pages that come back
+        when the table follows a cut serve its own new rows; the pages of a running step do so
+        too, since the table is cut before new rows take pages."""
+        return max(self.pages_for(more, page_size) - self.returning, self.claimed, 0)
+
+    def cut_at(self, length: int) -> None:
+        """Forgets all rows from `length` on; the table follows later."""
+        del self.rows[length:]
+        self.cut = min(self.cut, length)
+        if length < self.computed:
+            self.computed = length
+            self.shared = True  # the page it was cut in may be known to others
+        if self.unborn:
+            return  # they keep the pages
+        references, size = self.table.pool.references, self.table.pool.page_size
+        # A running step may replace the last page by one that was promised.
+        held = self.held - (self.claimed > 0)
+        pages = self.table.pages[-(-self.cut // size) : max(0, held)]
+        self.returning = sum(references[page] == 1 for page in pages)
 
     def want(self) -> Want | None:
         """What it asks of the next step."""

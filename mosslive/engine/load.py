@@ -23,6 +23,7 @@ from mosslive.model import Decoder, DecoderWeights
 from mosslive.rows import TextTokenizer
 
 _CPU_KV_ROWS = 8192
+_CPU_KV_BYTES = 512 << 20  # most that `goal_rows` may make of them; committed as pages are used
 # Of the memory that is free on a GPU once the weights are there: the rest is for the graphs'
 # intermediate results, the libraries' workspaces and whoever else uses the card.
 _GPU_SHARE = 0.85
@@ -35,6 +36,7 @@ def load_stepper(
     *,
     page_size: int = 16,
     kv_rows: int | None = None,
+    goal_rows: int = 0,
     chunk: int = 512,
     most_requests: int = 256,
     host_embeddings: bool = False,
@@ -42,7 +44,9 @@ def load_stepper(
 ) -> tuple[Stepper, TextTokenizer]:
     """`dtype`: "float32" or "bfloat16", for a published folder (default: float32 on a CPU, bfloat16
     on a GPU); an engine folder has its own. `kv_rows`: rows all conversations together may hold
-    (default: 8192 on a CPU, on a GPU what its memory allows). `chunk`: rows per pass of a prefill.
+    (default: 8192 on a CPU, on a GPU what its memory allows). `goal_rows`: rows the caller
+    needs; on a CPU the default grows to as many of them as 512 MiB hold. `chunk`: rows per pass of
+    a prefill.
     `most_requests`: replies in one step. `host_embeddings`: keeps the embedding tables (1.4 GB at
     full size) in pinned host memory, for small cards. `progress` is told bytes as they are read.
     """
@@ -67,7 +71,7 @@ def load_stepper(
         decoder, tokenizer = read_decoder(path, where, chosen, progress)
         if host_embeddings:
             decoder = Decoder(decoder.config, _embeddings_on_host(decoder.weights))
-    rows = kv_rows or (_rows_that_fit(decoder) if gpu else _CPU_KV_ROWS)
+    rows = kv_rows or (_rows_that_fit(decoder) if gpu else _cpu_rows(decoder, goal_rows))
     pool = PagePool(-(-rows // page_size), page_size)
     try:
         if not gpu:
@@ -88,6 +92,11 @@ def _rows_that_fit(decoder: Decoder) -> int:
     allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total) - reserved
     room = min(free, allowed) + reserved - torch.cuda.memory_allocated(device)
     return max(1, int(_GPU_SHARE * room / row_bytes(decoder.config, decoder.dtype)))
+
+
+def _cpu_rows(decoder: Decoder, goal: int) -> int:
+    most = _CPU_KV_BYTES // row_bytes(decoder.config, decoder.dtype)
+    return max(_CPU_KV_ROWS, min(goal, most))
 
 
 def _embeddings_on_host(weights: DecoderWeights) -> DecoderWeights:

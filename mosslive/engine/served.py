@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mosslive.engine.allowance import most_conversations, rows_each
 from mosslive.engine.books import Books
 from mosslive.engine.conversation import Conversation
 from mosslive.engine.courtesy import Courtesy
@@ -92,6 +93,14 @@ class Engine:
     def open(self) -> Conversation:
         """A new, empty conversation. Raises `EngineFull` ("conversations", "closed")."""
         return Conversation(self._desk, self._desk.open())
+
+    def rows_each(self, conversations: int) -> int:
+        """Rows that each of so many conversations may hold; 0 if the pool is too small."""
+        return rows_each(self._books.pool, conversations, self.settings)
+
+    def most_conversations(self, rows: int) -> int:
+        """How many conversations of so many rows find pages at once."""
+        return most_conversations(self._books.pool, rows, self.settings)
 
     def stats(self) -> EngineStats:
         books, device = self._books, self.device

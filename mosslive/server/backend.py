@@ -4,26 +4,34 @@ Loaded once, shared by all sessions. Knows nothing of protocols.
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+from mosslive.checkpoint.capabilities import folder_capabilities
 from mosslive.checkpoint.generation import folder_sampling
 from mosslive.codec import Voice, load_codec
 from mosslive.codec.flow_stream import TailRule, check_tail
 from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
+from mosslive.config.capabilities import Capabilities, Medium
 from mosslive.config.folders import find_parts
 from mosslive.engine import Engine
 from mosslive.engine.courtesy import Courtesy
 from mosslive.engine.health import Health
 from mosslive.rows import DRIVER_SYSTEM, Reply
+from mosslive.server.limits import Limits, goal_rows, limits_of
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voices import VoiceShelf
+from mosslive.server.wire import Refusal
 from mosslive.talk import CodecThread, Talk, TalkSettings, TurnSettings
 from mosslive.talk.dialogue import Said
 from mosslive.talk.vad import SileroVad, VoiceActivity
 from mosslive.talk.warming import MOST_REPLIES
+
+_log = logging.getLogger("mosslive.server")
 
 
 @dataclass
@@ -36,6 +44,7 @@ class Backend:
     settings: ServerSettings
     make_vad: Callable[[], VoiceActivity] = SileroVad
     drawn: Sampling = field(default_factory=Sampling.driver)  # how replies are, by default
+    taught: Capabilities = field(default_factory=Capabilities)  # what the model states
     _ending: set["asyncio.Task[None]"] = field(default_factory=set)
 
     def parts(self) -> dict[str, Health]:
@@ -43,13 +52,32 @@ class Backend:
         codec = {"codec": self.codec.health} if self.codec else {}
         return {"engine": self.engine.health, **codec}
 
+    @cached_property
+    def limits(self) -> Limits:
+        return limits_of(self.engine, self.settings, self.taught)
+
+    @property
+    def transcripts(self) -> bool:
+        asked = self.settings.transcripts
+        return self.taught.transcripts if asked is None else asked
+
+    def check_mode(self, heard: Medium, reply: Medium) -> None:
+        """Raises `Refusal` if the model was not taught it."""
+        if not self.taught.teaches(heard, reply):
+            raise Refusal(
+                f"this model was not taught {heard}-to-{reply}; "
+                f"allowed: {', '.join(self.taught.modes)}",
+                "mode_not_supported",
+            )
+
     @property
     def rate_hz(self) -> int:
         return self.codec.sample_rate if self.codec else 24_000
 
     @property
     def speaks(self) -> bool:
-        return self.codec is not None and self.voices.default is not None
+        voiced = self.codec is not None and self.voices.default is not None
+        return voiced and "speech" in self.taught.replies()
 
     @property
     def tail(self) -> TailRule:
@@ -88,8 +116,14 @@ class Backend:
             turns=turns,
             lead_s=lead_s,
             tail=self.tail,
-            context_rows=self.settings.context_rows,
+            context_rows=self.limits.context_rows,
         )
+
+    def task_settings(self, reply: Reply) -> TalkSettings:
+        """Of one reply to one turn, such as a text to read aloud: what the model was taught about
+        conversations does not limit it, the pool does."""
+        settings = self.talk_settings(reply, "", self.sampling())
+        return replace(settings, context_rows=max(self.limits.pool_rows, settings.context_rows))
 
     def talk(self, settings: TalkSettings, voice: Voice | None, turns: Sequence[Said] = ()) -> Talk:
         vad = self.make_vad() if settings.turns else None
@@ -117,6 +151,10 @@ def load_backend(settings: ServerSettings) -> Backend:
     if parts.voice and not parts.codec:
         raise refuse("voice", str(parts.voice), "none, without a codec")
     drawn = Sampling.driver() if settings.preset == "driver" else folder_sampling(parts.model)
+    taught = folder_capabilities(parts.model)
+    goal = goal_rows(settings, taught)
+    if settings.voice and not taught.voices:
+        _log.warning("--voice has no effect: this model speaks with one voice")
     # The codec first: an engine takes what memory is left on a GPU for its pages.
     codec = load_codec(parts.codec, settings.device) if parts.codec else None
     default = codec.voice(parts.voice) if codec and parts.voice else None
@@ -136,9 +174,11 @@ def load_backend(settings: ServerSettings) -> Backend:
         shelf = VoiceShelf(default, others, settings.max_voices, folder)
         if codec:
             shelf.fill(codec.voice)
-        engine = Engine.load(parts.model, settings.device, settings.dtype, courtesy=courtesy)
+        engine = Engine.load(
+            parts.model, settings.device, settings.dtype, courtesy=courtesy, goal_rows=goal
+        )
     except BaseException:
         if thread:
             asyncio.run(thread.close())
         raise
-    return Backend(engine, thread, shelf, settings, drawn=drawn)
+    return Backend(engine, thread, shelf, settings, drawn=drawn, taught=taught)

@@ -98,6 +98,8 @@ async def _read(house: House, owner: str, raw: dict[str, Any], stream: bool) -> 
     sampling = backend.sampling(tokens, None if temperature is None else max(0.01, temperature))
     settings = backend.talk_settings(reply, "", sampling)
     turns = await _turns(house, fields.many(raw, "messages"))
+    for medium in {said.kind for said in turns if said.role == "user"}:
+        backend.check_mode(medium, reply)
     if turns[0].role != "system":
         turns.insert(0, await turn_of(backend, "system", backend.instructions(reply)))
     model = fields.text(raw, "model", default=house.settings.name)

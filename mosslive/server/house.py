@@ -94,14 +94,24 @@ class House:
     async def open(self) -> None:
         backend = await self._load()
         self.metrics.watch(backend.engine.stats, _gpu_bytes, backend.parts())
+        limits = backend.limits
+        self.seats.lower(limits.sessions)
+        self.requests.lower(limits.requests)
         self._backend = backend
+        if limits.sessions < self.settings.max_sessions:
+            _log.warning(
+                "the page pool holds %d sessions and %d requests at once; max_sessions is %d and "
+                "max_requests %d",
+                *(limits.sessions, limits.requests),
+                *(self.settings.max_sessions, self.settings.max_requests),
+            )
         if not backend.speaks:
             _log.warning(
                 "no voice: replies are written, not spoken; --voice names one"
                 if backend.codec
                 else "no codec: sound is neither understood nor made; --codec names one"
             )
-        _log.info("ready", extra={"model": self.settings.name})
+        _log.info("ready", extra={"model": self.settings.name} | limits.document())
 
     async def drain(self) -> None:
         """Nobody new comes in; those inside may finish, but not for ever."""

@@ -64,7 +64,7 @@ async def write_down(backend: Backend, said: Said) -> str:
         Said("system", "text", tuple(form.turn(Turn("system", text=WRITE_DOWN_SYSTEM)))),
         Said("user", "speech", tuple(form.turn(Turn("user", codes=codes)))),
     ]
-    settings = backend.talk_settings("text", "", backend.sampling())
+    settings = backend.task_settings("text")
     async with aclosing(reply_once(backend, turns, settings, None)) as reply:
         async for event in reply:
             if isinstance(event, ReplyDone):

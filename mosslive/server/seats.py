@@ -25,6 +25,10 @@ class Seats:
         self.closed = False  # nobody new is let in
         self._left = asyncio.Event()  # set for a moment when somebody leaves
 
+    def lower(self, most: int) -> None:
+        """There may be so many at most from now on."""
+        self._most = min(self._most, most)
+
     @property
     def taken(self) -> int:
         return self._taken.total()

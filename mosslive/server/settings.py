@@ -53,8 +53,15 @@ class ServerSettings:
     )
     min_reply_s: float = _setting(0.0, "Shortest reply, in seconds of speech.", 0)
     seed: int | None = _setting(None, "Same seed, same replies; default: another each session.", 0)
-    transcripts: bool = _setting(False, "The model writes down what was said, in its text mode.")
-    context_rows: int = _setting(10_240, "Rows a conversation may have; 12.5 are a second.", 64)
+    transcripts: bool | None = _setting(
+        None, "Write down what was said, in the model's text mode; default: as the model states."
+    )
+    context_rows: int | None = _setting(
+        None,
+        "Limit the rows of a conversation, 12.5 a second; default: what the model was taught, "
+        "and more is refused.",
+        64,
+    )
     # Where, and for whom.
     host: str = _setting("127.0.0.1", "Address to listen at; others than loopback need a key.")
     port: int = _setting(8000, "Port to listen at; 0: any free one.", 0)

@@ -75,7 +75,8 @@ async def _chunks(
 ) -> AsyncGenerator[Samples | dict[str, Any]]:
     """The sound, and at last its usage."""
     backend = house.backend
-    settings = backend.talk_settings("speech", "", backend.sampling())
+    backend.check_mode("text", "speech")
+    settings = backend.task_settings("speech")
     reply = reply_once(backend, turns, settings, voice)
     with house.requests.take(owner):
         async with aclosing(reply):

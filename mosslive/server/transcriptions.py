@@ -25,6 +25,7 @@ async def transcription(request: Request) -> Response:
     backend = house.backend
     if backend.codec is None:
         raise Refusal("this server has no codec: sound is not understood", "no_codec")
+    backend.check_mode("speech", "text")
     with house.requests.take(owner):
         async with request.form(max_files=1, max_fields=_MOST_FIELDS) as form:
             form_of = fields.choice(

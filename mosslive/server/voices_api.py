@@ -16,10 +16,12 @@ _LEAST_S = 0.5  # shorter says nothing of a voice
 
 
 async def listing(request: Request) -> Response:
-    shelf = house_of(request).backend.voices
-    voices = [_shown(one) for one in shelf.seen_by(bearer_of(request).owner)]
+    backend = house_of(request).backend
+    voices = [_shown(one) for one in backend.voices.seen_by(bearer_of(request).owner)]
+    uploads = backend.codec is not None and backend.taught.voices
     # Under both names: clients of this and of neighbouring servers look in different places.
-    return JSONResponse({"object": "list", "data": voices, "voices": voices})
+    listed = {"object": "list", "data": voices, "voices": voices, "uploads": uploads}
+    return JSONResponse(listed)
 
 
 async def upload(request: Request) -> Response:
@@ -28,6 +30,12 @@ async def upload(request: Request) -> Response:
     backend, owner = house.backend, bearer.owner
     if backend.codec is None:
         raise Refusal("this server has no codec: voices cannot be made", "no_codec")
+    if not backend.taught.voices:
+        raise Refusal(
+            "this model speaks with one voice: an uploaded voice would have no effect",
+            "voices_not_supported",
+            status=409,
+        )
     with house.requests.take(owner):
         async with request.form(max_files=1, max_fields=4) as form:
             name = backend.voices.check_name(form.get("name"), owner)

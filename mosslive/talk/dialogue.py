@@ -1,9 +1,9 @@
 """What was said: the turns of a conversation, and the engine's rows kept equal to them.
 
 Turns are whole: the list holds closed ones, and at most one is open, the rows after them. When the
-context is full the oldest turns leave, never the system turn, never half of one. Knows nothing of
-sound or time. Invariant: outside a call the engine's rows are those of the turns, then of the open
-one.
+context is full the oldest exchanges leave, never the system turn, never half of a turn. Knows
+nothing of sound or time. Invariant: outside a call the engine's rows are those of the turns, then
+of the open one.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from operator import is_
 
-from mosslive.config import Sampling
+from mosslive.config import SECONDS_PER_CODE, Sampling
 from mosslive.engine.conversation import Conversation
 from mosslive.engine.conversation import Reply as RowStream
 from mosslive.engine.refusals import EngineFull
@@ -67,8 +67,10 @@ class Dialogue:
         self.turns: list[Said] = []  # changed here only
         self.start = 0  # row where the open turn begins
         self.conversation: Conversation = engine.open()
-        self._engine = engine
-        self._limit = min(context_rows, engine.config.max_position_embeddings)
+        # One conversation never takes all pages. A pool that is smaller than its overhead has
+        # no rule to offer; there the engine refuses.
+        own = engine.rows_each(1) or context_rows
+        self._limit = min(context_rows, engine.config.max_position_embeddings, own)
         self._keep, self._on_trim = keep, on_trim
 
     # The open turn.
@@ -160,13 +162,21 @@ class Dialogue:
         reserve = min(reserve, self._limit // 2)
         if len(self.conversation) + rows + reserve > self._limit:
             target = min(int(self._keep * self._limit), self._limit - reserve)
-            gone = leaving(self.turns, self.open_rows + rows, target)
+            # While nothing comes, the latest exchange stays: a short question may still fit.
+            stay = 0 if rows or self.open_rows else latest_exchange(self.turns)
+            older = self.turns[: len(self.turns) - stay]
+            kept = sum(len(said.rows) for said in self.turns[len(older) :])
+            gone = leaving(older, self.open_rows + rows + kept, target)
             if gone:
                 self._leave(gone)
         have = len(self.conversation) + rows
         if have > self._limit:
+            seconds = self._limit * SECONDS_PER_CODE
             raise EngineFull(
-                "context", f"{have} rows and no turn left to forget; allowed: {self._limit}"
+                "context",
+                f"the turn is too long: {have} rows and no turn left to forget; allowed: "
+                f"{self._limit} rows ({seconds:.1f} s of speech), the system turn included; use "
+                f"shorter turns",
             )
 
     def _leave(self, gone: list[Said]) -> None:
@@ -174,38 +184,42 @@ class Dialogue:
         self.retell([said for said in self.turns if said not in leaves])
         self._on_trim(len(gone), sum(len(said.rows) for said in gone))
 
-    def retell(self, turns: Sequence[Said]) -> Conversation | None:
+    def retell(self, turns: Sequence[Said]) -> None:
         """These are the turns; the open one stays. Positions count from the first row, so what
         follows the first change is computed again; pages before it are found by content. All or
-        nothing. Returns the conversation that was closed for it; its pages are free when it has
-        settled."""
-        same = len(turns) == len(self.turns) and all(map(is_, turns, self.turns))
-        if same and len(self.conversation) >= self.start:
-            return None
-        rows = [*chain.from_iterable(said.rows for said in turns)]
-        rows += self.conversation.rows[self.start :]
-        fresh = self._engine.open()
-        try:
-            if rows:
-                fresh.restore(rows)
-        except BaseException:
-            fresh.close()
-            raise
-        old, self.conversation, self.turns = self.conversation, fresh, list(turns)
+        nothing. No page is needed beyond those of the longer of the two."""
+        same_turns = len(turns) == len(self.turns) and all(map(is_, turns, self.turns))
+        if same_turns and len(self.conversation) >= self.start:
+            return
+        before = self.conversation.rows
+        rows = [*chain.from_iterable(said.rows for said in turns), *before[self.start :]]
+        pairs = enumerate(zip(before, rows, strict=False))
+        shorter = min(len(before), len(rows))
+        same = next((index for index, (old, new) in pairs if old != new), shorter)
+        self.conversation.rewrite(same, rows[same:], check=False)
+        self.turns = list(turns)
         self.start = sum(len(said.rows) for said in turns)
-        old.close()
-        return old
+
+
+def latest_exchange(turns: Sequence[Said]) -> int:
+    """How many turns the latest exchange has."""
+    places = [index for index, said in enumerate(turns) if said.role == "user"]
+    return len(turns) - places[-1] if places else 0
 
 
 def leaving(turns: Sequence[Said], coming: int, target: int) -> list[Said]:
-    """Who leaves: the oldest first, until what stays and `coming` fill at most `target` rows. The
-    system turn stays."""
+    """The turns to forget, so that the rest and `coming` rows fill at most `target` rows: the
+    oldest exchanges first. An exchange is a user's turn and all that follows it up to the next
+    one: an answer without its question would be a context that no model was taught. The system
+    turn stays."""
     total = sum(len(said.rows) for said in turns) + coming
-    gone = []
+    gone: list[Said] = []
     for said in turns:
-        if total <= target:
+        if said.role == "system":
+            continue
+        goes_along = bool(gone) and said.role != "user"
+        if total <= target and not goes_along:
             break
-        if said.role != "system":
-            gone.append(said)
-            total -= len(said.rows)
+        gone.append(said)
+        total -= len(said.rows)
     return gone

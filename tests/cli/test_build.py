@@ -11,7 +11,7 @@ from mosslive.build import verify as verify_module
 from mosslive.build.verify import Limits
 from mosslive.checkpoint import CheckpointError, faults
 from mosslive.checkpoint.engine_folder import open_engine
-from mosslive.checkpoint.layout import GENERATION_FILE
+from mosslive.checkpoint.layout import CAPABILITIES_FILE, GENERATION_FILE
 from mosslive.cli.app import app
 from mosslive.errors import MossliveError
 
@@ -134,6 +134,21 @@ def test_inspect_shows_how_replies_are_drawn(nano_copy: Path, tmp_path: Path) ->
     drawn = document("inspect", engine)["sampling"]
     assert (drawn["greedy"], drawn["repetition_penalty"]) == (True, 1.25)
     assert drawn == document("inspect", nano_copy)["sampling"]
+
+
+def test_inspect_shows_what_the_model_was_taught(nano_copy: Path, tmp_path: Path) -> None:
+    """An engine carries its source's capabilities.json; a bad one makes a folder unusable."""
+    file = nano_copy / CAPABILITIES_FILE
+    file.write_text('{"context_rows": 300, "voices": false}')
+    engine = tmp_path / "engine"
+    assert run("build", nano_copy, engine).exit_code == 0
+    stated = document("inspect", engine)["capabilities"]
+    assert (stated["context_rows"], stated["voices"]) == (300, False)
+    assert stated == document("inspect", nano_copy)["capabilities"]
+    assert "context of 300 rows" in run("inspect", nano_copy).output
+    file.write_text('{"context": 300}')
+    (fault,) = document("inspect", nano_copy, exit_code=1)["faults"]
+    assert fault["names"] == [CAPABILITIES_FILE]
 
 
 def test_inspect_of_an_engine_nobody_can_draw_from(nano_copy: Path, tmp_path: Path) -> None:

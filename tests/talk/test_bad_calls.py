@@ -144,7 +144,7 @@ def test_a_system_turn_too_long_for_the_model(nano_lm: LanguageModel) -> None:
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
         threads = threading.active_count()
-        with pytest.raises(MossliveError, match="rows and no turn left to forget; allowed: 4096"):
+        with pytest.raises(MossliveError, match=r"no turn left to forget; allowed: \d+ rows"):
             Talk(rig.engine, ToyCodec(), TOY_VOICE, replace(TOLD, system="x " * 4096))
         await rig.settle()
         assert threading.active_count() == threads

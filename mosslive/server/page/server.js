@@ -22,8 +22,10 @@ export async function ask(path, key, options = {}) {
   throw new Refused(answer.status, message);
 }
 
+// The names of the voices, and whether the model can speak with others.
 export async function voices(key) {
-  return (await (await ask("v1/voices", key)).json()).data.map((voice) => voice.id);
+  const listed = await (await ask("v1/voices", key)).json();
+  return { names: listed.data.map((voice) => voice.id), uploads: listed.uploads };
 }
 
 export async function iceServers(key) {

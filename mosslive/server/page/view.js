@@ -95,7 +95,8 @@ export class View {
     this.hiding = setTimeout(() => (box.hidden = true), ERROR_MS);
   }
 
-  voices(names) {
+  voices({ names, uploads }) {
+    find("voice-row").hidden = !uploads && names.length < 2; // there is nothing to choose
     const chosen = find("voice").value;
     const options = names.map((name) => new Option(name, name));
     if (options.length) find("voice").replaceChildren(...options);

@@ -104,6 +104,7 @@ class Offer:
     transcripts: bool
     max_chars: int
     instructions: Callable[[Modality], str]  # where the client gives none
+    writes: bool = True  # whether the model was taught to reply in text
 
 
 def first_config(offer: Offer, model: str) -> SessionConfig:
@@ -144,6 +145,10 @@ def output_changes(
     changes: dict[str, Any] = {}
     if raw.get("output_modalities") is not None:
         wanted = _modality(raw["output_modalities"], where)
+        if wanted == "text" and not offer.writes:
+            raise fields.bad(
+                f"{where}output_modalities", [wanted], "audio: as the model was taught"
+            )
         changes["modality"] = wanted if offer.speaks else "text"
     if raw.get("instructions") is not None:
         changes["instructions"] = _instructions(raw, offer.max_chars, where)

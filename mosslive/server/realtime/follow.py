@@ -183,7 +183,7 @@ class Follower:
         if session.log.isEnabledFor(10) and session.backend.settings.log_content:
             session.log.debug("reply", extra={"text": done.text})
         spoken = ladder.config.modality == "audio" and not done.text
-        if said and spoken and session.backend.settings.transcripts:
+        if said and spoken and session.backend.transcripts:
             session.start(self._with_transcript(ladder, said, done, usage))
             return
         ladder.end(done.stop, usage)

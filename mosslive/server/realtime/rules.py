@@ -32,8 +32,14 @@ def offer(backend: Backend, owner: str) -> Offer:
     def instructions(modality: Modality) -> str:
         return backend.instructions(_REPLY[modality])
 
-    settings = backend.settings
-    return Offer(voice, backend.speaks, settings.transcripts, settings.max_text_chars, instructions)
+    return Offer(
+        voice,
+        backend.speaks,
+        backend.transcripts,
+        backend.settings.max_text_chars,
+        instructions,
+        writes="text" in backend.taught.replies(),
+    )
 
 
 def reply_kind(config: SessionConfig) -> Reply:

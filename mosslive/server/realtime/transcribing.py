@@ -14,7 +14,7 @@ _NAME = "conversation.item.input_audio_transcription"
 
 def transcribe(session: RealtimeSession, item: Item) -> None:
     """Begins; the item is a spoken turn of the user."""
-    if session.config.transcription and session.backend.settings.transcripts:
+    if session.config.transcription and session.backend.transcripts:
         session.start(_transcribe(session, item))
 
 

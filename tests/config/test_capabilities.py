@@ -1,0 +1,76 @@
+"""`capabilities.json` is read strictly: errors name the field, its value and what is allowed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mosslive.checkpoint.capabilities import folder_capabilities
+from mosslive.config import ConfigError
+from mosslive.config.capabilities import Capabilities, capabilities_from
+from mosslive.config.folders import shipped_folder
+
+
+def test_a_folder_without_the_file_states_nothing(tmp_path: Path) -> None:
+    """Published checkpoints have no such file: all modes, any voice, no limit."""
+    (tmp_path / "config.json").write_text("{}")
+    stated = folder_capabilities(tmp_path)
+    assert stated == Capabilities()
+    assert stated.context_rows is None
+    assert stated.replies() == ("speech", "text")
+    assert stated.limit(None) is None
+    assert stated.limit(100_000) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"context_row": 100}, "context_row is 100, an unknown key; allowed: context_rows, modes"),
+        ({"context_rows": 63}, "context_rows is 63; allowed: 64 rows or more, or null"),
+        ({"context_rows": True}, "context_rows is True; allowed: 64"),
+        ({"context_rows": 100.0}, "context_rows is 100.0; allowed: 64"),
+        ({"modes": "text-to-text"}, "modes is 'text-to-text'; allowed: a list of speech-to-speech"),
+        ({"modes": ["text"]}, "modes is 'text'; allowed: speech-to-speech, speech-to-text"),
+        ({"modes": []}, r"modes is \[\]; allowed: one or more of"),
+        ({"modes": ["text-to-text"] * 2}, "allowed: each value once"),
+        ({"languages": ["English"]}, "languages is 'English'; allowed: BCP 47 tags"),
+        ({"languages": [1]}, "languages is 1; allowed: BCP 47 tags"),
+        ({"voices": 0}, "voices is 0; allowed: true or false"),
+        ({"transcripts": "no"}, "transcripts is 'no'; allowed: true or false"),
+    ],
+)
+def test_what_is_wrong_is_named(raw: dict[str, Any], message: str) -> None:
+    """Each malformed statement is refused."""
+    with pytest.raises(ConfigError, match=message):
+        capabilities_from(raw)
+
+
+def test_an_error_names_the_file(tmp_path: Path) -> None:
+    """A user finds the file to mend."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "capabilities.json").write_text(json.dumps({"voice": False}))
+    with pytest.raises(ConfigError, match=r"capabilities\.json: voice is False, an unknown key"):
+        folder_capabilities(tmp_path)
+
+
+def test_a_user_may_ask_for_less_but_not_for_more() -> None:
+    """The model's limit holds where the user names none or more."""
+    stated = Capabilities(context_rows=240)
+    assert (stated.limit(None), stated.limit(100), stated.limit(240)) == (240, 100, 240)
+    with pytest.raises(ConfigError, match="context_rows is 241; allowed: 64 to 240, which the"):
+        stated.limit(241)
+
+
+def test_modes_say_what_is_understood_and_given_back() -> None:
+    """Each pair of media counts by itself."""
+    stated = Capabilities(modes=("speech-to-speech", "text-to-speech"))
+    assert stated.replies() == ("speech",)
+    assert stated.teaches("text", "speech")
+    assert not stated.teaches("speech", "text")
+
+
+def test_the_bundled_model_states_what_it_can() -> None:
+    """It has one voice, English, and a short memory."""
+    stated = folder_capabilities(shipped_folder())
+    assert (stated.context_rows, stated.languages, stated.voices) == (240, ("en",), False)
