@@ -433,7 +433,7 @@ def test_one_flow_for_all_profiles(codec_folder: Path, tmp_path: Path) -> None:
     for chunk in (5, 25):
         (folder / "flow" / f"flow-chunk-{chunk}.pt").unlink()
     torch.save({n: t.half() for n, t in torch.load(flow, weights_only=True).items()}, flow)
-    codec = load_codec(folder)
+    codec = load_codec(folder, trace_cpu_steps=False)
     assert codec._flow("chunk-5") is codec._flow("chunk-25") is codec._flow("offline")
     voice = codec.voice(Sound(torch.from_numpy(speech(1.0, 24_000)), 24_000))
     stream = codec.decoder_stream(voice, 5)

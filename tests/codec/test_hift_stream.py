@@ -17,8 +17,6 @@ from mosslive.codec.hift_stream import HiftState, HiftStream, is_recorded
 from mosslive.errors import MossliveError
 from mosslive.kernels import convolve
 
-pytestmark = pytest.mark.recorded
-
 FILE = load_file(Path(__file__).parent.parent / "golden" / "hift.safetensors")
 S = 480  # samples per frame
 LAW = settings(derandomize=True, deadline=None, max_examples=15)

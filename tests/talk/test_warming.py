@@ -181,7 +181,8 @@ def test_others_may_have_all_the_room(codec_folder: Path) -> None:
     """A pool that is full of replies is no fault of a codec; one that never has room for any is."""
 
     async def story() -> None:
-        codec = load_codec(codec_folder, pool_seconds=1.2)  # 3 pages; a reply needs them all
+        # 3 pages; a reply needs them all
+        codec = load_codec(codec_folder, pool_seconds=1.2, trace_cpu_steps=False)
         voice = codec.voice(Sound(torch.from_numpy(speech(0.5, 24_000)), 24_000))
         thread = CodecThread(codec, threaded=False)
         speaking = Speaking(thread, voice, 5, 0)
