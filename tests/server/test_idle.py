@@ -12,6 +12,8 @@ from tests.server.bench import Bench, bench
 from tests.server.grammar import check, check_types
 from tests.server.rig import RATE, pcm, run, spoken, turn, until
 
+pytestmark = pytest.mark.alone
+
 TRIGGERED = "input_audio_buffer.timeout_triggered"
 
 

@@ -102,6 +102,7 @@ def test_long_turns_and_texts(parts: Parts) -> None:
     run(test())
 
 
+@pytest.mark.alone
 def test_idle_and_endless_sessions(parts: Parts) -> None:
     """Asked: who says nothing for too long is closed; so is who stays too long."""
 

@@ -16,6 +16,8 @@ from websockets.exceptions import ConnectionClosed
 from mosslive.server import run as server_run
 from tests.server.rig import MANUAL, Parts, Peer, Served, pcm, run, serving, spoken, turn, until
 
+pytestmark = pytest.mark.alone
+
 LONG = pytest.mark.skipif(
     os.environ.get("LONG_TESTS") != "1", reason="takes minutes; LONG_TESTS=1 runs it"
 )

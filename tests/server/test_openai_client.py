@@ -4,9 +4,12 @@ import asyncio
 import base64
 from typing import Any
 
+import pytest
 from openai import AsyncOpenAI
 
 from tests.server.rig import CODES, MANUAL, RATE, WAIT_S, Parts, pcm, run, serving, spoken, turn
+
+pytestmark = pytest.mark.alone
 
 
 async def _until(connection: Any, kind: str, seen: list[Any]) -> Any:

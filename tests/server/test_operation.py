@@ -188,6 +188,7 @@ def test_a_signal_while_loading(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.alone
 def test_drain_does_not_wait_for_ever(parts: Parts) -> None:
     """Asked: who does not finish in time is closed."""
 

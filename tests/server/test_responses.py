@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from mosslive import EngineFull
 from mosslive.rows import Turn
 from mosslive.server.backend import Backend
@@ -117,6 +119,7 @@ def test_a_reply_that_is_refused(parts: Parts) -> None:
         run(talk())
 
 
+@pytest.mark.alone
 def test_speech_interrupts_a_response_made_aside(parts: Parts) -> None:
     """Spec 5: whichever way a response of the conversation is made, speech that cuts it off is the
     reason told."""
@@ -136,6 +139,7 @@ def test_speech_interrupts_a_response_made_aside(parts: Parts) -> None:
         run(test())
 
 
+@pytest.mark.alone
 def test_the_next_response_while_the_last_is_still_played(served: Backend) -> None:
     """Spec 3: where this side plays, a client may ask for the next as soon as it is told that one
     is done; and what is done can no longer be cancelled."""

@@ -17,6 +17,8 @@ from mosslive.server import operation, requests, sockets
 from mosslive.server.requests import Streamed
 from tests.server.rig import WAIT_S, Parts, run, serving, until
 
+pytestmark = pytest.mark.alone
+
 
 def test_a_reader_that_does_not_read(parts: Parts) -> None:
     """Asked: a slow reader is dropped when it owes too much, and slows nobody meanwhile."""

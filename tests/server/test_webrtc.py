@@ -15,6 +15,8 @@ from tests.server.caller import Caller, calling, post
 from tests.server.grammar import check_types
 from tests.server.rig import CODES, MANUAL, RATE, Parts, run, serving, spoken, turn, until
 
+pytestmark = pytest.mark.alone
+
 KEY = "a-key-long-enough"
 
 
