@@ -1,4 +1,4 @@
-"""Laws of generation: however a reply is computed, its rows are those of the plain definition."""
+"""Rules of generation: however a reply is computed, its rows are those of the plain definition."""
 
 from dataclasses import replace
 from itertools import takewhile

@@ -39,7 +39,7 @@ def test_an_engine_folder_gives_the_rows_of_its_source(
 
 
 def test_a_flipped_bit_is_refused(engine_folder: Path) -> None:
-    """Law 4: no engine serves from a folder that changed."""
+    """Loading an engine folder that has changed since it was built raises an error."""
     weights = next(engine_folder.glob("*.safetensors"))
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -65,6 +65,6 @@ def test_a_flipped_bit_is_refused(engine_folder: Path) -> None:
     ],
 )
 def test_bad_options_are_named(engine_folder: Path, options: dict[str, object], said: str) -> None:
-    """Law 4: what, and what is allowed."""
+    """The error names the bad option, its value and the allowed values."""
     with pytest.raises(MossliveError, match=said):
         Engine.load(engine_folder, **options)  # type: ignore[arg-type]

@@ -276,7 +276,7 @@ def test_the_context_is_an_end_not_a_crash(wandering: LanguageModel) -> None:
 
 
 def test_bad_rows_and_calls_that_do_not_fit(wandering: LanguageModel) -> None:
-    """Law 4: refused at the call, and nothing is changed."""
+    """A bad call raises at once and changes nothing."""
     served = Served(wandering)
     conversation = served.engine.open()
     with pytest.raises(RowsError, match="the conversation is empty"):

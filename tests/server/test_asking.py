@@ -128,8 +128,8 @@ def test_a_server_without_a_voice_asks_for_text(parts: Parts) -> None:
 
 
 def test_transcriptions(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spec 9: a recording in any usual kind of file becomes its text, by the openai package, asked
-    for as the model was taught; what there is not is refused by name."""
+    """`audio.transcriptions` of the openai package returns the text of any common audio format,
+    prompts the model as it was trained, and names unsupported parameters in the error."""
 
     async def test() -> None:
         async with serving(parts) as served:

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
-    """Asked: every name in the Grafana dashboard and in the docs is one the server has, and every
-    one it has is in the docs."""
+    """The Grafana dashboard and the docs name only metrics of the server, and the docs name all of
+    them."""
     dashboard = (ROOT / "deploy" / "grafana.json").read_text()
     json.loads(dashboard)
     told = set(re.findall(r"mosslive_[a-z_]+", dashboard))
@@ -40,7 +40,8 @@ def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
 
 @pytest.mark.parametrize("name", ["Dockerfile", "mosslive.service"])
 def test_variables_are_settings(name: str) -> None:
-    """Asked: every MOSSLIVE_ variable that is named is one the server reads; it refuses others."""
+    """Every MOSSLIVE_ variable in the deployment files is a setting; the server refuses unknown
+    ones."""
     known = {f"{PREFIX}{one.name.upper()}" for one in dataclasses.fields(ServerSettings)}
     named = set(re.findall(r"MOSSLIVE_[A-Z_]+", (ROOT / "deploy" / name).read_text()))
     assert named
@@ -48,7 +49,7 @@ def test_variables_are_settings(name: str) -> None:
 
 
 def test_systemd_reads_the_unit(tmp_path: Path) -> None:
-    """Asked: a unit without a name or a value that systemd does not know."""
+    """The unit file has no key or value that systemd does not know."""
     analyze = shutil.which("systemd-analyze")
     if not analyze:
         pytest.skip("systemd-analyze is not installed")

@@ -25,7 +25,7 @@ def serve(*flags: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_port_that_is_taken() -> None:
-    """Law 4: one sentence with the port and what to do; nothing is loaded before."""
+    """A port in use gives one sentence with the port and what to do, before anything is loaded."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = serve("--port", str(port), "--model", "nowhere")
@@ -54,7 +54,7 @@ def test_a_port_that_is_taken() -> None:
     ],
 )
 def test_where_it_cannot_listen(changes: dict[str, object], message: str) -> None:
-    """Law 4: the setting, its value, what is allowed; before anything is loaded."""
+    """The error names the setting, its value and the allowed values, before anything is loaded."""
     given: ServerSettings = settings(no_auth=True, **changes)
     with pytest.raises(MossliveError) as caught:
         make_server(given)

@@ -101,7 +101,7 @@ async def back_to_normal(served: Served, before_handles: int, before_tasks: int)
 
 
 def test_twenty_sessions_come_and_vanish(parts: Parts) -> None:
-    """Asked: sessions, tasks, pages and file handles are back where they were."""
+    """After twenty sessions the counts of sessions, tasks, pages and file handles are as before."""
 
     async def test() -> None:
         async with serving(parts, max_reply_s=0.8) as served:
@@ -132,7 +132,7 @@ asyncio.run(main())
 
 
 def test_a_process_killed_in_mid_reply(parts: Parts) -> None:
-    """Asked: a client that is killed leaves nothing behind."""
+    """A client process that is killed in the middle of a reply leaks nothing."""
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -158,7 +158,7 @@ def test_a_process_killed_in_mid_reply(parts: Parts) -> None:
 @LONG
 @pytest.mark.long
 def test_two_minutes_of_fifty(parts: Parts) -> None:
-    """Asked: fifty at a time for two minutes; memory is back too."""
+    """After two minutes of fifty concurrent sessions all counts and the memory are as before."""
 
     async def test() -> None:
         async with serving(parts, max_reply_s=0.8, max_sessions=100) as served:

@@ -38,7 +38,7 @@ class Elements(HTMLParser):
 
 
 def test_nothing_from_elsewhere() -> None:
-    """Asked: no request to other hosts: no file names one, but for the names of XML languages."""
+    """No file of the page names another host, except in XML namespaces."""
     for name in FILES:
         text = (FOLDER / name).read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"(https?|wss?):?//[\w.]|(src|href|url)\s*[=(]\s*[\"']?//", text), name
@@ -79,7 +79,7 @@ def test_elements_are_found_and_labelled() -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_parse(name: str, tmp_path: Path) -> None:
-    """Asked: no build step, so nobody else would notice a slip."""
+    """Every script parses; there is no build step that would find a syntax error."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -132,7 +132,7 @@ def test_resampler(from_hz: int, to_hz: int, tmp_path: Path) -> None:
 
 
 def test_headers(parts: Parts) -> None:
-    """Asked: a strict policy on every file; the page is open where talking needs a key."""
+    """Every file has a strict content security policy, and the page itself needs no key."""
 
     async def test() -> None:
         async with (
@@ -156,8 +156,8 @@ def test_headers(parts: Parts) -> None:
 @pytest.mark.clients
 @pytest.mark.parametrize("transport", ["webrtc", "websocket"])
 def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
-    """Asked: in a real browser with a microphone: two turns, the second interrupts the first reply,
-    the key interrupts the next; both transports; nothing is asked of any other host."""
+    """In a real browser with a microphone, over both transports, the second turn interrupts the
+    first reply, the key interrupts the next, and no other host is contacted."""
     chromium()
     kept = Path(os.environ.get(ARTIFACTS) or tmp_path)
     phone = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
@@ -214,8 +214,8 @@ def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
 
 @pytest.mark.clients
 def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) -> None:
-    """Asked: errors in words, a key where one is needed, a WebSocket where WebRTC does not come
-    about; for those who want less motion too."""
+    """The page shows errors in words, asks for a key if one is needed and falls back to a WebSocket
+    if WebRTC fails, with reduced motion too."""
     chromium()
 
     async def test() -> None:
@@ -254,7 +254,7 @@ def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) 
 def test_a_page_that_goes_leaves_nothing(
     parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asked: a page left in the middle of a reply hangs up; one that is killed is noticed."""
+    """A page closed in the middle of a reply ends its session; a killed browser is detected."""
     chromium()
     monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.5)  # s; 5 in life
 

@@ -21,8 +21,8 @@ KEY = "a-key-long-enough"
 
 
 def test_two_turns_and_an_interruption(parts: Parts) -> None:
-    """Asked: a spoken conversation; the second turn interrupts the first reply, whose rest is never
-    sent, and the item is truncated to what the track has played."""
+    """In a spoken conversation the second turn interrupts the first reply: the rest is never sent,
+    and the item is truncated to what the track has played."""
 
     async def test() -> None:
         async with (
@@ -62,8 +62,8 @@ def test_two_turns_and_an_interruption(parts: Parts) -> None:
 
 
 def test_sound_both_ways(parts: Parts) -> None:
-    """Asked: what was said arrives, and the reply is played: the same sound, all of it, and no
-    faster than it is heard; bare SDP is a body too."""
+    """The server hears the microphone and plays the whole reply unchanged, no faster than real
+    time; plain SDP is accepted as a body."""
 
     async def test() -> None:
         async with serving(parts) as served, calling(served) as caller:
@@ -107,8 +107,8 @@ def loud_s(caller: Caller) -> float:
 
 
 def test_manual_turns(parts: Parts) -> None:
-    """Spec 2: without turn detection the client commits what the microphone has brought; beyond
-    the longest turn it is told once, and may clear."""
+    """Without turn detection the client commits the microphone's sound; beyond the longest turn it
+    gets one error and may clear the buffer."""
 
     async def test() -> None:
         async with serving(parts, max_turn_s=1.0) as served, calling(served, MANUAL) as caller:
@@ -128,7 +128,7 @@ def test_manual_turns(parts: Parts) -> None:
 
 
 def test_cancel_and_clear(parts: Parts) -> None:
-    """Spec 3: `response.cancel` and `output_audio_buffer.clear` silence the track at once."""
+    """`response.cancel` and `output_audio_buffer.clear` silence the track at once."""
 
     async def test() -> None:
         async with (
@@ -166,8 +166,8 @@ def test_timing_is_told_to_those_who_ask(parts: Parts) -> None:
 
 @pytest.mark.parametrize("how", ["hang up", "close", "vanish", "never comes", "drain", "idle"])
 def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked: however a call ends, in the middle of a reply, no task, track, seat or page is left
-    (`serving` asserts it)."""
+    """However a call ends in the middle of a reply, no task, track, slot or page is left (`serving`
+    asserts it)."""
     # As in life, only faster: a peer is given up after six checks without an answer.
     monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.05)
     monkeypatch.setattr("aioice.stun.RETRY_MAX", 1)
@@ -226,8 +226,8 @@ def cut_the_line(caller: Caller) -> None:
 
 
 def test_who_may_call(parts: Parts) -> None:
-    """Asked: keys, ephemeral keys with their session, the limit of sessions; a call is its
-    owner's."""
+    """Calls need a key or an ephemeral key with its session, count towards the session limit, and
+    belong to the key that opened them."""
 
     async def test() -> None:
         keys: dict[str, Any] = {"api_keys": (KEY, "another-key"), "max_sessions_per_key": 1}
@@ -258,7 +258,7 @@ def test_who_may_call(parts: Parts) -> None:
 
 
 def test_bad_offers(parts: Parts) -> None:
-    """Asked: what is not an offer is refused with a reason, and leaves nothing."""
+    """A body that is not an SDP offer is refused with a reason and leaks nothing."""
 
     async def test() -> None:
         async with serving(parts) as served, httpx.AsyncClient(base_url=served.http) as http:
@@ -288,8 +288,8 @@ def test_bad_offers(parts: Parts) -> None:
 
 
 def test_rubbish_on_the_channel(parts: Parts) -> None:
-    """Asked: malformed messages are answered, formats of a track cannot be changed, and what is too
-    long for the peer is told, not sent."""
+    """Malformed messages get an error event, the format of a track cannot be changed, and an event
+    too long for the peer is replaced by an error."""
 
     async def test() -> None:
         async with serving(parts) as served, calling(served, MANUAL, most_bytes=50_000) as caller:

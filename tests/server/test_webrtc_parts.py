@@ -77,7 +77,7 @@ def test_inbox_is_bounded() -> None:
 
 
 def test_ice_servers_are_read() -> None:
-    """Asked: ICE configuration; what is malformed is refused when the server starts."""
+    """The ICE configuration is parsed, and a malformed one is refused when the server starts."""
     assert ice_server("stun:a.example:3478").urls == "stun:a.example:3478"
     relay = ice_server("turn:me:se:cret@a.example:3478?transport=tcp")
     assert relay.urls == "turn:a.example:3478?transport=tcp"
@@ -88,7 +88,7 @@ def test_ice_servers_are_read() -> None:
 
 
 def test_offers_and_sessions_are_merged() -> None:
-    """Spec 1: fields of the call's session go over those of the key, objects field by field."""
+    """Fields of the call's session override those of the key, field by field within objects."""
     key = {"audio": {"output": {"voice": "a", "speed": 1}}, "instructions": "x"}
     call = {"audio": {"output": {"voice": "b"}}}
     assert over(key, call) == {

@@ -146,8 +146,8 @@ def test_a_conversation_heard_on_a_thread(nano_lm: LanguageModel, packet: int) -
 
 
 def test_a_cough_right_after_a_turn_in_the_same_packet(nano_lm: LanguageModel) -> None:
-    """Law 2: the reply is being given then, and a cough of 0.16 s does not interrupt it, however
-    the sound was cut into packets."""
+    """A cough of 0.16 s does not interrupt the reply that has just begun, however the sound is cut
+    into packets."""
     wave = frames((0.64, True), (0.512, False), (0.16, True), (0.6, False))
 
     async def story(packet: int) -> None:

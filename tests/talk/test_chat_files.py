@@ -58,7 +58,7 @@ BAD_SOUND: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("what", BAD_SOUND)
 def test_bad_sound(folder: Path, tmp_path: Path, what: str) -> None:
-    """Law 4: the file is named, before anything is loaded, and nothing is written."""
+    """The error names the file, before anything is loaded, and nothing is written."""
     make, message = BAD_SOUND[what]
     make(path := tmp_path / "question.wav")
     out = tmp_path / "answer.wav"
@@ -71,7 +71,8 @@ def test_bad_sound(folder: Path, tmp_path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("option", ["-o", "--save", "--timeline"])
 def test_a_target_that_is_a_folder(folder: Path, tmp_path: Path, option: str) -> None:
-    """Law 4: before anything is loaded, not after the conversation."""
+    """A target that cannot be written gives an error before anything is loaded, not after the
+    conversation."""
     result = run(
         "--text", "Hi", option, tmp_path, "--model", "no", "--codec", folder, "--voice", "no.voice"
     )
@@ -109,7 +110,7 @@ BAD_FILES: dict[str, tuple[Callable[[str], str], str]] = {
 
 @pytest.mark.parametrize("what", BAD_FILES)
 def test_bad_conversation_files(saved: Path, tmp_path: Path, what: str) -> None:
-    """Law 4: the file is named before anything is loaded."""
+    """The error names the file, before anything is loaded."""
     change, message = BAD_FILES[what]
     path = tmp_path / "talk.json"
     path.write_text(change(saved.read_text()))

@@ -246,7 +246,7 @@ def test_a_full_engine_says_so_and_the_question_can_be_answered_later(
 
 
 def test_bad_input_is_refused_and_changes_nothing(nano_lm: LanguageModel) -> None:
-    """Law 4: sound that is none, rates that cannot be, calls out of turn."""
+    """Invalid sound, invalid rates and calls in the wrong order raise and change nothing."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)

@@ -176,8 +176,8 @@ def test_clicks_do_not_interrupt(nano_lm: LanguageModel) -> None:
 def test_a_turn_across_the_segment_border(
     nano_lm: LanguageModel, codec: Codec, samples: int, count: int
 ) -> None:
-    """Spec 1.6: after 30 s the encoder begins anew; codes of exactly so much, of one sample more
-    and of a second more are those offline."""
+    """The encoder starts a new segment after 30 s: codes of exactly 30 s, of one sample more and of
+    a second more equal the offline ones."""
     wave = np.concatenate((0.3 * speech(15.0, 16_000), speech(16.0, 16_000, seed=1)))
     wave = wave[: 30 * 16_000 + samples]
 

@@ -140,7 +140,7 @@ def test_a_saved_conversation_goes_on_where_it_was(nano_lm: LanguageModel, tmp_p
 
 
 def test_strange_files_are_refused(nano_lm: LanguageModel, tmp_path: Path) -> None:
-    """Law 4: another model, another version, changed by hand."""
+    """A file of another model or version, or one that was edited, is refused."""
     path, ids = tmp_path / "talk.json", nano_lm.ids
     save_turns(path, [Said("user", "text", ((1, 2),))], ids)
     good = json.loads(path.read_text())
@@ -171,7 +171,7 @@ def test_strange_files_are_refused(nano_lm: LanguageModel, tmp_path: Path) -> No
 def test_a_file_that_cannot_be_written_is_named(
     nano_lm: LanguageModel, tmp_path: Path, name: str
 ) -> None:
-    """Law 4: in our words, also where nothing can be cleaned up either."""
+    """A failed write raises our own error with the file's name, also if the cleanup fails too."""
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(MossliveError, match=f"{name}: cannot be written: "):
         save_turns(tmp_path / name, [], nano_lm.ids)
@@ -191,8 +191,8 @@ def _said(role: Role, rows: int) -> Said:
 
 
 def test_closing_rows(nano_lm: LanguageModel) -> None:
-    """Spec 4: speech is closed by its end row, a turn by its footer; rows the model wrote itself
-    are not written again; nothing said is no turn."""
+    """Speech ends with its end row and a turn with its footer; rows that the model generated are
+    not written again, and an empty turn has no rows."""
     ids, footer = nano_lm.ids, nano_lm.format.footer()
     code, end = (ids.modality_pad, 7), (ids.modality_pad, ids.eosp)
     stop = (footer[0][0], 3)  # the model's own, with the id it sampled for audio

@@ -157,6 +157,6 @@ def test_a_conversation_in_writing_needs_no_codec(nano_lm: LanguageModel) -> Non
     ],
 )
 def test_bad_settings(wrong: dict[str, object], message: str) -> None:
-    """Law 4."""
+    """The error names the setting, its value and the allowed values."""
     with pytest.raises(MossliveError, match=message):
         TalkSettings(**wrong)  # type: ignore[arg-type]

@@ -184,7 +184,7 @@ def test_who_was_cut_off_is_waited_for_next_time() -> None:
     ],
 )
 def test_bad_settings(wrong: dict[str, float], message: str) -> None:
-    """Law 4."""
+    """The error names the setting, its value and the allowed values."""
     with pytest.raises(MossliveError, match=message):
         TurnSettings(**wrong)  # type: ignore[arg-type]
     with pytest.raises(MossliveError, match="first_s is 9"):
@@ -218,7 +218,7 @@ def ear_hears(rate_hz: int, packets: list[int]) -> tuple[list[object], list[torc
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(st.sampled_from([16_000, 48_000]), st.lists(st.integers(37, 5000), min_size=1, max_size=5))
 def test_packets_do_not_matter_to_the_ear(rate_hz: int, packets: list[int]) -> None:
-    """Law 2: same signals, same sound, whatever the packets; and the sound is the stream's own,
+    """Signals and sound do not depend on the packets, and the sound of a turn is the stream's own,
     from the pre-roll to the frame that ended the turn."""
     signals, turns = ear_hears(rate_hz, packets)
     whole_signals, whole_turns = ear_hears(rate_hz, [10**9])

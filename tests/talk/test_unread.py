@@ -232,6 +232,6 @@ def test_an_hour_without_a_reader_in_flat_memory(nano_lm: LanguageModel) -> None
 
 @pytest.mark.parametrize("unread_s", [0, -1.0, math.inf, math.nan])
 def test_bad_limits(unread_s: float) -> None:
-    """Law 4."""
+    """The error names the setting and its value."""
     with pytest.raises(MossliveError, match="unread_s is"):
         TalkSettings(unread_s=unread_s)
