@@ -32,6 +32,6 @@ def parts(nano_folder: Path, codec: Codec, voice: Voice) -> Parts:
 
 @pytest.fixture(scope="module")
 def served(parts: Parts) -> Iterator[Backend]:
-    """What sessions without a socket talk to."""
+    """The backend for sessions without a socket."""
     with backend(parts) as made:
         yield made

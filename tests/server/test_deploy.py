@@ -1,4 +1,5 @@
-"""What lies in `deploy/` names settings and metrics there are, and systemd reads it."""
+"""The files in `deploy/` name only settings and metrics that exist, and systemd can read the
+unit."""
 
 import dataclasses
 import json
@@ -31,7 +32,7 @@ def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
             ends = ("", "_total", "_bucket")
             known = families | {f"{name}{end}" for name in families for end in ends}
             assert told <= known, told - known
-            # Counters and histograms also say when they were made, by names of their own.
+            # Counters and histograms add a series with their creation time.
             ours = {name for name in families if not name.endswith("_created")}
             assert ours <= documented | {name.removesuffix("_total") for name in documented}
 

@@ -1,6 +1,6 @@
-"""`deploy/Dockerfile` as far as it can be judged without docker: what it copies, installs and runs.
+"""Checks of `deploy/Dockerfile` that need no docker: what it copies, installs and runs.
 
-Whether the image builds is not known here: base images and wheels come from elsewhere.
+They do not show that the image builds, because base images and wheels are downloaded.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ def test_what_is_installed_is_there() -> None:
     assert "server" in extras
     for rest in all_of("COPY"):
         target = shlex.split(rest)[-1]
-        whole = rest.startswith("mosslive ")  # a folder's contents go where the name says
+        whole = rest.startswith("mosslive ")  # COPY copies the contents of a folder
         assert target == (f"{place}/mosslive" if whole else f"{place}/")
 
 

@@ -1,4 +1,4 @@
-"""Who may come in: keys, those that expire, and the pages browsers show."""
+"""Access: keys, ephemeral keys and the origins of browser pages."""
 
 import hmac
 import logging
@@ -31,7 +31,7 @@ def test_strangers_need_a_key(host: str) -> None:
 
 def test_keys(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
     """No key, a wrong key and half a key are refused; a key in the header or in the subprotocol is
-    accepted, and refusals log no traceback."""
+    accepted, and refusals log no error."""
 
     async def test() -> None:
         async with serving(parts, api_keys=(KEY, OTHER)) as served:
@@ -140,7 +140,7 @@ def test_pages_of_other_hosts(parts: Parts) -> None:
                 wanted = {"Access-Control-Request-Headers": "authorization, x-stainless-os"}
                 answer = await http.options("/v1/models", headers=friend | wanted)
                 assert answer.headers["access-control-allow-origin"] == "https://friend.example"
-                # A page's library adds headers of its own.
+                # Client libraries in a page add headers of their own.
                 assert "x-stainless-os" in answer.headers["access-control-allow-headers"]
             async with served.session(origin=served.http):
                 pass

@@ -1,4 +1,4 @@
-"""Events that are almost right: each field in turn holds something it must not."""
+"""Events that are almost right: each field in turn holds a wrong value."""
 
 import copy
 import json

@@ -35,7 +35,7 @@ def _text(words: str, **more: Any) -> dict[str, Any]:
 
 
 async def _act(on: Bench, action: str, pick: int) -> None:
-    """One thing a client may do, sensible or not."""
+    """One action of a client, valid or not."""
     items = [item.id for item in on.session.items]
     one = items[pick % len(items)] if items else "item_nowhere"
     match action:

@@ -1,4 +1,4 @@
-"""The user's sound: its formats, its turns, and what was said in them."""
+"""Input audio: formats, turns and transcripts."""
 
 import asyncio
 import base64

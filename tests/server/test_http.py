@@ -1,4 +1,4 @@
-"""The plain HTTP endpoints, by the `openai` package and by bare requests."""
+"""The HTTP endpoints, called by the `openai` package and by plain requests."""
 
 import asyncio
 import base64
@@ -176,8 +176,7 @@ def test_bad_sound(parts: Parts) -> None:
 
 
 def test_models_version_and_page(parts: Parts) -> None:
-    """The models, the version and the page are served; an unknown path gives 404 in the public
-    shape or as plain text."""
+    """The models and the version are served, and an unknown path gives 404."""
 
     async def test() -> None:
         async with serving(parts) as served, client(served) as http:
@@ -212,7 +211,7 @@ def test_health_tells_alive_from_ready(parts: Parts) -> None:
             answer = await http.post("/v1/audio/speech", json={"input": "x"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "loading")
         gate.set()
-        await task  # a model that cannot be loaded ends the server, with the reason kept
+        await task  # a failed load ends the server and keeps the reason
         assert isinstance(server.failure, RuntimeError)
         assert isinstance(house, House)
 
@@ -305,7 +304,7 @@ def test_a_wrong_address_is_named(parts: Parts) -> None:
                 assert "ws://" in plain.json()["error"]["message"]
                 long = await http.get("/v1/" + "x" * 500)
                 assert len(long.json()["error"]["message"]) < 200
-            async with client(served) as http:  # strangers do not learn what there is
+            async with client(served) as http:  # without a key the paths are not listed
                 assert (await http.get("/v1/nothing")).status_code == 401
 
     run(test())

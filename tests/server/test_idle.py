@@ -1,4 +1,4 @@
-"""A user who says nothing: what turn detection's idle timeout brings about."""
+"""The idle timeout of turn detection."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ def idling(timeout_ms: int | None, **more: Any) -> dict[str, Any]:
 
 
 async def one_turn(on: Bench, timeout_ms: int, **more: Any) -> None:
-    """Its reply is 0.4 s long."""
+    """One turn with a reply of 0.4 s."""
     await on.send("session.update", session=idling(timeout_ms, **more))
     await on.send("input_audio_buffer.append", audio=pcm(turn()))
 

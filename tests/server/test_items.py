@@ -1,4 +1,4 @@
-"""Items a client makes, reads, cuts short and takes out, and what the model is told of them."""
+"""Items that a client creates, reads, truncates and deletes, and what the model sees of them."""
 
 import base64
 
@@ -45,7 +45,7 @@ def test_truncate(served: Backend, end_ms: int, codes: int) -> None:
             shown = (await on.until("conversation.item.retrieved"))["item"]
             sound = base64.b64decode(shown["content"][0].get("audio", ""))
             assert len(sound) == min(end_ms * 48, CODES * 1920 * 2)
-            # And the conversation goes on from there.
+            # The conversation goes on from there.
             assert (await ask(on))["status"] == "incomplete"
 
     run(test())

@@ -1,4 +1,4 @@
-"""Each limit of the server, with somebody who tries it."""
+"""Every limit of the server, with a client that exceeds it."""
 
 import io
 import threading

@@ -59,7 +59,7 @@ def test_two_turns_and_an_interruption(parts: Parts) -> None:
                 )
                 await _say(connection, turn(0.2, seed=2))
                 done = await _until(connection, "response.done", seen)
-                assert done.response.status == "incomplete"  # noise has no end of its own
+                assert done.response.status == "incomplete"  # random weights never end a reply
                 (item,) = done.response.output
                 sound = b"".join(
                     base64.b64decode(event.delta)

@@ -1,4 +1,4 @@
-"""Settings, the command, and how a server ends."""
+"""Settings, the command, and the end of a server."""
 
 import asyncio
 import dataclasses
@@ -105,7 +105,7 @@ def test_the_last_event_is_sent_before_the_queue_is_empty() -> None:
         emptied = asyncio.ensure_future(outbox.emptied())
         await asyncio.sleep(0)
         assert not emptied.done()
-        asking = asyncio.ensure_future(outbox.get())  # the one before was sent
+        asking = asyncio.ensure_future(outbox.get())  # so the previous one was sent
         await emptied
         asking.cancel()
 
@@ -126,7 +126,7 @@ def test_drain(parts: Parts) -> None:
                 await peer.until("response.created")
                 draining = asyncio.get_running_loop().create_task(served.house.drain())
                 done = await peer.until("response.done")
-                assert done["response"]["status"] == "incomplete"  # that is: it was not cut off
+                assert done["response"]["status"] == "incomplete"  # not cancelled
                 with pytest.raises(ConnectionClosed) as caught:
                     await peer.next()
                 assert caught.value.rcvd is not None
@@ -243,7 +243,7 @@ def test_the_command(nano_folder: Path, codec_folder: Path, tmp_path: Path) -> N
                 assert await process.wait() == 0, rest
             lines += [json.loads(line) for line in rest.splitlines()]
             assert {"session begins", "turn", "draining"} <= {line["message"] for line in lines}
-            assert "private" not in json.dumps(lines)  # an address is a client's to choose
+            assert "private" not in json.dumps(lines)  # the query string is chosen by the client
         finally:
             if process.returncode is None:
                 process.kill()

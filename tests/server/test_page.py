@@ -1,4 +1,4 @@
-"""The page at `/`: what it is made of, what it may do, and a person talking to it in a browser."""
+"""The page at `/`: its files, its security policy, and a conversation in a browser."""
 
 import math
 import os
@@ -19,7 +19,7 @@ from tests.server.rig import Parts, run, serving, until
 FILES = sorted(path.name for path in FOLDER.iterdir())
 SCRIPTS = [name for name in FILES if name.endswith(".js")]
 ARTIFACTS = "TEST_ARTIFACTS"  # a folder where screenshots are kept
-LASTING: dict[str, Any] = {"max_reply_s": 30.0, "min_reply_s": 30.0}  # until it is cut off
+LASTING: dict[str, Any] = {"max_reply_s": 30.0, "min_reply_s": 30.0}  # until it is interrupted
 
 
 class Elements(HTMLParser):
@@ -45,7 +45,8 @@ def test_nothing_from_elsewhere() -> None:
 
 
 def test_every_file_named_is_there_and_every_file_is_named() -> None:
-    """A page without a build step breaks when a file is renamed; here it breaks a test."""
+    """Every file that the page names exists, and every file is named; there is no build step to
+    check it."""
     named = {"index.html"}
     for attributes in Elements().of("link", "script", "audio", "img"):
         named |= {value for key in ("src", "href") if (value := attributes.get(key))}
@@ -57,7 +58,8 @@ def test_every_file_named_is_there_and_every_file_is_named() -> None:
 
 
 def test_elements_are_found_and_labelled() -> None:
-    """Every id a script looks for exists once; every control has a name for those who listen."""
+    """Every id that a script looks for exists once, and every control has a name for screen
+    readers."""
     elements = Elements()
     ids = [value for _, attributes in elements.found if (value := attributes.get("id"))]
     assert len(set(ids)) == len(ids)
@@ -70,7 +72,7 @@ def test_elements_are_found_and_labelled() -> None:
     (html,) = elements.of("html")
     assert html["lang"]
     assert any("aria-live" in attributes for _, attributes in elements.found)
-    # Inline code and styles are not allowed by the policy, so there are none.
+    # The policy forbids inline code and styles.
     assert not elements.of("style")
     assert all("src" in script for script in elements.of("script"))
     for _, attributes in elements.found:
@@ -92,8 +94,8 @@ def test_scripts_parse(name: str, tmp_path: Path) -> None:
     ("from_hz", "to_hz"), [(48_000, 24_000), (44_100, 24_000), (24_000, 48_000)]
 )
 def test_resampler(from_hz: int, to_hz: int, tmp_path: Path) -> None:
-    """The page's own resampler: a tone stays that tone, however it is cut; what the lower rate
-    cannot hold is gone."""
+    """The page's resampler keeps a tone, however the sound is cut, and removes what the lower rate
+    cannot hold."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -182,7 +184,7 @@ def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
             await page.wait_for_selector("body[data-state=speaking]")
             connected = await page.text_content("#line")
             assert connected.lower() == f"connected over {transport}"
-            # The file goes on: its second time interrupts.
+            # The file repeats, and its second turn interrupts.
             log = page.locator("#log")
             await log.get_by_text("Interrupted after").first.wait_for()
             await page.wait_for_selector("body[data-state=speaking]")
@@ -200,7 +202,7 @@ def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
             await page.click("#talk")
             await page.wait_for_selector("body[data-state=off]")
             await served.quiet()
-            # And in writing, without a microphone.
+            # In text, without a microphone.
             await page.check("input[name=reply][value=text]")
             await page.fill("#text", "Hello.")
             await page.keyboard.press("Enter")
@@ -240,7 +242,7 @@ def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) 
             await page.get_by_text("Connected over WebSocket").wait_for()
             await page.wait_for_selector("body[data-state=speaking]")
             assert served.house.seats.taken == 1
-            # In a link, and gone from the address.
+            # A key in a link is removed from the address.
             await page.evaluate("sessionStorage.clear()")
             await page.goto("about:blank")
             await page.goto(f"{served.http}/#key={key}")
@@ -256,7 +258,7 @@ def test_a_page_that_goes_leaves_nothing(
 ) -> None:
     """A page closed in the middle of a reply ends its session; a killed browser is detected."""
     chromium()
-    monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.5)  # s; 5 in life
+    monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.5)  # s; 5 in use
 
     async def test() -> None:
         async with (

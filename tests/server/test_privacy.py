@@ -1,4 +1,4 @@
-"""Nothing of one user reaches another, or the log."""
+"""No data of one user reaches another user or the log."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What a session refuses and how it says so, and what it accepts because it does no harm."""
+"""The errors of a session, and harmless settings that it accepts."""
 
 from typing import Any
 
@@ -158,9 +158,9 @@ def test_harmless_settings_are_accepted_and_shown(served: Backend) -> None:
                 "create_response": True,
                 "interrupt_response": True,
             }
-            assert audio["input"]["transcription"] is None  # this server does not do it
+            assert audio["input"]["transcription"] is None  # disabled on this server
             assert audio["output"]["voice"] == "default"  # the voice that will speak
-            assert audio["output"]["speed"] == 1.0  # no other is in force
+            assert audio["output"]["speed"] == 1.0  # the only speed
             assert audio["input"]["noise_reduction"] is None
             await on.send("session.update", session={"type": "realtime", "instructions": ""})
             assert (await on.until("session.updated"))["session"]["instructions"] == ""

@@ -1,4 +1,4 @@
-"""Responses: in the conversation and beside it, cancelled and refused."""
+"""Responses inside and outside the conversation, cancelled and refused."""
 
 from typing import Any
 
@@ -125,7 +125,7 @@ def test_a_reply_that_is_refused(parts: Parts) -> None:
 def test_speech_interrupts_a_response_made_aside(parts: Parts) -> None:
     """Speech that interrupts a response is reported as the reason, however the response was
     created."""
-    # Long, so that it is not over before the speech is heard.
+    # Long enough that the speech interrupts it.
     with benches.backend(parts, max_reply_s=8.0, min_reply_s=16.0) as served:
 
         async def test() -> None:

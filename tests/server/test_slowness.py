@@ -1,4 +1,4 @@
-"""Clients that do not read, and clients that do not say what they want: dropped, not waited for."""
+"""Clients that do not read and clients that do not finish a request are closed."""
 
 import asyncio
 import gc
@@ -39,7 +39,7 @@ def test_a_reader_that_does_not_read(parts: Parts) -> None:
                 b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
             )
             await reader.readuntil(b"\r\n\r\n")
-            # Asks for its whole configuration again and again, and reads none of the answers.
+            # Requests its configuration repeatedly and reads none of the answers.
             tools = json.dumps([{"type": "function", "name": "y" * 15_000}])
             event = f'{{"type":"session.update","session":{{"tools":{tools}}}}}'.encode()
             frame = b"\x81\xfe" + len(event).to_bytes(2, "big") + bytes(4) + event

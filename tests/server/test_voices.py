@@ -1,4 +1,4 @@
-"""Voices users bring: made from recordings, kept, and gone when they are deleted."""
+"""Uploaded voices: created from recordings, stored, deleted."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""WebRTC: aiortc as an unmodified peer against a real server, and what is left when it has gone."""
+"""WebRTC: aiortc as an unmodified peer of a real server, and the state it leaves behind."""
 
 import asyncio
 import base64
@@ -48,7 +48,7 @@ def test_two_turns_and_an_interruption(parts: Parts) -> None:
             caller.send("session.update", session={"type": "realtime", "max_output_tokens": CODES})
             await caller.until("session.updated")
             second = await caller.until("response.done")
-            assert second["response"]["status"] == "incomplete"  # noise has no end of its own
+            assert second["response"]["status"] == "incomplete"  # random weights never end a reply
             stopped = await caller.until("output_audio_buffer.stopped")
             assert stopped["response_id"] == second["response"]["id"]
             caller.send("conversation.item.retrieve", item_id=item["id"])
@@ -79,7 +79,7 @@ def test_sound_both_ways(parts: Parts) -> None:
             assert likeness(spoken(1.0), user) > 0.6
             assert len(reply) == CODES * 1920
             await until(lambda: loud_s(caller) > CODES * 0.08 - 0.1)
-            # So much is handed out ahead: a busy machine puts no gap into it.
+            # This much is sent ahead, so that a busy machine causes no gap.
             begin = reply[: round(LEAD_S * RATE)]
             assert likeness(begin, caller.sound()[::2].astype(np.float32)) > 0.7
 
@@ -93,7 +93,7 @@ async def sound_of(caller: Caller, item_id: str) -> Any:
 
 
 def likeness(part: Any, whole: Any) -> float:
-    """How well a sound fits into another where it fits best; 1: it is in there."""
+    """The best correlation of a sound with a part of another; 1: it is contained."""
     size = 1 << (len(part) + len(whole)).bit_length()
     fits = np.fft.irfft(np.fft.rfft(whole, size) * np.conj(np.fft.rfft(part, size)), size)
     best = int(np.argmax(fits[: len(whole)]))
@@ -149,7 +149,7 @@ def test_cancel_and_clear(parts: Parts) -> None:
 
 
 def test_timing_is_told_to_those_who_ask(parts: Parts) -> None:
-    """Our extension: `include` brings `mosslive.timing` after a reply, and only then."""
+    """Our extension `include` adds `mosslive.timing` after a reply, and only then."""
 
     async def test() -> None:
         async with (
@@ -168,7 +168,7 @@ def test_timing_is_told_to_those_who_ask(parts: Parts) -> None:
 def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However a call ends in the middle of a reply, no task, track, slot or page is left (`serving`
     asserts it)."""
-    # As in life, only faster: a peer is given up after six checks without an answer.
+    # Faster than in use: aioice gives a peer up after six checks without an answer.
     monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.05)
     monkeypatch.setattr("aioice.stun.RETRY_MAX", 1)
     monkeypatch.setattr(call_module, "CONNECT_S", 0.5 if how == "never comes" else 30.0)
@@ -218,7 +218,7 @@ def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch
 
 
 def cut_the_line(caller: Caller) -> None:
-    """The peer's sockets are gone, and nobody is told."""
+    """Closes the sockets of the peer without a message."""
     for transceiver in caller.peer.getTransceivers():
         ice = transceiver.receiver.transport.transport
         for protocol in ice._connection._protocols:
