@@ -1,4 +1,4 @@
-"""A whole server in the event loop of the test: real sockets, nano models, every loud sound is speech.
+"""A whole server in the event loop of the test: real sockets, nano models, loud sound is speech.
 
 `serving` starts it and asserts on exit that no session, task, page or reply of the codec is left.
 """
