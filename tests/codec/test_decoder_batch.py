@@ -33,9 +33,9 @@ def alone(codec: Codec, voice: Voice, codes: list[int], seed: int) -> Samples:
     return np.concatenate((stream.push(codes), stream.finish()))
 
 
-@settings(derandomize=True, deadline=None, max_examples=6)
+@settings(derandomize=True, deadline=None, max_examples=5)
 @given(
-    counts=st.tuples(*3 * [st.integers(1, 24)]),
+    counts=st.tuples(*3 * [st.integers(1, 16)]),
     packets=st.lists(st.integers(1, 9), min_size=1, max_size=7),
 )
 def test_replies_sound_as_they_would_alone(
