@@ -1,4 +1,4 @@
-"""What is remembered: mixed turns, re-encoded history, a full context, files."""
+"""The history: mixed turns, re-encoded replies, a full context, files."""
 
 import json
 from dataclasses import replace
@@ -22,7 +22,8 @@ from tests.talk.toy import TOY_VOICE, ToyCodec, toy_codes, toy_sound
 def test_reencoded_history_is_what_the_codec_hears_in_the_sound(
     nano_lm: LanguageModel, heard_s: float | None
 ) -> None:
-    """history="reencode": the reply's sound, as far as it was heard, encoded again."""
+    """With history="reencode" the history of a reply is the encoding of its sound as far as it was
+    heard."""
 
     async def story() -> None:
         rig = await asked(nano_lm, replace(TOLD, history="reencode"))
@@ -44,7 +45,7 @@ def test_reencoded_history_is_what_the_codec_hears_in_the_sound(
 
 
 def test_a_reply_in_writing_has_no_sound_to_encode_again(nano_lm: LanguageModel) -> None:
-    """history="reencode": text is its own history."""
+    """With history="reencode" a text reply is its own history."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(RIG, history="reencode"))
@@ -59,8 +60,8 @@ def test_a_reply_in_writing_has_no_sound_to_encode_again(nano_lm: LanguageModel)
 
 
 def test_a_full_context_forgets_the_oldest_turns_and_says_so(nano_lm: LanguageModel) -> None:
-    """Whole turns leave, the oldest first, the system turn never; what stays is the end of what was
-    said, and the reply is that of a conversation which began there."""
+    """Whole turns are dropped, the oldest first and never the system turn; the reply is that of a
+    conversation that began with the turns that stay."""
     small = replace(TOLD, context_rows=220)
 
     async def story() -> None:
@@ -91,7 +92,8 @@ def test_a_full_context_forgets_the_oldest_turns_and_says_so(nano_lm: LanguageMo
 
 
 def test_a_turn_too_long_for_the_context_is_refused_whole(nano_lm: LanguageModel) -> None:
-    """When nothing is left to forget: an error, the turn is dropped, and talk goes on."""
+    """If no turn is left to drop, the turn gives an error and is dropped, and the conversation
+    continues."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, context_rows=90))
@@ -114,7 +116,7 @@ def test_a_turn_too_long_for_the_context_is_refused_whole(nano_lm: LanguageModel
 
 
 def test_a_saved_conversation_goes_on_where_it_was(nano_lm: LanguageModel, tmp_path: Path) -> None:
-    """Save, load: same rows, and the next reply is the same as without the break."""
+    """After save and load the rows are the same, and so is the next reply."""
     path = tmp_path / "talk.json"
 
     async def first() -> list[Row]:
@@ -178,7 +180,7 @@ def test_a_file_that_cannot_be_written_is_named(
 
 
 def test_who_leaves() -> None:
-    """The policy by itself: oldest first, as few as needed, never the system turn."""
+    """Turns are dropped oldest first, as few as needed, and never the system turn."""
     turns = [_said("system", 10), *(_said("user", 20) for _ in range(4))]
     assert leaving(turns, 0, 90) == []
     assert leaving(turns, 1, 90) == turns[1:2]

@@ -47,7 +47,8 @@ def reply_codes(rows: list[Row], lm: LanguageModel) -> list[int]:
 def test_told_turns_equal_the_offline_reference(
     nano_lm: LanguageModel, codec: Codec, rate: int, packets: list[int], seconds: float
 ) -> None:
-    """The real encoder at any rate, packets of any size: the prompt is that of the whole file."""
+    """With the real encoder at any rate and packets of any size the prompt is that of the whole
+    file."""
     wave = speech(seconds, rate)
 
     async def story() -> None:
@@ -177,7 +178,8 @@ def test_a_live_turn_equals_the_offline_reference(
 
 
 def test_a_revised_code_is_run_again_and_nothing_before_it(nano_lm: LanguageModel) -> None:
-    """When the end of a turn changes codes, rows are cut at the first of them, not before."""
+    """If the end of a turn changes codes, rows are truncated at the first changed one and not
+    before."""
     levels = np.repeat(np.array([0.9, 0.1, 0.1, 0.99, 0.2], np.float32), 1280)
 
     async def story() -> None:
