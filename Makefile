@@ -3,29 +3,35 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 TORCH ?= torch==2.13.0
-# TEST_JOBS: how many of the tests that only compute run at once, each on one thread; 0: one by one.
+# TEST_JOBS: processes that run tests in parallel, each on one thread; 0: all in one process.
 TEST_JOBS ?= 2
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest --durations=25 --durations-min=1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-load test-clients lint format bench judges clients clean
+.PHONY: demo test test-training test-load test-clients lint format bench judges clients clean
 
 demo: .venv/talk
 	$(BIN)/mosslive demo
 
-# First what only computes, several at once: a worker without tests takes over some of another's.
-# Then, one by one on a machine that is quiet again, what real time, sockets or a watch have part in.
+# Most tests run in parallel. The tests that depend on real time or on deadlines (`alone`) follow in
+# one process, while nothing else runs.
 test: lint
-	$(BIN)/pytest -m "not clients and not alone" -n $(TEST_JOBS) --dist worksteal
-	$(BIN)/pytest -m "not clients and alone"
+	$(PYTEST) -m "not clients and not training and not alone" -n $(TEST_JOBS) --dist worksteal
+	$(PYTEST) -m "not clients and not training and alone"
 
-# Third-party programs and a browser, in real time; apart, since they need packages from elsewhere.
+# Short runs of the training recipes. Not part of `test`: they take minutes, and few changes need
+# them.
+test-training: .venv/dev
+	$(PYTEST) -m training -n $(TEST_JOBS) --dist worksteal
+
+# Third-party programs and a browser, in real time. Not part of `test`: they need more packages.
 test-clients: .venv/dev .venv/clients/ready
-	$(BIN)/pytest -m clients tests/server
+	$(PYTEST) -m clients tests/server
 
-# Two minutes of fifty callers who come, talk and vanish; apart, since it takes its two minutes.
+# Fifty sessions that open, talk and vanish for two minutes.
 test-load: .venv/dev
-	LONG_TESTS=1 $(BIN)/pytest tests/server/test_load.py
+	LONG_TESTS=1 $(PYTEST) tests/server/test_load.py
 
 lint: .venv/dev
 	$(BIN)/ruff check .

@@ -24,8 +24,6 @@ from mosslive.config.folders import find_parts, has_bundled, shipped_folder
 from mosslive.server.backend import load_backend
 from mosslive.server.settings import ServerSettings
 
-pytestmark = pytest.mark.recorded
-
 ANSWER = "The capital of Germany is Berlin."
 TYPED = {
     "What is the capital of Germany?": ANSWER,

@@ -60,6 +60,7 @@ class RandomCodec(Codec):
     ) -> None:
         self.device = torch.device(device)
         self.dtype, self._pool_seconds = dtype, pool_seconds
+        self._trace_cpu_steps = True
         self.sample_rate = FLOW_MEL.sample_rate_hz
         self._random_flow = random_flow(size).to(self.device)
         self._streams = {}

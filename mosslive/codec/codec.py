@@ -55,18 +55,24 @@ def load_codec(
     device: str = "cpu",
     dtype: str = "float32",
     pool_seconds: float = POOL_SECONDS,
+    *,
+    trace_cpu_steps: bool = True,
 ) -> "Codec":
     """Reads a codec folder in the published layout; networks follow when they are needed.
 
     `dtype` is what the products of the flow's estimator take when it speaks live, and what its keys
     and values are stored in; sums, norms, the flow's encoder and everything else are float32.
     `pool_seconds` of speech can be remembered by all live replies and prompts together.
+    `trace_cpu_steps`: on a CPU, the first live reply records its steps, which takes seconds, and
+    all further steps run without Python. False: every step runs in Python, slower.
     """
     if dtype not in COMPUTE:
         raise refuse("dtype", dtype, ", ".join(COMPUTE))
     if not is_positive_number(pool_seconds):
         raise refuse("pool_seconds", pool_seconds, "above 0")
-    return Codec(CodecFiles(path), check_device(device), COMPUTE[dtype], pool_seconds)
+    return Codec(
+        CodecFiles(path), check_device(device), COMPUTE[dtype], pool_seconds, trace_cpu_steps
+    )
 
 
 def vocoder_settings(config: DecoderConfig) -> HiftSettings:
@@ -126,10 +132,12 @@ class Codec:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
         pool_seconds: float = POOL_SECONDS,
+        trace_cpu_steps: bool = True,
     ) -> None:
         self.files = files
         self.device = device
         self.dtype, self._pool_seconds = dtype, pool_seconds
+        self._trace_cpu_steps = trace_cpu_steps
         self.sample_rate = files.decoder.sample_rate
         self._flows: dict[str, Flow] = {}  # by file: profiles may share one
         self._streams: dict[StreamSettings, FlowStream] = {}
@@ -266,7 +274,8 @@ class Codec:
         """A new reply's mel source, and its prompt's length in codes."""
         prompt = aligned(voice.prompt, chunk) if align else voice.prompt
         seconds = self._pool_seconds if pool_seconds is None else pool_seconds
-        stream = self._stream(StreamSettings(chunk, window_frames, seconds, self.dtype))
+        settings = StreamSettings(chunk, window_frames, seconds, self.dtype, self._trace_cpu_steps)
+        stream = self._stream(settings)
         source = CachedMel(stream, self._open_voice(stream, voice, prompt), tail)
         return source, len(prompt.prompt_codes)
 
@@ -311,7 +320,7 @@ class Codec:
 
     @cached_property
     def _vocoder(self) -> HiftStream:
-        return HiftStream(self._hift)
+        return HiftStream(self._hift, self._trace_cpu_steps)
 
     def _flow(self, profile: FlowProfile) -> Flow:
         file = self.files.flow_file(profile)

@@ -48,8 +48,10 @@ class FlowStep:
         window_frames: int | None,
         dtype: torch.dtype,
         pages: tuple[int, int],
+        trace_cpu_steps: bool = True,
     ) -> None:
-        """`pages` of the conformer and of the estimator; `dtype` of the estimator's products."""
+        """`pages` of the conformer and of the estimator; `dtype` of the estimator's products;
+        `trace_cpu_steps`: see `StreamSettings`."""
         self._flow, self._chunk, self._window = flow, chunk, window_frames
         self._frames = FRAMES_PER_TOKEN * chunk
         self._device = device = flow.noise.device
@@ -61,6 +63,7 @@ class FlowStep:
         self._frame_store = PageStore(frame_form, pages[0], device)
         self._pages = PageStore(estimator_form, pages[1], device)
         self._graphs: dict[int, Graphed[Tensor]] = {}
+        self._trace_cpu_steps = trace_cpu_steps
         self._trace: Traced[Tensor] | None = None  # on a CPU, of one stream
 
     @torch.no_grad()
@@ -118,7 +121,8 @@ class FlowStep:
     def _on_cpu(self, *given: Tensor) -> Tensor:
         """A step of one stream, as most are, is recorded once for all lengths of the past."""
         given = *given, *self._memory
-        if len(given[0]) > 1 or self._device.type != "cpu" or self._ops is not PLAIN:
+        traced = self._trace_cpu_steps and self._device.type == "cpu" and self._ops is PLAIN
+        if len(given[0]) > 1 or not traced:
             return self._compute(*given)
         if self._trace is None:
             self._trace = Traced(self._compute, *given)

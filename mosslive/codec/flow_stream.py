@@ -37,6 +37,9 @@ class StreamSettings:
     # the memory is set aside at the start. At the published size 115 MB a second in halves.
     pool_seconds: float = POOL_SECONDS
     dtype: torch.dtype = torch.float32  # of the estimator's products and of its keys and values
+    # On a CPU, record the step of a single stream when it first runs, and run the recording without
+    # Python afterwards. To record takes seconds. The results are the same.
+    trace_cpu_steps: bool = True
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
@@ -119,7 +122,12 @@ class FlowStream:
         few = pages if settings.window_frames is None else 4 * pages
         self.pools = PagePool(few, "conformer"), PagePool(pages, "estimator")
         self._step = FlowStep(
-            flow, settings.chunk, settings.window_frames, settings.dtype, (few, pages)
+            flow,
+            settings.chunk,
+            settings.window_frames,
+            settings.dtype,
+            (few, pages),
+            settings.trace_cpu_steps,
         )
         tokens, frames, estimator = (form.page_bytes for form in self._step.forms)
         self._page_bytes = tokens + frames, estimator

@@ -41,8 +41,9 @@ class HiftState:
 
 
 class HiftStream:
-    def __init__(self, hift: Hift) -> None:
-        self.hift = hift
+    def __init__(self, hift: Hift, trace_cpu_steps: bool = True) -> None:
+        """`trace_cpu_steps`: on a CPU, record windows of one stream and run the recordings."""
+        self.hift, self._trace_cpu_steps = hift, trace_cpu_steps
         self._held_samples = OVERLAP_FRAMES * hift.settings.samples_per_frame
         # Symmetric and in float64, as published. The halves add up to 1.08, not 1: a fade is
         # slightly louder, and a sample may reach 1.0692 although the network's limit is 0.99.
@@ -189,7 +190,8 @@ class HiftStream:
         new, weight = frames - OVERLAP_FRAMES * follows, self.hift.conv_pre.weight
         recorded, key = self.hift.recorded, ("window", follows)
         wanted = new in _CHUNK_FRAMES or (new <= _MOST_FRAMES and recorded.has(weight, key))
-        if len(mel) > 1 or not wanted or mel.device.type != "cpu":
+        traced = self._trace_cpu_steps and mel.device.type == "cpu"
+        if len(mel) > 1 or not wanted or not traced:
             return self._compute(*given)
         trace = recorded.get(weight, key, lambda: Traced(self._compute, *given))
         return HiftResult(*trace(*given))

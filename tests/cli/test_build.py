@@ -57,8 +57,11 @@ def test_build_verify_inspect(nano_folder: Path, tmp_path: Path) -> None:
 
 def test_fp8_report(nano_folder: Path, tmp_path: Path) -> None:
     """Tables for people: ratios by layer, kept ones marked, heads, replies without an end."""
-    options = ("--fp8", "trunk", "--sequences", "4", "--replies", "2", "--reply-rows", "12")
-    result = run("build", nano_folder, tmp_path / "out", *options, "--keep", "trunk.1.o")
+    calibration = tmp_path / "rows.jsonl"  # the default sequences are long and take seconds
+    calibration.write_text(6 * "[[1, 2], [3, 4], [5, 6], [7, 8]]\n", encoding="utf-8")
+    options = ("--fp8", "trunk", "--calibration", calibration, "--keep", "trunk.1.o")
+    replies = ("--sequences", "4", "--replies", "2", "--reply-rows", "12")
+    result = run("build", nano_folder, tmp_path / "out", *options, *replies)
     assert result.exit_code == 0
     assert "fp8 on 4 sequences" in result.stdout
     rows = [line.split("│")[1:-1] for line in result.stdout.splitlines() if "│ trunk." in line]

@@ -1,8 +1,6 @@
 """`mosslive generate`, `demo`, `bench` and the command itself, as a user meets them."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +10,7 @@ from mosslive import DRIVER_SYSTEM, LanguageModel, Sampling, Turn
 from mosslive.cli.app import app
 from mosslive.config import folders
 from mosslive.version import __version__
-
-COMMAND = Path(sys.executable).parent / "mosslive"
-
-
-def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    """The installed console script, so that exit codes and streams are the real ones."""
-    return subprocess.run(
-        [COMMAND, *arguments], input=stdin, capture_output=True, text=True, check=False
-    )
+from tests.cli.console import console, installed
 
 
 def test_json_reply_is_the_librarys(nano_folder: Path, nano_lm: LanguageModel) -> None:
@@ -60,7 +50,7 @@ def test_codes_from_file_and_standard_input(nano_folder: Path, tmp_path: Path, t
 
 def test_plain_output(nano_folder: Path) -> None:
     """Codes on standard output, the summary on standard error."""
-    result = run("generate", str(nano_folder), "--user", "Hi", "--greedy", "--max-new", "5")
+    result = installed("generate", nano_folder, "--user", "Hi", "--greedy", "--max-new", "5")
     assert result.returncode == 0, result.stderr
     (line,) = result.stdout.splitlines()  # no empty one for the text that there is not
     assert [0 <= int(code) < 500 for code in line.split()] == [True] * 5
@@ -70,7 +60,7 @@ def test_plain_output(nano_folder: Path) -> None:
 def test_written_reply_is_one_line(nano_folder: Path) -> None:
     """A written reply ends with its line, also one without a visible character."""
     asked = ("generate", str(nano_folder), "--user", "Hi", "--reply", "text")
-    result = run(*asked, "--greedy", "--max-new", "5")
+    result = console(*asked, "--greedy", "--max-new", "5")
     assert result.returncode == 0, result.stderr
     assert result.stdout.endswith("\n")
     assert "codes" not in result.stderr
@@ -89,7 +79,7 @@ def test_an_engine_folder_replies_as_its_source(nano_folder: Path, tmp_path: Pat
         assert result.exit_code == 0, result.output
         documents.append(json.loads(result.stdout))
     assert documents[0] == documents[1]
-    refused = run("generate", str(engine), *asked, "--dtype", "bfloat16")
+    refused = console("generate", str(engine), *asked, "--dtype", "bfloat16")
     assert refused.returncode == 1
     assert "an engine folder has been built for one precision" in refused.stderr
 
@@ -118,7 +108,7 @@ def test_system_turn_and_presets(nano_folder: Path) -> None:
 )
 def test_bad_arguments(nano_folder: Path, arguments: list[str], message: str) -> None:
     """Law 4: one clear message, a non-zero exit, no traceback."""
-    result = run("generate", str(nano_folder), *arguments)
+    result = console("generate", nano_folder, *arguments)
     assert result.returncode != 0
     assert message in " ".join(result.stderr.replace("│", " ").split())
     assert "Traceback" not in result.stderr
@@ -137,7 +127,7 @@ def test_bad_arguments(nano_folder: Path, arguments: list[str], message: str) ->
 )
 def test_bad_codes(nano_folder: Path, codes: str, message: str) -> None:
     """Bad codes are refused with the reason."""
-    result = run("generate", str(nano_folder), "--codes", "-", stdin=codes)
+    result = console("generate", nano_folder, "--codes", "-", stdin=codes)
     assert result.returncode == 1
     assert message in result.stderr
 
@@ -153,6 +143,6 @@ def test_demo_shows_all_four_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_version_and_help() -> None:
     """`--version` and `--help` answer without loading a model."""
-    assert run("--version").stdout == f"mosslive {__version__}\n"
-    listed = run("--help").stdout
+    assert installed("--version").stdout == f"mosslive {__version__}\n"
+    listed = console("--help").stdout
     assert all(name in listed for name in ("demo", "generate", "inspect", "synth", "bench"))

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from mosslive.cli.app import app
 from mosslive.config import Sampling
 from tests.checkpoint.test_faults import HEADER_FAULTS, Q_NORM, Damage, poison, put
 from tests.checkpoint.test_inventory import all_tensors
+from tests.cli.console import console, installed
 
 WIDE = {"COLUMNS": "200"}  # no table is narrowed, no line of these tests is broken
 BLOCKS = {  # block → tensors in the nano model
@@ -39,12 +39,6 @@ def report(*arguments: str | Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(result.stdout)
     assert result.exit_code == (0 if document["usable"] else 1)
     return document
-
-
-def console(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The installed command itself, whose `main` turns errors into a sentence and an exit code."""
-    command = [Path(sys.executable).with_name("mosslive"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def assert_one_sentence(done: subprocess.CompletedProcess[str], *said: str | Path) -> None:
@@ -198,7 +192,7 @@ def test_bad_config(nano_copy: Path) -> None:
 def test_exit_code_of_a_damaged_folder(nano_copy: Path) -> None:
     """The command itself reports a fault without a traceback, JSON on standard output alone."""
     (nano_copy / "model-00002-of-00004.safetensors").unlink()
-    done = console("inspect", nano_copy, "--json")
+    done = installed("inspect", nano_copy, "--json")
     assert (done.returncode, done.stderr) == (1, "")
     assert [fault["kind"] for fault in json.loads(done.stdout)["faults"]] == ["DanglingIndex"]
 

@@ -10,7 +10,8 @@ from mosslive.checkpoint import take_inventory
 from mosslive.checkpoint.writer import FolderExists
 from mosslive.cli.app import app
 from mosslive.config import ModelConfig
-from tests.cli.test_inspect import assert_one_sentence, console
+from tests.cli.console import console
+from tests.cli.test_inspect import assert_one_sentence
 
 
 def synth(*arguments: str | Path) -> Result:

@@ -27,8 +27,6 @@ from mosslive.talk import CodecThread
 from mosslive.talk.cores import share_cores, shared_cores
 from tests.codec.conftest import speech
 
-pytestmark = pytest.mark.recorded
-
 RATE = 22_050
 
 

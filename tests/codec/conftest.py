@@ -30,4 +30,5 @@ def codec_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def codec(codec_folder: Path) -> Codec:
-    return load_codec(codec_folder)
+    """Runs every step in Python. To record the steps takes seconds for each kind of stream."""
+    return load_codec(codec_folder, trace_cpu_steps=False)

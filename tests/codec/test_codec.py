@@ -61,7 +61,7 @@ def test_any_form_of_pcm_is_heard_alike(codec: Codec, form: str) -> None:
     assert codec.encode(forms[form], 16000) == codec.encode(forms["float32"], 16000)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(
     st.sampled_from([16000, 24000, 44100, 48000]),
     st.lists(st.integers(1, 9000), min_size=1, max_size=9),
@@ -69,7 +69,7 @@ def test_any_form_of_pcm_is_heard_alike(codec: Codec, form: str) -> None:
 def test_hearing_live_equals_hearing_whole(codec: Codec, rate: int, sizes: list[int]) -> None:
     """Law 2: after finish the codes are the offline ones, at any rate and packet size, and the
     revision is stated: mended as the result says, the live list becomes exact."""
-    pcm = speech(1.3, rate, seed=len(sizes))
+    pcm = speech(1.0, rate, seed=len(sizes))
     stream = codec.encoder_stream(rate)
     live: list[int] = []
     position = turn = 0
@@ -433,7 +433,7 @@ def test_one_flow_for_all_profiles(codec_folder: Path, tmp_path: Path) -> None:
     for chunk in (5, 25):
         (folder / "flow" / f"flow-chunk-{chunk}.pt").unlink()
     torch.save({n: t.half() for n, t in torch.load(flow, weights_only=True).items()}, flow)
-    codec = load_codec(folder)
+    codec = load_codec(folder, trace_cpu_steps=False)
     assert codec._flow("chunk-5") is codec._flow("chunk-25") is codec._flow("offline")
     voice = codec.voice(Sound(torch.from_numpy(speech(1.0, 24_000)), 24_000))
     stream = codec.decoder_stream(voice, 5)

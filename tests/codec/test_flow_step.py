@@ -1,6 +1,7 @@
 """The step of many streams: its Triton form, its padding, and its precision."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,8 +15,6 @@ from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.flow_chunks import ZERO_PAGE
 from mosslive.kernels.flow_ops import PLAIN, triton_ops
 from tests.codec.flow_models import error, small_codes, small_flow, small_voice
-
-pytestmark = pytest.mark.recorded
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -122,12 +121,10 @@ def test_a_page_is_as_large_as_documented() -> None:
     assert form.page_bytes == 20 * 2 * 1_146_880 + 4 * 2 * 10 * tails
 
 
-def test_a_stream_alone_runs_without_python_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_alone_runs_without_python_and_the_same() -> None:
     """On a CPU one stream's step is recorded once. Guards: the recording holds for any length of
     the past and any pages, and writes what later chunks read."""
     flow, settings = small_flow(), StreamSettings(4, pool_seconds=8)
-    recorded = moved(FlowStream(flow, settings), 4)
-    monkeypatch.setattr(
-        flow_step.FlowStep, "_on_cpu", lambda step, *given: step._compute(*given, *step._memory)
-    )
-    torch.testing.assert_close(recorded, moved(FlowStream(flow, settings), 4))
+    recorded, plain = FlowStream(flow, settings), replace(settings, trace_cpu_steps=False)
+    torch.testing.assert_close(moved(recorded, 4), moved(FlowStream(flow, plain), 4))
+    assert recorded._step._trace is not None

@@ -17,8 +17,6 @@ from mosslive.codec.hift_stream import HiftState, HiftStream, is_recorded
 from mosslive.errors import MossliveError
 from mosslive.kernels import convolve
 
-pytestmark = pytest.mark.recorded
-
 FILE = load_file(Path(__file__).parent.parent / "golden" / "hift.safetensors")
 S = 480  # samples per frame
 LAW = settings(derandomize=True, deadline=None, max_examples=15)
@@ -399,7 +397,7 @@ def test_a_window_of_any_length_runs_as_the_chunks_recording(
         return plain._compute(mel, *rest)
 
     monkeypatch.setattr(stream, "_compute", compute)
-    for last in (0, 1, 4, 12, 16, 28, 64, 108, 120):
+    for last in (0, 1, 12, 28, 108, 120):
         for cuts in ([last], [chunk, last], [100, 100, last]):
             torch.testing.assert_close(said(stream, cuts), said(plain, cuts))
     assert computed == [120, 128, 128], "longer ones are computed, to bound memory"

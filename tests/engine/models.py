@@ -105,8 +105,8 @@ def fresh(
     chunk: int = 512,
     positions: int | None = None,
 ) -> LanguageModel:
-    """The same weights with a decoder and a pool of their own. Storage is filled with NaN: a row
-    that reads what nobody computed shows at once."""
+    """The same weights with a decoder and a pool of their own. The storage is filled with NaN, so
+    that a read of a row that was never computed shows at once."""
     config = (
         lm.config if positions is None else replace(lm.config, max_position_embeddings=positions)
     )
@@ -125,7 +125,7 @@ def storage_tensors(runner: Runner) -> list[Tensor]:
 
 
 def stored_bits(runner: Runner, table: PageTable) -> list[Tensor]:
-    """What the pages hold for each row of a table, as bits: NaN equals itself."""
+    """The page contents of each row of a table, as bits, because NaN differs from itself."""
     slots = torch.tensor([table.slot(position) for position in range(len(table))])
     return [
         tensor.flatten(0, 1)[slots].view(torch.int32).clone() for tensor in storage_tensors(runner)

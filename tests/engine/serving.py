@@ -1,4 +1,5 @@
-"""What the served engine's tests share: engines stepped by hand, steppers that meddle or fail."""
+"""Helpers for tests of the served engine: engines stepped by the test, steppers that interfere or
+fail."""
 
 import asyncio
 import time
@@ -28,8 +29,8 @@ class Clock:
 
 
 class Watched(PlainStepper):
-    """A plain stepper with a hand in it: `before` and `after` are called around every call of the
-    model, with the tables that take part."""
+    """A plain stepper that calls `before` and `after` around every call of the model, with the
+    tables of the batch."""
 
     before: Callable[[list[PageTable]], None] = staticmethod(lambda tables: None)
     after: Callable[[list[PageTable]], None] = staticmethod(lambda tables: None)
@@ -77,7 +78,7 @@ class Served:
         raise AssertionError("the reply never ends")
 
     def all_free(self) -> bool:
-        """Nothing taken and nothing promised."""
+        """No page is taken or reserved."""
         return all_free(self.lm) and self.engine.stats().free_pages == self.lm.pool.total
 
 
@@ -104,8 +105,8 @@ def oracle_of(wandering: LanguageModel) -> Oracle:
 
 
 async def until(done: Callable[[], bool], step: Callable[[], Any] = lambda: None) -> None:
-    """Lets other tasks run, and the engine, until something is so. After a while it sleeps between
-    looks: an engine with a thread of its own needs the processor more than who waits for it."""
+    """Lets other tasks and the engine run until a condition holds. After a while it sleeps between
+    checks, because an engine with a thread of its own needs the processor."""
     begun, looks = time.monotonic(), 0
     while not done():
         if time.monotonic() - begun > _WAIT_S:

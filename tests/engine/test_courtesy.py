@@ -1,4 +1,4 @@
-"""Users of one device: who waits for whom, for how long, and what ends the waiting."""
+"""Users of one device: which user waits for which, for how long, and what ends the wait."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def test_the_rule(urgent: bool, others: bool, waited_s: float, goes: bool) -> No
 
 
 def test_patience_is_shorter_than_a_row_of_speech() -> None:
-    """So that even who is held back before every single row speaks in real time."""
+    """A user that is held back before every single row still speaks in real time."""
     assert PATIENCE_S < 0.08
 
 
@@ -54,7 +54,8 @@ def test_patience_is_shorter_than_a_row_of_speech() -> None:
     ],
 )
 def test_when_a_step_hurries(want: Want, hurries: bool) -> None:
-    """What is due by the scheduler's rule, and speech before anything can be heard."""
+    """A step is urgent if it is due by the scheduler's rule, or if it computes speech before the
+    first sound."""
     calm = Want(2, "speech", 0, since=10.0, spoken=50, began=10.0)
     assert in_hurry([want], 10.0, EngineSettings()) == hurries
     assert in_hurry([calm, want], 10.0, EngineSettings()) == hurries
@@ -90,7 +91,8 @@ def company() -> tuple[Courtesy, Clock, Guest]:
 
 
 def test_nobody_waits_longer_than_the_patience() -> None:
-    """However long another hurries; and next time the patience is as long again."""
+    """The wait ends after the patience, however long another user is urgent, and the next wait may
+    be as long again."""
     courtesy, clock, other = company()
     one = Waiting(courtesy, clock)
     assert (one.go(), one.rests) == (0, 0)
@@ -103,7 +105,7 @@ def test_nobody_waits_longer_than_the_patience() -> None:
 
 
 def test_the_end_of_a_hurry_rings_whoever_waits() -> None:
-    """And nobody else: who does not wait is left alone."""
+    """The end of urgent work wakes the users that wait, and no others."""
     courtesy, clock, other = company()
     one = Waiting(courtesy, clock, lambda: other.say(False))
     other.say(True)
@@ -115,7 +117,7 @@ def test_the_end_of_a_hurry_rings_whoever_waits() -> None:
 
 
 def test_own_hurry_ends_the_waiting() -> None:
-    """What comes while it waits is looked at, and other news does not end it."""
+    """Urgent work of its own ends the wait of a user; other news does not."""
     courtesy, clock, other = company()
     one = Waiting(courtesy, clock, lambda: None, lambda: setattr(one, "urgent", True))
     other.say(True)
@@ -126,7 +128,7 @@ def test_own_hurry_ends_the_waiting() -> None:
 
 @pytest.mark.parametrize("how", ["says", "leaves", "fails"])
 def test_no_hurry_stays_behind(how: str) -> None:
-    """Whoever has nothing to do, is gone, or failed while it looked, holds up nobody."""
+    """A user that has no work, is closed or failed while it checked holds back no other."""
     courtesy, clock, other = company()
     one = Waiting(courtesy, clock)
     one.urgent = True
@@ -150,8 +152,8 @@ def test_no_hurry_stays_behind(how: str) -> None:
 
 
 def served(lm: LanguageModel) -> tuple[Engine, Guest]:
-    """An engine on a thread, under a clock that stands still and without an end of patience; and
-    somebody else on its device."""
+    """An engine on a thread with a fixed clock and endless patience, and another user of its
+    device."""
     courtesy = Courtesy(patience_s=1e6)
     engine = Engine(
         Watched(fresh(lm).runner),
@@ -164,8 +166,8 @@ def served(lm: LanguageModel) -> tuple[Engine, Guest]:
 
 
 def test_an_engine_holds_back_and_goes_on(wandering: LanguageModel) -> None:
-    """The first rows of a reply come, more only when the other's hurry is over, or when another
-    reply's first rows are wanted; and it closes while it waits."""
+    """The first rows of a reply come at once, more only when the other user is no longer urgent or
+    another reply needs its first rows; the engine can be closed while it waits."""
 
     async def story() -> None:
         engine, other = served(wandering)
@@ -192,7 +194,7 @@ def test_an_engine_holds_back_and_goes_on(wandering: LanguageModel) -> None:
 
 
 def test_an_engine_that_breaks_holds_up_nobody(wandering: LanguageModel) -> None:
-    """In the middle of a step that hurried."""
+    """An engine that fails in an urgent step holds back no other user."""
 
     async def story() -> None:
         engine, other = served(wandering)

@@ -25,7 +25,7 @@ def prompt(lm: LanguageModel, reply: Reply) -> torch.Tensor:
 
 
 def test_float32_logits_equal_the_cpu(gpu_lm: LanguageModel, nano_lm: LanguageModel) -> None:
-    """Within summation order; TF32 must be off."""
+    """Logits differ only by the order of summation; TF32 must be off."""
     rows = prompt(nano_lm, "speech")
     for ours, wanted in zip(gpu_lm.forward(rows), nano_lm.forward(rows), strict=True):
         assert (ours.cpu() - wanted).abs().max() <= 1e-4 * wanted.abs().max()

@@ -139,7 +139,8 @@ def test_a_fork_goes_on_from_rows_already_computed(wandering: LanguageModel) -> 
 def test_a_request_without_finite_logits_hurts_no_other(
     wandering: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Law 4: the one gets an error, the others their rows."""
+    """A request without finite logits gets an error, and the other requests of the batch get their
+    rows."""
     stepper = graphed(wandering)
     rows = prompt_rows(wandering, "short")
     requests = [open_request(stepper, wandering, rows, GREEDY) for _ in range(2)]
@@ -157,7 +158,7 @@ def test_a_request_without_finite_logits_hurts_no_other(
 def test_a_prefill_that_fails_leaves_the_others_as_they_were(
     wandering: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Law 4: the call may be made again, so a row that waits must not stand in its table yet."""
+    """A failed call can be repeated, so no row that waits is in its page table yet."""
     stepper = graphed(wandering)
     rows = prompt_rows(wandering, "short")
     one, many = (open_request(stepper, wandering, some, GREEDY) for some in (rows[-1:], rows))

@@ -1,4 +1,4 @@
-"""Laws of generation: however a reply is computed, its rows are those of the plain definition."""
+"""Rules of generation: however a reply is computed, its rows are those of the plain definition."""
 
 from dataclasses import replace
 from itertools import takewhile
@@ -67,7 +67,8 @@ def test_cached_generation_is_full_recomputation(
 def test_lazy_tails_are_both_tails_across_mode_changes(
     wandering: LanguageModel, name: str, setting: str, ignored_audio: IgnoredAudio
 ) -> None:
-    """A tail that rested catches up exactly, in replies that change their mode both ways."""
+    """A tail that was idle catches up exactly, in replies that change their mode in both
+    directions."""
     sampling = replace(SETTINGS[setting], max_new=48, ignored_audio=ignored_audio)
     prompt = prompt_rows(wandering, name)
     expected = recomputed(wandering, prompt, sampling)
@@ -101,7 +102,8 @@ def test_a_batch_is_each_request_alone(
     chunk: int,
     tails: Any,
 ) -> None:
-    """What runs beside a request, and when that stops, changes neither its rows nor its end."""
+    """The other requests of a batch, and when they end, change neither the rows nor the end of a
+    request."""
     lm = fresh(wandering, chunk=chunk)
     asked = [(prompt_rows(lm, name), sampling) for name, sampling in batch]
     requests, stream = lm.generate_many(asked, tails=tails)
@@ -188,7 +190,7 @@ def test_twins_of_one_batch_do_not_disturb_each_other(
 
 
 def _advance(generation: Generation, rows: int) -> bool:
-    """Up to so many rows; True when it can go on."""
+    """Up to that many rows; True if it can go on."""
     try:
         return all(next(generation, None) is not None for _ in range(rows))
     except OutOfPages:
@@ -209,7 +211,8 @@ def test_generations_in_any_order_on_a_small_pool_are_exact(
     moves: list[tuple[int, int]],
     page_size: int,
 ) -> None:
-    """Generations that share, overtake, close or are refused: every row right, every page back."""
+    """Generations that share pages, overtake, close or are refused have exact rows and free every
+    page."""
     lm = fresh(wandering, pages=-(-180 // page_size), page_size=page_size)
     running: dict[int, Generation] = {}
     for index, rows in moves:  # no rows: close it

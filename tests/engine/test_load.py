@@ -1,4 +1,4 @@
-"""`Engine.load`: an engine folder serves what its source serves, and a damaged one is refused."""
+"""`Engine.load`: an engine folder gives the rows of its source, and a damaged one is refused."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,8 @@ async def reply_of(engine: Engine, rows: list[Row]) -> list[Row]:
 def test_an_engine_folder_gives_the_rows_of_its_source(
     engine_folder: Path, nano_folder: Path, nano_lm: LanguageModel
 ) -> None:
-    """Build, verify, load: fused and stored, the model says the same."""
+    """After build, verify and load, with fused and stored weights, the model gives the same
+    rows."""
     rows = prompt_rows(nano_lm, "text to speech")
     expected = list(nano_lm.generate(rows, GREEDY))
     for path in (engine_folder, nano_folder):
@@ -39,7 +40,7 @@ def test_an_engine_folder_gives_the_rows_of_its_source(
 
 
 def test_a_flipped_bit_is_refused(engine_folder: Path) -> None:
-    """Law 4: no engine serves from a folder that changed."""
+    """Loading an engine folder that has changed since it was built raises an error."""
     weights = next(engine_folder.glob("*.safetensors"))
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -65,6 +66,6 @@ def test_a_flipped_bit_is_refused(engine_folder: Path) -> None:
     ],
 )
 def test_bad_options_are_named(engine_folder: Path, options: dict[str, object], said: str) -> None:
-    """Law 4: what, and what is allowed."""
+    """The error names the bad option, its value and the allowed values."""
     with pytest.raises(MossliveError, match=said):
         Engine.load(engine_folder, **options)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The loop around the rows: why a reply ends, and that every page comes back however it ends."""
+"""The loop around the rows: why a reply ends, and that every page is freed however it ends."""
 
 import gc
 from dataclasses import replace
@@ -48,7 +48,7 @@ def ended(request: Request | Generation) -> tuple[list[tuple[int, int]], str | N
 
 
 def test_the_model_ends_its_turn(wandering: LanguageModel, alone: Alone) -> None:
-    """Stop "stop": the last row, and no earlier one, carries a stop id; it stays in the rows."""
+    """Stop "stop": only the last row has a stop id, and it stays in the rows."""
     rows, stop = alone(*ENDS)
     stops = [row[0] in wandering.ids.stops for row in rows]
     assert (stop, stops) == ("stop", [False] * (len(rows) - 1) + [True])
@@ -67,7 +67,7 @@ def test_a_reply_is_cut_by_length(wandering: LanguageModel, alone: Alone, short:
 def test_a_turn_that_ends_on_the_last_row_allowed_is_not_cut(
     wandering: LanguageModel, alone: Alone
 ) -> None:
-    """The model's own end is told apart from the limit, even when both come with one row."""
+    """The model's own end is distinguished from the limit, even if both come with one row."""
     name, sampling = ENDS
     rows, _ = alone(name, sampling)
     cut = replace(sampling, max_new=len(rows))
@@ -92,7 +92,7 @@ def test_min_new_holds_back_the_end_of_speech_no_longer_than_it_says(
 def test_a_reply_is_cut_by_the_context(
     wandering: LanguageModel, alone: Alone, tails: Any, room: int
 ) -> None:
-    """Stop "context": the last position is used, and the rows up to it are as ever."""
+    """Stop "context": the last position is used, and the rows up to it are unchanged."""
     prompt = prompt_rows(wandering, SPEECH)
     lm = fresh(wandering, positions=len(prompt) + room)
     expected = alone(SPEECH, FILTERED).rows[:room]
@@ -103,7 +103,8 @@ def test_a_reply_is_cut_by_the_context(
 
 
 def test_length_and_context_at_once_is_length(wandering: LanguageModel) -> None:
-    """What was asked for has been given, so it is not the context that failed."""
+    """If both limits are reached at once the reason is "length", because all requested rows
+    exist."""
     prompt = prompt_rows(wandering, SPEECH)
     lm = fresh(wandering, positions=len(prompt) + 4)
     assert answer(lm, prompt, replace(FILTERED, max_new=4)).stop == "length"
@@ -113,7 +114,7 @@ def test_length_and_context_at_once_is_length(wandering: LanguageModel) -> None:
 
 
 def test_a_generation_tells_its_rows_and_its_end(wandering: LanguageModel, alone: Alone) -> None:
-    """Rows grow one by one; the stop reason is there with the last row and not before."""
+    """Rows grow one by one; the stop reason is set with the last row and not before."""
     lm = fresh(wandering)
     name, sampling = ENDS
     expected = alone(name, sampling)
@@ -134,7 +135,8 @@ def test_a_generation_tells_its_rows_and_its_end(wandering: LanguageModel, alone
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_closing_gives_the_pages_back(wandering: LanguageModel, alone: Alone, rows: int) -> None:
-    """Closed early: pages free at once, the rows so far kept, no stop reason, nothing more."""
+    """An early close frees the pages at once, keeps the rows so far, sets no stop reason and adds
+    nothing."""
     lm = fresh(wandering)
     generation = lm.generate(prompt_rows(lm, SPEECH), FILTERED)
     assert list(islice(generation, rows)) == alone(SPEECH, FILTERED).rows[:rows]
@@ -148,7 +150,7 @@ def test_closing_gives_the_pages_back(wandering: LanguageModel, alone: Alone, ro
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_an_abandoned_generation_gives_the_pages_back(wandering: LanguageModel, rows: int) -> None:
-    """Nobody has to call close: letting go of the object is enough."""
+    """Dropping the object frees its pages without a call of close."""
     lm = fresh(wandering)
     generation = lm.generate(prompt_rows(lm, SPEECH), FILTERED)
     list(islice(generation, rows))
@@ -162,7 +164,8 @@ def test_an_abandoned_generation_gives_the_pages_back(wandering: LanguageModel, 
 def test_closing_a_batch_at_any_row_gives_all_pages_back(
     wandering: LanguageModel, alone: Alone, rows: int
 ) -> None:
-    """In the middle of a step as well as between steps, whoever was served last."""
+    """Closing frees all pages, within a step and between steps, whichever request was served
+    last."""
     lm = fresh(wandering)
     asks = [(name, replace(FILTERED, max_new=2)) for name in (SPEECH, TEXT)] + [ENDS]
     requests, stream = lm.generate_many([(prompt_rows(lm, n), s) for n, s in asks])
@@ -177,7 +180,7 @@ def test_closing_a_batch_at_any_row_gives_all_pages_back(
 
 
 def test_an_unknown_choice_of_tails_is_refused(wandering: LanguageModel) -> None:
-    """Before anything runs, naming the value and the choices."""
+    """The error names the value and the choices, before anything runs."""
     prompt, wrong = prompt_rows(wandering, "short"), "none"
     for call in (
         lambda: wandering.generate(prompt, tails=wrong),  # type: ignore[arg-type]
@@ -201,7 +204,7 @@ def test_an_idle_tail_rests(
     sampling: Sampling,
     idle: str,
 ) -> None:
-    """A tail whose logits nobody wants never runs; with tails="both" it runs on every row."""
+    """A tail whose logits are not needed never runs; with tails="both" it runs on every row."""
     lm = fresh(nano_lm)
     passes = watch(monkeypatch, lm.runner.decoder)
     reply = answer(lm, prompt_rows(lm, name), sampling)
@@ -237,7 +240,8 @@ def test_a_prompt_larger_than_the_pool_is_refused_with_numbers(wandering: Langua
 def test_a_reply_uses_every_page_before_it_is_refused(
     wandering: LanguageModel, alone: Alone, page_size: int
 ) -> None:
-    """Out of pages in mid-reply: the rows before that are right, and all pages are free after."""
+    """If pages run out in the middle of a reply, the rows before that are right and all pages are
+    free afterwards."""
     prompt = prompt_rows(wandering, SPEECH)
     pages = -(-len(prompt) // page_size) + 1
     lm = fresh(wandering, pages=pages, page_size=page_size)
@@ -252,7 +256,8 @@ def test_a_reply_uses_every_page_before_it_is_refused(
 
 
 def test_one_request_without_pages_hurts_no_other(wandering: LanguageModel, alone: Alone) -> None:
-    """One never gets in, one runs out in mid-reply, and its pages serve the others at once."""
+    """One request never starts and one runs out of pages in the middle; the others use its pages at
+    once."""
     size, some = 10, replace(FILTERED, max_new=14)
     asks = [("short", some), (SPEECH, some), (TEXT, some), ENDS]
     lengths = [len(prompt_rows(wandering, name)) for name, _ in asks]
@@ -315,7 +320,7 @@ def test_a_batch_on_any_pool_is_exact_or_refused(
 def test_a_failure_at_any_step_frees_all_and_spoils_nothing(
     wandering: LanguageModel, alone: Alone, monkeypatch: pytest.MonkeyPatch, method: str, call: int
 ) -> None:
-    """All pages come back, and what was half written is never taken for computed later."""
+    """All pages are freed, and partly written rows are never taken for computed later."""
     lm = fresh(wandering, page_size=4)
     with monkeypatch.context() as patch:
         break_at(patch, lm.runner.decoder, method, call)
@@ -338,7 +343,7 @@ def test_tails_that_failed_on_shared_pages_are_computed_again(
     others: tuple[str, ...],
     error: type[BaseException],
 ) -> None:
-    """A catch-up on shared pages that broke, alone or in a batch, takes its marks back."""
+    """A failed catch-up on shared pages, alone or in a batch, unmarks its rows."""
     lm = fresh(wandering, pages=200, page_size=4)
     one = replace(FILTERED, max_new=1)
     answer(lm, prompt_rows(lm, SPEECH), one)  # speaks one row: no text tail
@@ -358,7 +363,7 @@ def test_tails_that_failed_on_shared_pages_are_computed_again(
 def test_a_failure_leaves_other_generations_alone(
     wandering: LanguageModel, alone: Alone, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """A generation that is open on the same pages goes on exactly after another one failed."""
+    """Another generation open on the same pages continues exactly after a failure."""
     lm = fresh(wandering, page_size=4)
     spoken = lm.generate(prompt_rows(lm, SPEECH), FILTERED)
     rows = list(islice(spoken, 3))

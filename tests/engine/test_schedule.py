@@ -380,6 +380,6 @@ def test_the_size_found_fits(measured: dict[int, float], seconds: float, most: i
     ],
 )
 def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None:
-    """Law 4: the field, the value, what is allowed."""
+    """The error names the field, its value and the allowed values."""
     with pytest.raises(MossliveError, match=message):
         EngineSettings(**changes)

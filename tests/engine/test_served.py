@@ -1,4 +1,4 @@
-"""The served engine: whatever happens around a reply, its rows are those of the plain loop."""
+"""The served engine: whatever else it does, the rows of a reply are those of the plain loop."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,7 +41,7 @@ def served(wandering: LanguageModel) -> Served:
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_reply_is_the_plain_loops(served: Served, alone: Alone, setting: str) -> None:
-    """Greedy and drawn, speech and text: rows and the reason of the end."""
+    """Rows and stop reason are the plain loop's, greedy and sampled, speech and text."""
     for name in PROMPTS:
         conversation = opened(served, name)
         reply = conversation.reply(SETTINGS[setting])
@@ -104,7 +104,7 @@ def test_listening_in_pieces_beside_speech(served: Served, alone: Alone, piece: 
 
 
 def test_turn_after_turn_is_one_history(served: Served, oracle: Oracle) -> None:
-    """A conversation goes on after a reply; the next one rests on all rows before it."""
+    """A conversation continues after a reply, and the next reply is based on all rows before it."""
     conversation = opened(served, "short")
     for turn in range(4):
         before = conversation.rows
@@ -116,7 +116,8 @@ def test_turn_after_turn_is_one_history(served: Served, oracle: Oracle) -> None:
 def test_what_was_computed_is_not_computed_again(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Listening is prefill: when the reply begins, only what is new runs, and forks share."""
+    """Rows are prefilled while listening: when the reply begins only new rows run, and forks share
+    pages."""
     rows: list[int] = []
     trunk = served.lm.runner.trunk
 
@@ -148,7 +149,7 @@ def test_what_was_computed_is_not_computed_again(
 
 @pytest.mark.parametrize("rows", range(FILTERED.max_new + 1))
 def test_a_fork_at_every_point(served: Served, oracle: Oracle, rows: int) -> None:
-    """While a reply is made: it goes on undisturbed, and the fork goes on as a fresh prompt."""
+    """A fork during a reply does not disturb it and continues like a fresh prompt."""
     conversation = opened(served, SPEECH)
     reply = conversation.reply(FILTERED)
     served.step(rows)
@@ -170,7 +171,8 @@ def test_a_fork_at_every_point(served: Served, oracle: Oracle, rows: int) -> Non
 def test_a_reply_truncated_at_every_point(
     served: Served, oracle: Oracle, made: int, heard: int
 ) -> None:
-    """To what was heard, or into the prompt: what follows is the reply to exactly those rows."""
+    """After a truncation to what was heard, or into the prompt, the next reply is the reply to
+    exactly those rows."""
     conversation = opened(served, SPEECH)
     reply = conversation.reply(FILTERED)
     served.step(made)
@@ -185,7 +187,8 @@ def test_a_reply_truncated_at_every_point(
 @pytest.mark.parametrize("steps", range(6))
 @pytest.mark.parametrize("how", ["interrupt", "cancel", "let go", "close", "let all go"])
 def test_cancelled_at_every_point(served: Served, alone: Alone, how: str, steps: int) -> None:
-    """No row is made after it, the rows before stay, no neighbour notices, all pages come back."""
+    """After a cancel no row is added, the rows before stay, other replies are unchanged and all
+    pages are freed."""
     neighbour = opened(served, TEXT).reply(FILTERED)
     conversation = opened(served, SPEECH)
     reply = conversation.reply(FILTERED)
@@ -222,7 +225,7 @@ def test_cancelled_at_every_point(served: Served, alone: Alone, how: str, steps:
 def test_callers_need_not_wait_for_a_step_to_end(
     served: Served, oracle: Oracle, what: str, step: int, when: str
 ) -> None:
-    """What is asked for while the model runs holds at once, and the step's row is dropped."""
+    """A call during a step takes effect at once, and the row of that step is dropped."""
     conversation = opened(served, SPEECH)
     replies = [conversation.reply(FILTERED)]
     served.step(step)

@@ -1,4 +1,4 @@
-"""The served engine from event loops: waiting, leaving, falling behind; and its own thread."""
+"""The served engine from event loops: waiting, leaving, slow readers, and its own thread."""
 
 import asyncio
 import gc
@@ -48,7 +48,7 @@ def opened_with(engine: Engine, rows: list[Row]) -> Conversation:
 
 
 def test_leaving_the_loop_ends_the_reply(served: Served, alone: Alone) -> None:
-    """A break is enough where nobody else holds the reply: no row is added after it."""
+    """A break ends the reply if nothing else holds it: no row is added afterwards."""
 
     async def main() -> None:
         conversation = opened(served, SPEECH)
@@ -71,7 +71,8 @@ def test_leaving_the_loop_ends_the_reply(served: Served, alone: Alone) -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 4])
 def test_cancelling_the_reader_ends_the_reply(served: Served, rows: int) -> None:
-    """Within one step, wherever the task waits; the conversation stays usable."""
+    """The reply ends within one step, wherever the task waits, and the conversation stays
+    usable."""
 
     async def main() -> None:
         conversation = opened(served, SPEECH)
@@ -93,7 +94,7 @@ def test_cancelling_the_reader_ends_the_reply(served: Served, rows: int) -> None
 
 
 def test_an_interrupted_reader_stops_at_once(served: Served) -> None:
-    """Rows made and not read are not given out any more, and stand in the conversation."""
+    """Rows made but not read are no longer returned, and stay in the conversation."""
 
     async def main() -> None:
         conversation = opened(served, SPEECH)
@@ -113,7 +114,8 @@ def test_an_interrupted_reader_stops_at_once(served: Served) -> None:
 
 
 def test_letting_go_of_everything_gives_the_pages_back(served: Served) -> None:
-    """Nobody has to call close, not even for what hangs together in a circle."""
+    """Dropping all references frees the pages without a call of close, also in a reference
+    cycle."""
     conversation = opened(served, SPEECH)
     circle: list[Any] = [conversation.reply(FILTERED)]
     circle.append(circle)
@@ -125,7 +127,7 @@ def test_letting_go_of_everything_gives_the_pages_back(served: Served) -> None:
 
 
 def test_an_event_loop_that_is_gone_hurts_nobody(served: Served, alone: Alone) -> None:
-    """Its reader is never woken; another one, on another loop, is."""
+    """A reader on a closed event loop is never woken; a reader on another loop is."""
     reply = opened(served, TEXT).reply(FILTERED)
     loop = asyncio.new_event_loop()
     waiting = loop.create_task(read(reply))
@@ -147,7 +149,8 @@ def test_an_event_loop_that_is_gone_hurts_nobody(served: Served, alone: Alone) -
 
 @pytest.mark.parametrize("ahead", [1, 4, 7])
 def test_a_slow_reader_is_waited_for(wandering: LanguageModel, alone: Alone, ahead: int) -> None:
-    """The reply rests at `ahead_rows` unread rows, goes on at half of them, and drops nothing."""
+    """The reply pauses at `ahead_rows` unread rows, continues at half of them, and drops
+    nothing."""
     served = Served(wandering, replace(ROOMY, ahead_rows=ahead), pages=300, page_size=4)
 
     async def main() -> None:
@@ -171,7 +174,7 @@ def test_a_slow_reader_is_waited_for(wandering: LanguageModel, alone: Alone, ahe
 
 
 def test_a_rest_is_not_a_missed_deadline(wandering: LanguageModel) -> None:
-    """After a rest the unread rows are the lead, however long the rest was."""
+    """After a pause the unread rows are the lead, however long the pause was."""
     served = Served(wandering, replace(ROOMY, ahead_rows=6), pages=300)
     speaks = replace(FILTERED, min_new=99)
 
@@ -190,7 +193,8 @@ def test_a_rest_is_not_a_missed_deadline(wandering: LanguageModel) -> None:
 
 
 def test_settled_waits_for_rows_appended_and_pages_given_up(served: Served) -> None:
-    """Not earlier, and not for ever: also for the row a reply ended with, and after close."""
+    """`settled` waits until appended rows are computed and dropped pages are free, also for the
+    last row of a reply, and returns after close."""
 
     async def main() -> None:
         conversation = served.engine.open()
@@ -217,7 +221,8 @@ def test_settled_waits_for_rows_appended_and_pages_given_up(served: Served) -> N
 
 
 def test_settled_does_not_wait_for_a_reply_that_rests(wandering: LanguageModel) -> None:
-    """All rows appended are computed once the reply has begun."""
+    """`settled` returns during a paused reply, because all appended rows are computed once it has
+    begun."""
     served = Served(wandering, replace(ROOMY, ahead_rows=2))
 
     async def main() -> None:
@@ -233,7 +238,7 @@ def test_settled_does_not_wait_for_a_reply_that_rests(wandering: LanguageModel) 
 
 
 def test_one_reader_at_a_time(served: Served) -> None:
-    """A second task is told, and the first goes on."""
+    """A second reader gets an error, and the first continues."""
 
     async def main() -> None:
         reply = opened(served, SPEECH).reply(FILTERED)
@@ -251,7 +256,7 @@ def test_one_reader_at_a_time(served: Served) -> None:
 
 
 def test_many_loops_in_many_threads(wandering: LanguageModel, alone: Alone) -> None:
-    """Everybody gets the rows of the plain loop; afterwards every page is free."""
+    """Every reader gets the rows of the plain loop, and afterwards every page is free."""
     lm = fresh(wandering, pages=600, page_size=4)
     engine = Engine(Watched(lm.runner), lm.tokenizer, ROOMY)
     wrong: list[object] = []
@@ -304,7 +309,7 @@ def test_many_loops_in_many_threads(wandering: LanguageModel, alone: Alone) -> N
 
 
 def test_the_event_loop_never_waits_for_the_model(wandering: LanguageModel, alone: Alone) -> None:
-    """While a step hangs, every call returns, and other tasks run."""
+    """While a step blocks, every call returns and other tasks run."""
     lm = fresh(wandering, pages=300, page_size=4)
     stepper = Watched(lm.runner)
     running, goes_on = threading.Event(), threading.Event()
@@ -337,7 +342,8 @@ def test_the_event_loop_never_waits_for_the_model(wandering: LanguageModel, alon
 
 
 def test_closing_the_engine_leaves_nobody_waiting(wandering: LanguageModel) -> None:
-    """Readers are told, pages are free, the thread is gone, and later calls are refused."""
+    """After close readers get an error, pages are free, the thread has ended and later calls are
+    refused."""
     lm = fresh(wandering, pages=300, page_size=4)
 
     async def main() -> None:
@@ -365,7 +371,7 @@ def test_closing_the_engine_leaves_nobody_waiting(wandering: LanguageModel) -> N
 
 
 def test_the_page_of_the_documentation_runs(nano_folder: Path) -> None:
-    """docs/engine.md, word for word."""
+    """The example of docs/engine.md runs as printed."""
     (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)

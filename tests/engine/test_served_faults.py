@@ -1,4 +1,4 @@
-"""Failures in the served engine: whose fault it is fails, nobody else, and nobody waits on."""
+"""Failures in the served engine: only the request at fault fails, and no call waits for ever."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def served(wandering: LanguageModel) -> Served:
 
 
 def breaks(served: Served, rows: int) -> Callable[[list[PageTable]], None]:
-    """For a stepper: fails whenever a table with so many rows takes part."""
+    """A stepper hook that fails whenever a table with that many rows is in the batch."""
 
     def look(tables: list[PageTable]) -> None:
         if any(len(table) == rows for table in tables):
@@ -39,7 +39,7 @@ def breaks(served: Served, rows: int) -> Callable[[list[PageTable]], None]:
 
 @pytest.mark.parametrize("made", range(5))
 def test_a_request_that_fails_hurts_no_other(served: Served, alone: Alone, made: int) -> None:
-    """At every row: the batch is run again without it; its own rows so far stay."""
+    """A failure at any row repeats the batch without that request, whose rows so far stay."""
     names = [SPEECH, TEXT, "text to speech"]
     conversations = [opened(served, name) for name in names]
     served.idle()
@@ -65,7 +65,8 @@ def test_a_request_that_fails_hurts_no_other(served: Served, alone: Alone, made:
 def test_a_step_that_fails_after_its_rows_were_made_makes_nobody_skip_a_row(
     served: Served, alone: Alone
 ) -> None:
-    """Such a stepper breaks its promise: the replies of that step end, with right rows so far."""
+    """If a stepper fails after it made rows, against its contract, the replies of that step end
+    with exact rows so far."""
     conversations = [opened(served, name) for name in (SPEECH, TEXT)]
     replies = [conversation.reply(FILTERED) for conversation in conversations]
     served.step(3)
@@ -82,7 +83,7 @@ def test_a_step_that_fails_after_its_rows_were_made_makes_nobody_skip_a_row(
 def test_a_pass_that_breaks_half_way_is_made_again(
     served: Served, alone: Alone, monkeypatch: pytest.MonkeyPatch, method: str, call: int
 ) -> None:
-    """A fault that does not come back costs nobody a row, and what it half wrote is not used."""
+    """A failure that does not repeat costs no row, and partly written rows are not used."""
     conversations = [opened(served, name) for name in (SPEECH, TEXT)]
     replies = [conversation.reply(FILTERED) for conversation in conversations]
     break_at(monkeypatch, served.lm.runner.decoder, method, call)
@@ -93,7 +94,7 @@ def test_a_pass_that_breaks_half_way_is_made_again(
 def test_logits_that_are_not_finite_end_one_reply(
     served: Served, alone: Alone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its reader gets the error after the rows before it; the neighbour its rows."""
+    """The reader of that reply gets the error after its rows; the other replies get their rows."""
     conversations = [opened(served, name) for name in (SPEECH, TEXT)]
     replies = [conversation.reply(FILTERED) for conversation in conversations]
     served.step(3)
@@ -116,7 +117,8 @@ def test_logits_that_are_not_finite_end_one_reply(
 
 
 def test_rows_that_cannot_be_computed_are_taken_out_and_said(served: Served, alone: Alone) -> None:
-    """Every call says so until `truncate`; then the conversation goes on as if they never came."""
+    """Every call raises until `truncate`; then the conversation continues as if the rows had never
+    come."""
     conversation, other = opened(served, "short"), opened(served, TEXT)
     served.idle()
     kept = len(conversation)
@@ -140,7 +142,7 @@ def test_rows_that_cannot_be_computed_are_taken_out_and_said(served: Served, alo
 
 
 def test_a_reply_whose_prompt_cannot_be_computed_says_so(served: Served) -> None:
-    """The reader gets the error; the conversation is empty again and usable."""
+    """The reader gets the error, and the conversation is empty again and usable."""
     conversation = opened(served, SPEECH)
     reply = conversation.reply(FILTERED)
     served.stepper.before = breaks(served, 0)
@@ -160,7 +162,7 @@ def test_a_reply_whose_prompt_cannot_be_computed_says_so(served: Served) -> None
 def test_a_breakdown_reaches_everybody(
     served: Served, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    """Readers, those who wait to settle, and whoever calls later: all get the same news."""
+    """Readers, callers of `settled` and later callers all get the same error."""
 
     def dies(*_: object) -> None:
         raise EngineBroken("the GPU fell off the bus") if fault == "the device" else KeyError("x")

@@ -1,4 +1,5 @@
-"""Any life of conversations at all, between the steps of a served engine and in their middle."""
+"""Random sequences of calls on conversations, between the steps of a served engine and within
+them."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -19,8 +20,8 @@ oracle = pytest.fixture(scope="module")(oracle_of)
 
 
 class Life:
-    """Conversations that do anything at any time, also in the middle of a step; what each must
-    hold is written down beside them."""
+    """Conversations with random calls at any time, also within a step, and a model of what each
+    must contain."""
 
     def __init__(self, served: Served, oracle: Oracle) -> None:
         self.served, self.oracle = served, oracle
@@ -52,7 +53,7 @@ class Life:
         self.check(index)
 
     def check(self, index: int) -> None:
-        """Every row there must be, and none else."""
+        """The rows are exactly the expected ones."""
         made = []
         if known := self.replies[index]:
             reply, expected = known
@@ -141,7 +142,8 @@ def test_any_life_of_conversations_is_exact_and_gives_all_back(
     rows: int,
     chunk: int,
 ) -> None:
-    """Any order of calls, between steps and in the middle of them, on pools that run out."""
+    """Any order of calls, between steps and within them, on pools that run out, gives exact rows
+    and frees every page."""
     served = Served(wandering, pages=-(-rows // page_size), page_size=page_size, chunk=chunk)
     life = Life(served, oracle)
     for move, steps, in_mid_step in plan:

@@ -1,4 +1,5 @@
-"""The served engine under too much: refused with a reason, ended by a stated rule, never stuck."""
+"""The served engine under overload: calls are refused with a reason, replies end by a stated rule,
+and nothing hangs."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -40,7 +41,8 @@ def refused(reason: Reason, message: str | None = None) -> "pytest.RaisesExc[Eng
 def test_an_append_beyond_the_pool_is_refused_and_the_conversation_stays_usable(
     wandering: LanguageModel, alone: Alone
 ) -> None:
-    """At once, with numbers; nothing is appended, and what fits goes on exactly."""
+    """The call raises at once with the numbers, nothing is appended, and rows that fit continue
+    exactly."""
     prompt = prompt_rows(wandering, SPEECH)
     served = Served(wandering, pages=len(prompt) // 4 + 4, page_size=4)
     conversation = opened(served, SPEECH)
@@ -59,7 +61,8 @@ def test_an_append_beyond_the_pool_is_refused_and_the_conversation_stays_usable(
 
 
 def test_rows_promised_before_they_are_computed_count(wandering: LanguageModel) -> None:
-    """Two appends that fit one by one but not together: the second is refused, before any step."""
+    """Of two appends that fit one by one but not together the second is refused, before any
+    step."""
     served = Served(wandering, pages=10, page_size=4)
     one, other = served.engine.open(), served.engine.open()
     one.append([(1, 64)] * 24)
@@ -77,7 +80,8 @@ def test_rows_promised_before_they_are_computed_count(wandering: LanguageModel) 
 
 
 def test_new_work_leaves_headroom_to_replies_being_made(wandering: LanguageModel) -> None:
-    """headroom_rows for each reply, in whole pages; with nobody replying the pool may be filled."""
+    """`headroom_rows` are kept for each active reply, in whole pages; without active replies the
+    pool may be filled."""
     settings = replace(ROOMY, headroom_rows=9)  # 3 pages of 4 rows
     served = Served(wandering, settings, pages=12, page_size=4)
     one, other = served.engine.open(), served.engine.open()
@@ -94,7 +98,7 @@ def test_new_work_leaves_headroom_to_replies_being_made(wandering: LanguageModel
 
 
 def test_a_fork_is_refused_if_what_it_may_copy_has_no_page(wandering: LanguageModel) -> None:
-    """Rows that wait would wait twice; the original is not disturbed."""
+    """A fork is refused if the pages it may copy are not free; the original is not disturbed."""
     served = Served(wandering, pages=4, page_size=4)
     conversation = served.engine.open()
     conversation.append([(1, 64)] * 14)
@@ -115,7 +119,8 @@ def test_a_fork_is_refused_if_what_it_may_copy_has_no_page(wandering: LanguageMo
 def test_a_fork_in_the_middle_of_a_step_counts_the_row_being_made(
     wandering: LanguageModel, spare: int
 ) -> None:
-    """That row goes into the half-filled page both now share: it needs one of its own."""
+    """The row of the running step goes into the partly filled page that both share, so it needs a
+    page of its own."""
     prompt = prompt_rows(wandering, "short")
     served = Served(wandering, pages=-(-len(prompt) // 5) + spare, page_size=5)
     assert len(prompt) % 5 == 2
@@ -140,8 +145,8 @@ def test_a_fork_in_the_middle_of_a_step_counts_the_row_being_made(
 def test_text_gives_way_to_speech_when_pages_run_out(
     nano_lm: LanguageModel, page_size: int
 ) -> None:
-    """The newest text reply ends with "pages", then the older one; speech goes on in the headroom
-    they had to leave."""
+    """The newest text reply ends with "pages", then the older one; speech continues in the headroom
+    they leave."""
     writes = Sampling(greedy=True, max_new=90)
     speaks = Sampling(greedy=True, max_new=20, min_new=99)
     prompts = [prompt_rows(nano_lm, name) for name in ("mixed to text", SPEECH, "short")]
@@ -169,7 +174,7 @@ def test_text_gives_way_to_speech_when_pages_run_out(
 def test_a_reply_ended_by_pages_goes_on_when_there_are_some(
     wandering: LanguageModel, alone: Alone
 ) -> None:
-    """Its rows stay, and each has its page: truncate elsewhere and ask again."""
+    """The rows of a reply ended by "pages" stay, and it continues after pages become free."""
     prompt = prompt_rows(wandering, SPEECH)
     served = Served(wandering, pages=len(prompt) // 4 + 8, page_size=4)
     other = served.engine.open()
@@ -194,7 +199,8 @@ def test_a_reply_ended_by_pages_goes_on_when_there_are_some(
 def test_speech_is_refused_where_the_measured_step_would_be_too_long(
     wandering: LanguageModel,
 ) -> None:
-    """Estimated from steps that ran; text is not refused, and room comes back with the end."""
+    """Admission estimates the step time from steps that ran; text is not refused, and an ended
+    reply makes room."""
     settings = replace(ROOMY, deadline_margin=0.51, decode_guess_ms=(1.0, 9.0))
     served = Served(wandering, settings, pages=400)
 
@@ -228,7 +234,7 @@ def test_many_replies_asked_for_at_once_are_counted(wandering: LanguageModel) ->
 
 
 def test_a_row_that_comes_too_late_is_counted_once(wandering: LanguageModel) -> None:
-    """Steps slower than speech: each gap counts, and nothing else does."""
+    """With steps slower than speech every gap counts once, and nothing else counts."""
     served = Served(wandering, ROOMY, pages=100)
     sampling = replace(SETTINGS["plain"], max_new=12, min_new=99)
     reply = opened(served, SPEECH).reply(sampling)
@@ -248,7 +254,7 @@ def test_a_row_that_comes_too_late_is_counted_once(wandering: LanguageModel) -> 
 
 
 def test_too_many_conversations(wandering: LanguageModel) -> None:
-    """Open and forked ones count until they are closed."""
+    """Open conversations and forks count until they are closed."""
     served = Served(wandering, replace(ROOMY, max_conversations=2))
     one, other = opened(served, SPEECH), served.engine.open()
     for call in (served.engine.open, one.fork):
@@ -260,7 +266,7 @@ def test_too_many_conversations(wandering: LanguageModel) -> None:
 
 
 def test_the_context_is_an_end_not_a_crash(wandering: LanguageModel) -> None:
-    """Rows beyond the last position are refused; a reply needs one position at least."""
+    """Rows beyond the last position are refused, and a reply needs at least one position."""
     prompt = prompt_rows(wandering, SPEECH)
     served = Served(wandering, positions=len(prompt) + 2)
     conversation = opened(served, SPEECH)
@@ -276,7 +282,7 @@ def test_the_context_is_an_end_not_a_crash(wandering: LanguageModel) -> None:
 
 
 def test_bad_rows_and_calls_that_do_not_fit(wandering: LanguageModel) -> None:
-    """Law 4: refused at the call, and nothing is changed."""
+    """A bad call raises at once and changes nothing."""
     served = Served(wandering)
     conversation = served.engine.open()
     with pytest.raises(RowsError, match="the conversation is empty"):
@@ -299,7 +305,7 @@ def test_bad_rows_and_calls_that_do_not_fit(wandering: LanguageModel) -> None:
 
 
 def test_after_close_everything_is_refused(wandering: LanguageModel) -> None:
-    """By the conversation, and by a fork's original just as little as by its fork."""
+    """A closed conversation refuses every call; its fork, or a fork's original, still works."""
     served = Served(wandering)
     conversation = opened(served, SPEECH)
     fork = conversation.fork()
@@ -320,7 +326,7 @@ def test_after_close_everything_is_refused(wandering: LanguageModel) -> None:
 
 
 def test_stats_add_up(wandering: LanguageModel) -> None:
-    """What a metrics page shows, before, during and after."""
+    """The statistics are right before, during and after a reply."""
     served = Served(wandering, EngineSettings(headroom_rows=0), pages=100, page_size=4)
     conversations = [opened(served, name) for name in PROMPTS]
     stats = served.engine.stats()

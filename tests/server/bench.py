@@ -43,7 +43,7 @@ class Bench:
         await self.session.handle({"type": kind} | fields)
 
     async def until(self, kind: str) -> Event:
-        """The next event of that type after those already waited for."""
+        """The next event of that type after the events already read."""
 
         def found() -> bool:
             while self._read < len(self.events):
@@ -56,7 +56,7 @@ class Bench:
         return self.events[self._read - 1]
 
     async def quiet(self) -> None:
-        """Until nothing is being said any more."""
+        """Waits until no response is active and nothing is being played."""
         session = self.session
         await until(lambda: not session.active and not session.aside and not session.talk.replying)
         if not session.talk.listening:
@@ -73,7 +73,8 @@ class Bench:
 async def bench(
     served: Backend, client: Client | None = None, lead_s: float | None = None
 ) -> AsyncIterator[Bench]:
-    """And afterwards nothing is left of it. `lead_s`: where this side plays."""
+    """A session without a socket; on exit asserts that nothing of it is left. `lead_s`: set if the
+    server plays the sound."""
     made = Bench(served, client or Client("somebody"), lead_s)
     following = asyncio.get_running_loop().create_task(Follower(made.session).run())
     made.session.open()
@@ -96,7 +97,7 @@ def message(text: str, role: str = "user") -> dict[str, Any]:
 
 
 async def ask(on: Bench, seconds: float = 0.4, **response: Any) -> dict[str, Any]:
-    """One spoken turn without turn detection, and the response."""
+    """One spoken turn without turn detection → the response."""
     await on.send("session.update", session=MANUAL)
     await on.send("input_audio_buffer.append", audio=pcm(spoken(seconds)))
     await on.send("input_audio_buffer.commit")

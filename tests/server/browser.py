@@ -1,4 +1,4 @@
-"""A real Chromium with a microphone that plays a file, where there is one; else why not."""
+"""A real Chromium whose microphone plays a file; tests skip with a reason if there is none."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def chromium() -> str:
 
 
 def microphone(path: Path, speech_s: float = 0.8, silence_s: float = 3.2) -> Path:
-    """A WAV that says something and is silent, again and again."""
+    """A WAV file that alternates between speech and silence."""
     words = np.concatenate((spoken(speech_s), np.zeros(int(silence_s * RATE), np.float32)))
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
@@ -37,7 +37,7 @@ def microphone(path: Path, speech_s: float = 0.8, silence_s: float = 3.2) -> Pat
     return path
 
 
-# What a browser does to a voice would be done to our noise too.
+# Browsers process voices; our noise would be processed too.
 _RAW_MICROPHONE = """
 const take = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
 navigator.mediaDevices.getUserMedia = () => take({ audio: {
@@ -47,7 +47,7 @@ navigator.mediaDevices.getUserMedia = () => take({ audio: {
 
 @asynccontextmanager
 async def browsing(sound: Path, **context: Any) -> AsyncIterator[Any]:
-    """A page, not yet anywhere. What it asks for beyond its own server fails the test."""
+    """An empty page; a request to any host other than its own server fails the test."""
     from playwright.async_api import async_playwright
 
     flags = [

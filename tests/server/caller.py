@@ -1,5 +1,7 @@
-"""A WebRTC peer as any client is one: aiortc, a microphone that says what it is told, and a line of
-events. Remembers all events and all sound that came."""
+"""An unmodified WebRTC peer (aiortc) with a scripted microphone and a data channel.
+
+Records all events and all sound it receives.
+"""
 
 import asyncio
 import json
@@ -24,7 +26,7 @@ Wave = NDArray[np.float32]
 
 
 class Mouth(MediaStreamTrack):
-    """Real time, as a microphone is; silence between words."""
+    """A microphone in real time, silent between words."""
 
     kind = "audio"
 
@@ -83,7 +85,7 @@ class Caller:
         self.channel.send(json.dumps({"type": kind} | fields))
 
     async def until(self, kind: str) -> Event:
-        """The next event of that type after those already waited for."""
+        """The next event of that type after the events already read."""
 
         def found() -> bool:
             while self._read < len(self.events):
@@ -99,7 +101,7 @@ class Caller:
         return self.events[self._read - 1]
 
     def forget(self) -> None:
-        """All events so far."""
+        """Discards all events so far."""
         self.events.clear()
         self._read = 0
 
@@ -136,8 +138,8 @@ async def calling(
     key: str | None = None,
     most_bytes: int = 262_144,
 ) -> AsyncIterator[Caller]:
-    """Connected, and past `session.created`. With a session: the form; else bare SDP. `most_bytes`
-    in one message."""
+    """A connected peer, past `session.created`. With a session it posts the form, else plain SDP.
+    `most_bytes` of one message."""
     caller = Caller()
     try:
         async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:

@@ -1,36 +1,37 @@
-"""Nano models, one voice, and what a server needs to be started in a test."""
+"""Nano models and one voice: all that a server in a test needs."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mosslive.codec import Codec, Voice
+from mosslive.codec import Codec, Voice, load_codec
 from mosslive.server.backend import Backend
-from tests.codec.conftest import codec, codec_folder
+from tests.codec.conftest import codec_folder
 from tests.server.bench import backend
 from tests.server.rig import Parts
 from tests.talk.conftest import voice
 
-__all__ = ["codec", "codec_folder", "voice"]
+__all__ = ["codec_folder", "voice"]
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of this folder are `alone`: callers in real time, sockets that are slow by design
-    and time limits, of which a busy machine makes others than are meant."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.alone)
+@pytest.fixture(scope="session")
+def codec(codec_folder: Path) -> Codec:
+    """As the server loads it, with recorded steps."""
+    return load_codec(codec_folder)
 
 
 @pytest.fixture(scope="session")
 def parts(nano_folder: Path, codec: Codec, voice: Voice) -> Parts:
+    """The codec's steps are recorded here, so that no test with a time limit waits for that."""
+    stream = codec.decoder_stream(voice)
+    stream.push([1] * 18)
+    stream.finish()
     return Parts(nano_folder, codec, voice)
 
 
 @pytest.fixture(scope="module")
 def served(parts: Parts) -> Iterator[Backend]:
-    """What sessions without a socket talk to."""
+    """The backend for sessions without a socket."""
     with backend(parts) as made:
         yield made

@@ -1,4 +1,4 @@
-"""At the door of a server: who knocks with which key, and how a session is refused or closed."""
+"""Keys of clients, and how a session is refused or closed."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ def bearing(key: str) -> dict[str, Any]:
 
 
 async def denied(served: Served, **options: Any) -> tuple[int, str]:
-    """Status and code with which a socket is refused."""
+    """Status and error code with which a socket is refused."""
     with pytest.raises(InvalidStatus) as caught:
         async with connect(served.ws, **options):
             pass
@@ -26,7 +26,7 @@ async def denied(served: Served, **options: Any) -> tuple[int, str]:
 
 
 async def closed(peer: Peer) -> tuple[int, str]:
-    """Reads on until the server has closed; with which code and why."""
+    """Reads until the server closes the socket → its code and reason."""
     frame = None
     try:
         while True:

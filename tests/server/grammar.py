@@ -1,7 +1,7 @@
-"""The rules every stream of server events obeys, written a second time, independent of the server.
+"""The rules that every stream of server events obeys, written independently of the server.
 
-`check` reads what one session was sent and raises on the first thing out of order; `check_types`
-holds each event against the types of the `openai` package.
+`check` reads the events of one session and raises at the first event out of order. `check_types`
+validates each event against the types of the `openai` package.
 """
 
 import re
@@ -15,7 +15,7 @@ Event = dict[str, Any]
 
 
 def _by_name(union: Any) -> dict[str, TypeAdapter[Any]]:
-    """The class of each event type, so that a fault is told of one class and not of fifty."""
+    """The class of each event type, so that an error is about one class instead of fifty."""
     classes = get_args(get_args(union)[0])
     return {
         name: TypeAdapter(one)
@@ -26,8 +26,8 @@ def _by_name(union: Any) -> dict[str, TypeAdapter[Any]]:
 
 _GA, _BETA = _by_name(RealtimeServerEvent), _by_name(BetaEvent)
 
-# One letter per rung of a response (spec 5, steps 5 to 12).
-_RUNGS = {
+# One letter per event of a response, so that a regular expression can check their order.
+_LETTERS = {
     "response.created": "c",
     "response.output_item.added": "i",
     "conversation.item.added": "v",
@@ -50,13 +50,13 @@ _ASIDE = re.compile(rf"c(i({_SPOKEN}|{_WRITTEN})I)?D")
 
 
 def check_types(events: list[Event], beta: bool = False) -> None:
-    """Every required field is there, and of the right type."""
+    """Every required field exists and has the right type."""
     for event in events:
         (_BETA if beta else _GA)[event["type"]].validate_python(event)
 
 
 def check(events: list[Event]) -> None:
-    """Events of a whole GA session in which no response is left open."""
+    """Checks the events of a whole GA session in which no response is left open."""
     assert [event["type"] for event in events[:2]] == ["session.created", "conversation.created"]
     ids = [event["event_id"] for event in events]
     assert len(set(ids)) == len(ids)
@@ -66,13 +66,13 @@ def check(events: list[Event]) -> None:
 
 
 def _check_responses(events: list[Event]) -> None:
-    rungs: dict[str, str] = {}
+    orders: dict[str, str] = {}
     aside: dict[str, bool] = {}
     items: dict[str, str] = {}  # of responses, by item
     open_in: str | None = None
     for event in events:
         kind = event["type"]
-        if kind not in _RUNGS:
+        if kind not in _LETTERS:
             continue
         if "response" in event:
             response = event["response"]["id"]
@@ -81,16 +81,16 @@ def _check_responses(events: list[Event]) -> None:
         elif event["item"]["id"] in items:
             response = items[event["item"]["id"]]
         else:
-            continue  # an item of somebody else
+            continue  # an item that no response created
         if kind == "response.created":
-            assert response not in rungs
+            assert response not in orders
             aside[response] = event["response"]["conversation_id"] is None
             assert event["response"]["status"] == "in_progress"
             if not aside[response]:
                 assert open_in is None, "two responses write to the conversation"
                 open_in = response
-            rungs[response] = ""
-        rungs[response] += _RUNGS[kind]
+            orders[response] = ""
+        orders[response] += _LETTERS[kind]
         if kind == "response.output_item.added":
             items[event["item"]["id"]] = response
             assert event["item"]["status"] == "in_progress"
@@ -100,9 +100,9 @@ def _check_responses(events: list[Event]) -> None:
         if kind == "response.done":
             _check_end(event["response"], items)
             open_in = None if open_in == response else open_in
-    for response, letters in rungs.items():
-        law = _ASIDE if aside[response] else _IN
-        assert law.fullmatch(letters), f"{response}: {letters}"
+    for response, letters in orders.items():
+        order = _ASIDE if aside[response] else _IN
+        assert order.fullmatch(letters), f"{response}: {letters}"
 
 
 def _check_end(response: Event, items: dict[str, str]) -> None:
@@ -116,7 +116,7 @@ def _check_end(response: Event, items: dict[str, str]) -> None:
 
 
 def _check_items(events: list[Event]) -> None:
-    """Ids are new, places are right, `added` comes before `done`, and each once."""
+    """Ids are new, positions are right, and `added` comes before `done`, each once."""
     order: list[str] = []
     done: set[str] = set()
     ever: set[str] = set()
@@ -140,7 +140,7 @@ def _check_items(events: list[Event]) -> None:
 
 
 def _check_turns(events: list[Event]) -> None:
-    """Started, stopped, committed, and then the item, all of one id."""
+    """A turn is started, stopped, committed and then an item, all with one id."""
     speaking: str | None = None
     stopped: str | None = None
     for index, event in enumerate(events):

@@ -1,7 +1,6 @@
-"""A whole server in the test's own event loop: real sockets, nano models, speech is what is loud.
+"""A whole server in the event loop of the test: real sockets, nano models, loud sound is speech.
 
-`serving` starts it and, at the end, asserts that nothing is left: no session, no task, no page, no
-reply in the codec.
+`serving` starts it and asserts on exit that no session, task, page or reply of the codec is left.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ from tests.codec.conftest import speech
 from tests.talk.rig import LoudVad
 
 RATE = 24_000
-WAIT_S = 60.0  # a shared machine can be slow; nothing waits so long otherwise
+WAIT_S = 60.0  # only a test that fails waits this long; shared machines can be slow
 CODES = 20  # of a reply
 Event = dict[str, Any]
 
@@ -60,14 +59,14 @@ class Served:
 
     @asynccontextmanager
     async def session(self, **options: Any) -> AsyncIterator["Peer"]:
-        """A bare client, past `session.created`."""
+        """A plain client, past `session.created`."""
         async with connect(self.ws, max_size=None, **options) as socket:
             peer = Peer(socket)
             await peer.until("conversation.created")
             yield peer
 
     async def quiet(self) -> None:
-        """Until every session has ended and every page is free."""
+        """Waits until every session has ended and every page is free."""
         engine = self.backend.engine
         await self.house.seats.emptied()
         await self.house.requests.emptied()
@@ -79,7 +78,7 @@ class Served:
 
 @dataclass
 class Peer:
-    """Sends events, and remembers all that came."""
+    """Sends events and records all events it receives."""
 
     socket: ClientConnection
 
@@ -96,7 +95,7 @@ class Peer:
         return event
 
     async def until(self, kind: str, **fields: Any) -> Event:
-        """The next event of that type, whatever comes before it."""
+        """The next event of that type; reads all events before it."""
         while True:
             event = await self.next()
             if event["type"] == kind and fields.items() <= event.items():
@@ -107,7 +106,7 @@ class Peer:
         return error
 
     async def say(self, wave: NDArray[np.float32]) -> None:
-        """As fast as it goes, in packets of 50 ms."""
+        """Sends packets of 50 ms as fast as possible."""
         step = RATE // 20
         for first in range(0, len(wave), step):
             await self.send("input_audio_buffer.append", audio=pcm(wave[first : first + step]))
@@ -117,7 +116,7 @@ class Peer:
         await self.until("session.updated")
 
     async def ask(self, wave: NDArray[np.float32] | None = None) -> Event:
-        """A turn without turn detection, and its response."""
+        """A turn without turn detection → its response."""
         await self.say(spoken(0.4) if wave is None else wave)
         await self.send("input_audio_buffer.commit")
         await self.send("response.create")
@@ -139,7 +138,7 @@ def pcm(wave: NDArray[np.float32]) -> str:
 
 
 def spoken(seconds: float, seed: int = 0) -> NDArray[np.float32]:
-    """Loud all the way, so that turn detection sees one turn."""
+    """Loud throughout, so that turn detection sees one turn."""
     wave = speech(seconds, RATE, seed)
     wave[::50] += 0.1
     return wave
@@ -152,7 +151,7 @@ def wav(seconds: float = 0.4, kind: str = "WAV") -> bytes:
 
 
 def turn(seconds: float = 0.5, seed: int = 0) -> NDArray[np.float32]:
-    """Speech, and the silence that ends a turn."""
+    """Speech, and the silence that ends the turn."""
     return np.concatenate((spoken(seconds, seed), np.zeros(RATE * 7 // 10, np.float32)))
 
 
@@ -170,7 +169,7 @@ def settings(**changes: Any) -> ServerSettings:
 
 @asynccontextmanager
 async def serving(parts: Parts, *, silent: bool = False, **changes: Any) -> AsyncIterator[Served]:
-    """`silent`: no codec and no voice."""
+    """`silent`: without a codec and a voice."""
     given = settings(**changes)
     made: list[Backend] = []
 
@@ -200,7 +199,7 @@ async def serving(parts: Parts, *, silent: bool = False, **changes: Any) -> Asyn
 
 
 async def until(done: Callable[[], bool]) -> None:
-    """Until something another thread does is so; gives way in between."""
+    """Waits for a change that another thread makes, and lets other tasks run meanwhile."""
     async with asyncio.timeout(WAIT_S):
         while not done():
             await asyncio.sleep(0.002)

@@ -1,4 +1,4 @@
-"""The words with which the server asks the model: those it was taught by, for each kind of task."""
+"""The prompts of the server are those the model was trained with, for each kind of task."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ from tests.server.rig import WAIT_S, Parts, run, serving, wav
 
 
 def asked_with(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Row, ...]]:
-    """Grows by the rows of the first turn of every reply that is made from now on."""
+    """A list that grows by the rows of the first turn of every later reply."""
     first: list[tuple[Row, ...]] = []
     talk = backend.talk
 
@@ -38,13 +38,14 @@ def system(backend: Backend, text: str) -> tuple[Row, ...]:
 
 
 def test_the_words_are_those_of_the_training() -> None:
-    """A task is known to the model by its wording, so recipe and server share one."""
+    """The model knows a task by its wording, so the recipe and the server share one text."""
     assert TASK_SYSTEM["transcribe"] == WRITE_DOWN_SYSTEM
     assert TASK_SYSTEM["read"] == READ_ALOUD_SYSTEM
 
 
 def test_reading_aloud(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`/v1/audio/speech` asks as the model was taught to read; a manner comes after it."""
+    """`/v1/audio/speech` uses the training prompt for reading aloud; the client's instructions
+    follow it."""
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -60,7 +61,7 @@ def test_reading_aloud(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_writing_down(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transcript is asked for as the model was taught to write it."""
+    """A transcript uses the training prompt for transcription."""
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -77,7 +78,7 @@ AUDIO = {"type": "realtime", "output_modalities": ["audio"]}
 
 
 async def told(on: Bench) -> str:
-    """The session's instructions; and they are what the conversation knows."""
+    """The instructions of the session, which are also those of the conversation."""
     text = on.session.config.instructions
     (first,) = [one for one in await on.session.talk.settled() if one.role == "system"]
     assert tuple(first.rows) == system(on.session.backend, text)
@@ -85,8 +86,8 @@ async def told(on: Bench) -> str:
 
 
 def test_instructions_follow_the_kind_of_reply(parts: Parts) -> None:
-    """A session for text that gives no instructions is not told to speak, and back; a key's session
-    too; what the client or the operator chose stays."""
+    """Default instructions follow the modality of the session, also for a session of an ephemeral
+    key; instructions of the client or the operator stay."""
 
     async def test(backend: Backend, chosen: str | None) -> None:
         spoken, written = (chosen or DRIVER_SYSTEM[kind] for kind in ("speech", "text"))
@@ -112,7 +113,7 @@ def test_instructions_follow_the_kind_of_reply(parts: Parts) -> None:
 
 
 def test_a_server_without_a_voice_asks_for_text(parts: Parts) -> None:
-    """Where nothing can be spoken, sessions and ephemeral keys begin with text and say so."""
+    """Without a voice, sessions and ephemeral keys default to text and report it."""
 
     async def test() -> None:
         changes: dict[str, Any] = {"silent": True, "instructions": None}
@@ -128,8 +129,8 @@ def test_a_server_without_a_voice_asks_for_text(parts: Parts) -> None:
 
 
 def test_transcriptions(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spec 9: a recording in any usual kind of file becomes its text, by the openai package, asked
-    for as the model was taught; what there is not is refused by name."""
+    """`audio.transcriptions` of the openai package returns the text of any common audio format,
+    prompts the model as it was trained, and names unsupported parameters in the error."""
 
     async def test() -> None:
         async with serving(parts) as served:

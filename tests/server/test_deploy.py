@@ -1,4 +1,5 @@
-"""What lies in `deploy/` names settings and metrics there are, and systemd reads it."""
+"""The files in `deploy/` name only settings and metrics that exist, and systemd can read the
+unit."""
 
 import dataclasses
 import json
@@ -16,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
-    """Asked: every name in the Grafana dashboard and in the docs is one the server has, and every
-    one it has is in the docs."""
+    """The Grafana dashboard and the docs name only metrics of the server, and the docs name all of
+    them."""
     dashboard = (ROOT / "deploy" / "grafana.json").read_text()
     json.loads(dashboard)
     told = set(re.findall(r"mosslive_[a-z_]+", dashboard))
@@ -31,7 +32,7 @@ def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
             ends = ("", "_total", "_bucket")
             known = families | {f"{name}{end}" for name in families for end in ends}
             assert told <= known, told - known
-            # Counters and histograms also say when they were made, by names of their own.
+            # Counters and histograms add a series with their creation time.
             ours = {name for name in families if not name.endswith("_created")}
             assert ours <= documented | {name.removesuffix("_total") for name in documented}
 
@@ -40,7 +41,8 @@ def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
 
 @pytest.mark.parametrize("name", ["Dockerfile", "mosslive.service"])
 def test_variables_are_settings(name: str) -> None:
-    """Asked: every MOSSLIVE_ variable that is named is one the server reads; it refuses others."""
+    """Every MOSSLIVE_ variable in the deployment files is a setting; the server refuses unknown
+    ones."""
     known = {f"{PREFIX}{one.name.upper()}" for one in dataclasses.fields(ServerSettings)}
     named = set(re.findall(r"MOSSLIVE_[A-Z_]+", (ROOT / "deploy" / name).read_text()))
     assert named
@@ -48,7 +50,7 @@ def test_variables_are_settings(name: str) -> None:
 
 
 def test_systemd_reads_the_unit(tmp_path: Path) -> None:
-    """Asked: a unit without a name or a value that systemd does not know."""
+    """The unit file has no key or value that systemd does not know."""
     analyze = shutil.which("systemd-analyze")
     if not analyze:
         pytest.skip("systemd-analyze is not installed")

@@ -1,6 +1,6 @@
-"""`deploy/Dockerfile` as far as it can be judged without docker: what it copies, installs and runs.
+"""Checks of `deploy/Dockerfile` that need no docker: what it copies, installs and runs.
 
-Whether the image builds is not known here: base images and wheels come from elsewhere.
+They do not show that the image builds, because base images and wheels are downloaded.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ def copied() -> set[str]:
 
 
 def test_what_is_copied_is_there() -> None:
-    """Asked: every source of a COPY exists and is let into the build, and what the package's own
-    file needs is among them."""
+    """Every source of a COPY exists and is not ignored, and the files that pyproject.toml needs are
+    among them."""
     for source in copied():
         assert (ROOT / source).exists(), source
     ignored = (FILE.parent / "Dockerfile.dockerignore").read_text().splitlines()
@@ -59,7 +59,7 @@ def test_what_is_copied_is_there() -> None:
 
 
 def test_what_is_installed_is_there() -> None:
-    """Asked: the package is installed from where it was copied to, with extras it has, the server's
+    """The package is installed from the folder it was copied to, with extras that exist, `server`
     among them."""
     (place, names), *others = re.findall(r"'(/\w+)\[([\w,]+)\]'", " ".join(all_of("RUN")))
     assert not others
@@ -68,20 +68,20 @@ def test_what_is_installed_is_there() -> None:
     assert "server" in extras
     for rest in all_of("COPY"):
         target = shlex.split(rest)[-1]
-        whole = rest.startswith("mosslive ")  # a folder's contents go where the name says
+        whole = rest.startswith("mosslive ")  # COPY copies the contents of a folder
         assert target == (f"{place}/mosslive" if whole else f"{place}/")
 
 
 def test_the_shell_reads_every_command() -> None:
-    """Asked: no RUN has a slip that the shell would find only in the middle of a build."""
+    """No RUN has a syntax error that would only show in the middle of a build."""
     for command in all_of("RUN"):
         told = subprocess.run(["sh", "-n", "-c", command], capture_output=True, text=True)
         assert told.returncode == 0, (command, told.stderr)
 
 
 def test_what_is_run_is_a_command_that_starts() -> None:
-    """Asked: the entry point and its flags are understood; with the image's variables the server
-    asks for a key, and with one it would start."""
+    """The entry point and its flags parse; with the variables of the image the server demands a
+    key, and with a key it would start."""
     (entry,) = all_of("ENTRYPOINT")
     program, command, *flags = json.loads(entry)
     assert program in PROJECT["scripts"]
@@ -97,7 +97,8 @@ def test_what_is_run_is_a_command_that_starts() -> None:
 
 
 def test_it_is_nobody_who_serves() -> None:
-    """Asked: the process is not root's; its user is made before, and owns what it writes to."""
+    """The server does not run as root; its user is created before and owns the folders it writes
+    to."""
     names = [name for name, _ in instructions()]
     (user,) = all_of("USER")
     assert user not in ("root", "0")
@@ -112,7 +113,7 @@ def test_it_is_nobody_who_serves() -> None:
 
 
 def test_the_health_check(parts: Parts) -> None:
-    """Asked: the image's own check passes beside a server that is ready, and fails once it ends."""
+    """The health check of the image passes while the server is ready and fails after it ends."""
     (check,) = all_of("HEALTHCHECK")
     python, option, program = shlex.split(check.partition("CMD")[2])
     assert (python, option) == ("python3", "-c")

@@ -1,4 +1,4 @@
-"""Who may come in: keys, those that expire, and the pages browsers show."""
+"""Access: keys, ephemeral keys and the origins of browser pages."""
 
 import hmac
 import logging
@@ -20,7 +20,8 @@ from tests.server.rig import MANUAL, Parts, run, serving, settings
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "127.example.org"])
 def test_strangers_need_a_key(host: str) -> None:
-    """Asked: beyond loopback nothing is served without a key, unless asked for in words."""
+    """On an address other than loopback the server starts only with a key or with an explicit
+    `no_auth`."""
     with pytest.raises(MossliveError, match="there is no key"):
         make_server(settings(host=host))
     check_exposure(settings(host=host, api_keys=(KEY,)))
@@ -29,8 +30,8 @@ def test_strangers_need_a_key(host: str) -> None:
 
 
 def test_keys(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
-    """Asked: no key, a wrong one and half of one are refused; header and subprotocol both open.
-    Who is refused is no fault of ours, and does not fill the log with them."""
+    """No key, a wrong key and half a key are refused; a key in the header or in the subprotocol is
+    accepted, and refusals log no error."""
 
     async def test() -> None:
         async with serving(parts, api_keys=(KEY, OTHER)) as served:
@@ -58,7 +59,7 @@ def test_keys(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked: only hashes are kept, and every one is compared whatever fits first."""
+    """The server stores only hashes of keys and compares all of them, whichever matches first."""
     ring = KeyRing([KEY, OTHER])
     assert KEY not in repr(vars(ring))
     compared: list[bytes] = []
@@ -78,8 +79,8 @@ def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ephemeral_keys(parts: Parts) -> None:
-    """Asked: made with a key, for a session; they open several, expire, and make no others; a
-    session outlives its key."""
+    """An ephemeral key is created with a key for one session configuration, opens several sessions,
+    expires and creates no other keys; a session outlives its key."""
 
     async def test() -> None:
         async with serving(parts, api_keys=(KEY,)) as served:
@@ -111,8 +112,8 @@ def test_ephemeral_keys(parts: Parts) -> None:
 
 
 def test_pages_of_other_hosts(parts: Parts) -> None:
-    """Asked: a browser's page of another host cannot reach us; nor can one that makes its own name
-    point here; ours and allowed ones can."""
+    """A page of another host cannot use the server, not even by DNS rebinding; our own page and
+    allowed origins can."""
 
     async def test() -> None:
         async with serving(parts, allowed_origins=("https://friend.example",)) as served:
@@ -139,7 +140,7 @@ def test_pages_of_other_hosts(parts: Parts) -> None:
                 wanted = {"Access-Control-Request-Headers": "authorization, x-stainless-os"}
                 answer = await http.options("/v1/models", headers=friend | wanted)
                 assert answer.headers["access-control-allow-origin"] == "https://friend.example"
-                # A page's library adds headers of its own.
+                # Client libraries in a page add headers of their own.
                 assert "x-stainless-os" in answer.headers["access-control-allow-headers"]
             async with served.session(origin=served.http):
                 pass
@@ -150,8 +151,8 @@ def test_pages_of_other_hosts(parts: Parts) -> None:
 
 
 def test_what_ephemeral_keys_cannot_do(parts: Parts) -> None:
-    """Asked: a key for a browser opens sessions; it changes nothing that outlives them, and what
-    is kept with it is short."""
+    """An ephemeral key opens sessions but changes nothing that outlives them, and the configuration
+    stored with it is limited in size."""
 
     async def test() -> None:
         async with (
@@ -177,7 +178,8 @@ def test_what_ephemeral_keys_cannot_do(parts: Parts) -> None:
 
 @pytest.mark.parametrize("asked", ["call_id=rtc_1", "intent=transcription"])
 def test_sessions_that_are_not_held(parts: Parts, asked: str) -> None:
-    """Spec 1: what the address asks for is held or refused, and never something else instead."""
+    """A kind of session that the address asks for is served or refused, never replaced by another
+    kind."""
 
     async def test() -> None:
         async with serving(parts) as served:

@@ -1,4 +1,4 @@
-"""`mosslive serve` for the first time: what it says when it can start, and when it cannot."""
+"""The first start of `mosslive serve`: what it prints when it can start and when it cannot."""
 
 import os
 import pty
@@ -25,7 +25,7 @@ def serve(*flags: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_port_that_is_taken() -> None:
-    """Law 4: one sentence with the port and what to do; nothing is loaded before."""
+    """A port in use gives one sentence with the port and what to do, before anything is loaded."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = serve("--port", str(port), "--model", "nowhere")
@@ -54,7 +54,7 @@ def test_a_port_that_is_taken() -> None:
     ],
 )
 def test_where_it_cannot_listen(changes: dict[str, object], message: str) -> None:
-    """Law 4: the setting, its value, what is allowed; before anything is loaded."""
+    """The error names the setting, its value and the allowed values, before anything is loaded."""
     given: ServerSettings = settings(no_auth=True, **changes)
     with pytest.raises(MossliveError) as caught:
         make_server(given)
@@ -62,7 +62,7 @@ def test_where_it_cannot_listen(changes: dict[str, object], message: str) -> Non
 
 
 def test_a_free_address_is_let_go() -> None:
-    """Asking must not take what it asks for, nor be confused by names with several addresses."""
+    """The check for a free address does not keep it, and handles names with several addresses."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     for _ in range(2):
@@ -80,13 +80,13 @@ def test_a_free_address_is_let_go() -> None:
     ],
 )
 def test_addresses_a_browser_understands(host: str, shown: str) -> None:
-    """What is told can be opened as it is."""
+    """The printed address can be opened as it is."""
     assert address(host, 80, "http") == shown
 
 
 def test_at_a_terminal(nano_folder: Path) -> None:
-    """Who starts it by hand is told where the page is once it can be used, what is missing for
-    speech, and how it ends; Ctrl-C ends it."""
+    """At a terminal the server prints the page's address when it is ready, what is missing for
+    speech and how to stop it, and Ctrl-C stops it."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "mosslive", "serve", "--port", "0", "--model", nano_folder]
     process = subprocess.Popen(list(map(str, command)), stderr=theirs, stdin=theirs)

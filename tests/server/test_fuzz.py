@@ -1,4 +1,4 @@
-"""Events that are almost right: each field in turn holds something it must not."""
+"""Events that are almost right: each field in turn holds a wrong value."""
 
 import copy
 import json
@@ -108,8 +108,8 @@ def served(parts: Parts) -> Iterator[Backend]:
 @pytest.mark.parametrize("beta", [False, True])
 @pytest.mark.parametrize("number", range(len(EVENTS)))
 def test_one_wrong_field(served: Backend, number: int, beta: bool) -> None:
-    """Asked: whatever a field holds, it is refused or accepted; the session lives, what it shows
-    is JSON, and nothing is left behind."""
+    """Any value of any field is accepted or refused; the session goes on, its events are valid
+    JSON, and nothing leaks."""
 
     async def test() -> None:
         async with bench(served, Client("somebody", beta)) as on:

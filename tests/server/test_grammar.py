@@ -1,4 +1,4 @@
-"""Laws of the protocol over random conversations and random rubbish."""
+"""Rules of the protocol, over random conversations and random input."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ def _text(words: str, **more: Any) -> dict[str, Any]:
 
 
 async def _act(on: Bench, action: str, pick: int) -> None:
-    """One thing a client may do, sensible or not."""
+    """One action of a client, valid or not."""
     items = [item.id for item in on.session.items]
     one = items[pick % len(items)] if items else "item_nowhere"
     match action:
@@ -115,8 +115,8 @@ ACTIONS = [
 def test_random_conversations_obey_the_grammar(
     served: Backend, script: list[tuple[str, int]]
 ) -> None:
-    """Spec 5: whatever a client does and whenever, events come in the one order, with every field
-    the SDK's types require; afterwards all pages are free."""
+    """Whatever a client does at any time, events come in the documented order with every field that
+    the SDK's types require, and all pages are free afterwards."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -131,7 +131,7 @@ def test_random_conversations_obey_the_grammar(
 
 
 def test_beta_events_have_beta_types(served: Backend) -> None:
-    """Spec 2.1 and 4: with the beta header every event is one the beta types know."""
+    """With the beta header every event validates against the SDK's beta types."""
 
     async def test() -> None:
         async with bench(served, Client("somebody", beta=True, model="gpt-realtime")) as on:
@@ -208,7 +208,7 @@ JSON = st.recursive(
 def test_rubbish_is_answered_and_harms_nothing(
     served: Backend, rubbish: list[Any], beta: bool
 ) -> None:
-    """Asked: fuzzed events never end the session, never raise, and leave nothing behind."""
+    """Fuzzed events never end the session, never raise and leak nothing."""
 
     async def test() -> None:
         async with bench(served, Client("somebody", beta)) as on:
@@ -225,7 +225,7 @@ def test_rubbish_is_answered_and_harms_nothing(
 
 
 def test_events_after_the_end(served: Backend) -> None:
-    """Asked: what still arrives when a session is closed changes nothing and raises nothing."""
+    """Events that arrive after a session has closed change nothing and raise nothing."""
 
     async def test() -> None:
         async with bench(served) as on:

@@ -1,4 +1,4 @@
-"""The user's sound: its formats, its turns, and what was said in them."""
+"""Input audio: formats, turns and transcripts."""
 
 import asyncio
 import base64
@@ -16,7 +16,7 @@ from tests.server.rig import CODES, MANUAL, Parts, pcm, run, spoken, turn, until
 
 @pytest.mark.parametrize(("kind", "subtype"), [("audio/pcmu", "ULAW"), ("audio/pcma", "ALAW")])
 def test_g711(served: Backend, kind: str, subtype: str) -> None:
-    """Spec 2: telephone sound both ways, 8 kHz, one byte a sample."""
+    """G.711 works in both directions: 8 kHz, one byte per sample."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -39,7 +39,7 @@ def test_g711(served: Backend, kind: str, subtype: str) -> None:
 
 
 def test_speech_events_only(served: Backend) -> None:
-    """Spec 2: with both booleans false the server says when somebody speaks, and no more."""
+    """With `create_response` and `interrupt_response` false the server only reports speech."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -65,7 +65,7 @@ def test_speech_events_only(served: Backend) -> None:
 
 
 def test_transcripts(parts: Parts) -> None:
-    """Asked: where the server is asked to, the model writes down both sides."""
+    """With transcripts enabled the model transcribes both sides."""
 
     with benches.backend(parts, transcripts=True) as served:
 
@@ -95,7 +95,8 @@ def test_transcripts(parts: Parts) -> None:
 
 @pytest.mark.parametrize("manual", [False, True])
 def test_another_format_in_mid_turn(served: Backend, manual: bool) -> None:
-    """Spec 2: a turn is heard in one format; with a new one it begins anew, and is told to."""
+    """A turn has one audio format; a new format discards the open turn, and the client is
+    notified."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -125,8 +126,7 @@ def test_another_format_in_mid_turn(served: Backend, manual: bool) -> None:
 
 
 def test_turn_detection_after_sound_that_was_set_aside(served: Backend) -> None:
-    """Spec 2: a response made while sound waited for its commit does not make the ear deaf to the
-    turn detection that comes next."""
+    """Turn detection works after a response that was created while sound waited for its commit."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -146,7 +146,7 @@ def test_turn_detection_after_sound_that_was_set_aside(served: Backend) -> None:
 
 
 def test_a_transcript_of_sound_that_was_set_aside(parts: Parts) -> None:
-    """Spec 3: every commit of sound starts its transcription."""
+    """Every commit of sound starts its transcription."""
     with benches.backend(parts, transcripts=True, max_reply_s=0.4) as served:
 
         async def talk() -> None:

@@ -1,4 +1,4 @@
-"""The plain HTTP endpoints, by the `openai` package and by bare requests."""
+"""The HTTP endpoints, called by the `openai` package and by plain requests."""
 
 import asyncio
 import base64
@@ -43,7 +43,8 @@ async def client(served: Served, **options: Any) -> AsyncIterator[httpx.AsyncCli
 
 
 def test_chat_completions(parts: Parts) -> None:
-    """Spec 9: text and sound in, text or sound out, whole and streamed, by the openai package."""
+    """`chat.completions` of the openai package accepts text and sound and returns text or sound,
+    whole and streamed."""
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -90,7 +91,7 @@ def test_chat_completions(parts: Parts) -> None:
 
 
 def test_speech(parts: Parts) -> None:
-    """Spec 9: `audio.speech` in every format we write, and as events."""
+    """`audio.speech` returns every supported format, as a body and as events."""
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -141,7 +142,7 @@ REFUSED: list[tuple[str, Any, int, str | None]] = [
 
 
 def test_refusals(parts: Parts) -> None:
-    """Spec 9: errors outside the socket have the public shape and name the field."""
+    """HTTP errors have the public shape and name the field."""
 
     async def test() -> None:
         async with serving(parts) as served, client(served) as http:
@@ -155,7 +156,7 @@ def test_refusals(parts: Parts) -> None:
 
 
 def test_bad_sound(parts: Parts) -> None:
-    """Law 4: a body that is no sound, no base64 or no JSON is answered, not failed upon."""
+    """A body that is not sound, base64 or JSON gets a 4xx answer, not a server error."""
 
     async def test() -> None:
         async with serving(parts) as served, client(served) as http:
@@ -175,7 +176,7 @@ def test_bad_sound(parts: Parts) -> None:
 
 
 def test_models_version_and_page(parts: Parts) -> None:
-    """Spec 9: what clients look for first; what is not there is 404 in the same shape or plain."""
+    """The models and the version are served, and an unknown path gives 404."""
 
     async def test() -> None:
         async with serving(parts) as served, client(served) as http:
@@ -190,7 +191,8 @@ def test_models_version_and_page(parts: Parts) -> None:
 
 
 def test_health_tells_alive_from_ready(parts: Parts) -> None:
-    """Spec 9: while the model loads the server is alive, says so, and refuses politely."""
+    """While the model loads, the server reports that it is alive but not ready, and refuses
+    requests with a reason."""
 
     async def test() -> None:
         gate = asyncio.Event()
@@ -209,7 +211,7 @@ def test_health_tells_alive_from_ready(parts: Parts) -> None:
             answer = await http.post("/v1/audio/speech", json={"input": "x"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "loading")
         gate.set()
-        await task  # a model that cannot be loaded ends the server, with the reason kept
+        await task  # a failed load ends the server and keeps the reason
         assert isinstance(server.failure, RuntimeError)
         assert isinstance(house, House)
 
@@ -217,7 +219,7 @@ def test_health_tells_alive_from_ready(parts: Parts) -> None:
 
 
 def test_metrics(parts: Parts) -> None:
-    """Asked: TTFA, RTF, pages, sessions, refusals, with units in their names."""
+    """/metrics reports TTFA, RTF, pages, sessions and refusals, with units in the names."""
 
     async def test() -> None:
         async with serving(parts) as served, client(served) as http:
@@ -242,7 +244,7 @@ def test_metrics(parts: Parts) -> None:
 
 
 def test_without_a_codec(parts: Parts) -> None:
-    """Law 4: a server in writing answers in writing and refuses sound with a reason."""
+    """A server without a codec answers text with text and refuses sound with a reason."""
 
     async def test() -> None:
         async with serving(parts, silent=True) as served, client(served) as http:
@@ -264,7 +266,7 @@ def test_without_a_codec(parts: Parts) -> None:
 
 
 def test_what_is_not_there(parts: Parts) -> None:
-    """Spec 9: an error outside the socket is JSON of one shape, whoever finds it."""
+    """Every HTTP error is JSON of one shape, whichever layer raises it."""
 
     async def test() -> None:
         async with serving(parts) as served, httpx.AsyncClient(base_url=served.http) as http:
@@ -285,7 +287,7 @@ def test_what_is_not_there(parts: Parts) -> None:
 
 
 def test_a_wrong_address_is_named(parts: Parts) -> None:
-    """Law 4: who mistypes a path or a method reads what was asked for and what is allowed."""
+    """The error for a wrong path or method names it and lists what is allowed."""
 
     async def test() -> None:
         keys: dict[str, Any] = {"api_keys": ("a-key-for-tests",)}
@@ -302,7 +304,7 @@ def test_a_wrong_address_is_named(parts: Parts) -> None:
                 assert "ws://" in plain.json()["error"]["message"]
                 long = await http.get("/v1/" + "x" * 500)
                 assert len(long.json()["error"]["message"]) < 200
-            async with client(served) as http:  # strangers do not learn what there is
+            async with client(served) as http:  # without a key the paths are not listed
                 assert (await http.get("/v1/nothing")).status_code == 401
 
     run(test())

@@ -1,4 +1,4 @@
-"""A user who says nothing: what turn detection's idle timeout brings about."""
+"""The idle timeout of turn detection."""
 
 import asyncio
 from typing import Any
@@ -11,6 +11,8 @@ from mosslive.server.realtime.session import Client
 from tests.server.bench import Bench, bench
 from tests.server.grammar import check, check_types
 from tests.server.rig import RATE, pcm, run, spoken, turn, until
+
+pytestmark = pytest.mark.alone
 
 TRIGGERED = "input_audio_buffer.timeout_triggered"
 
@@ -25,7 +27,7 @@ def idling(timeout_ms: int | None, **more: Any) -> dict[str, Any]:
 
 
 async def one_turn(on: Bench, timeout_ms: int, **more: Any) -> None:
-    """Its reply is 0.4 s long."""
+    """One turn with a reply of 0.4 s."""
     await on.send("session.update", session=idling(timeout_ms, **more))
     await on.send("input_audio_buffer.append", audio=pcm(turn()))
 
@@ -35,8 +37,8 @@ def counting(on: Bench) -> bool:
 
 
 def test_silence_is_answered(served: Backend) -> None:
-    """Spec 2: counted from the end of the reply as it is played, silence is committed as it came
-    and answered; and so is the next."""
+    """Counted from the end of playback, the idle timeout commits the silence as it came and answers
+    it, and so again after the next reply."""
 
     async def test() -> None:
         loop = asyncio.get_running_loop()
@@ -64,7 +66,7 @@ def test_silence_is_answered(served: Backend) -> None:
 
 
 def test_who_speaks_is_not_asked(served: Backend) -> None:
-    """Spec 2: speech, another response and the end of the setting each stop the clock."""
+    """Speech, another response and unsetting the timeout each stop the idle timer."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -100,7 +102,7 @@ def test_who_speaks_is_not_asked(served: Backend) -> None:
 
 
 def test_silence_is_left_alone_where_turns_are_not_answered(served: Backend) -> None:
-    """Spec 2: where the end of a turn brings no response, silence brings none either."""
+    """If the end of a turn creates no response, the idle timeout creates none."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -114,7 +116,7 @@ def test_silence_is_left_alone_where_turns_are_not_answered(served: Backend) -> 
 
 
 def test_beta_clients_are_answered_too(served: Backend) -> None:
-    """Spec 4: beta does not know the event, and is sent the rest."""
+    """A beta client gets the idle response without the timeout event, which beta does not have."""
 
     async def test() -> None:
         async with bench(served, Client("somebody", beta=True, model="gpt-realtime")) as on:
@@ -132,7 +134,7 @@ def test_beta_clients_are_answered_too(served: Backend) -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, 99, 30_001, "5000"])
 def test_timeouts_that_are_refused(served: Backend, timeout_ms: Any) -> None:
-    """Spec 6: what is impossible is refused, and nothing changes."""
+    """An invalid timeout is refused and changes nothing."""
 
     async def test() -> None:
         async with bench(served) as on:

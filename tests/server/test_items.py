@@ -1,4 +1,4 @@
-"""Items a client makes, reads, cuts short and takes out, and what the model is told of them."""
+"""Items that a client creates, reads, truncates and deletes, and what the model sees of them."""
 
 import base64
 
@@ -18,8 +18,8 @@ from tests.server.rig import CODES, MANUAL, RATE, Parts, pcm, run, spoken, turn
     ("end_ms", "codes"), [(0, 0), (39, 0), (40, 1), (560, 7), (1600, 20), (2600, 20)]
 )
 def test_truncate(served: Backend, end_ms: int, codes: int) -> None:
-    """Spec 5: the model remembers what was heard, as whole codes in the prompt's own format; 0 ms
-    and up to a second too long are accepted."""
+    """After a truncation the model remembers only what was heard, as whole codes in the prompt
+    format; 0 ms and up to one second beyond the end are accepted."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -45,14 +45,15 @@ def test_truncate(served: Backend, end_ms: int, codes: int) -> None:
             shown = (await on.until("conversation.item.retrieved"))["item"]
             sound = base64.b64decode(shown["content"][0].get("audio", ""))
             assert len(sound) == min(end_ms * 48, CODES * 1920 * 2)
-            # And the conversation goes on from there.
+            # The conversation goes on from there.
             assert (await ask(on))["status"] == "incomplete"
 
     run(test())
 
 
 def test_truncate_beyond_the_end(served: Backend) -> None:
-    """Spec 6: refused, in the public service's words, with no code."""
+    """A truncation further beyond the end is refused with the public service's message and no
+    code."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -68,7 +69,8 @@ def test_truncate_beyond_the_end(served: Backend) -> None:
 
 
 def test_truncate_while_the_user_speaks(served: Backend) -> None:
-    """Spec 5, barge-in: the cut arrives while the next turn is being heard, and both are right."""
+    """On barge-in the truncation arrives while the next turn is spoken, and both items are
+    right."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -92,8 +94,8 @@ def test_truncate_while_the_user_speaks(served: Backend) -> None:
 
 
 def test_items_stand_where_they_were_put(served: Backend) -> None:
-    """Spec 3: at the end, at the beginning, after another; deleted ones are unsaid; the model's
-    turns are the items' order."""
+    """Items are inserted at the end, at the beginning or after another, deleted ones are forgotten,
+    and the model's turns have the order of the items."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -120,7 +122,7 @@ def test_items_stand_where_they_were_put(served: Backend) -> None:
 
 
 def test_an_item_with_sound(served: Backend) -> None:
-    """Spec 4.1: a user's item may carry sound; the model hears it as if it were spoken."""
+    """A user item may contain sound, which the model hears like spoken input."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -139,7 +141,7 @@ def test_an_item_with_sound(served: Backend) -> None:
 
 
 def test_an_item_under_its_old_id(served: Backend) -> None:
-    """Spec 4.1: clients choose ids, and change an item by deleting it and making it anew."""
+    """Clients choose item ids, and may delete an item and create another with the same id."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -156,8 +158,8 @@ def test_an_item_under_its_old_id(served: Backend) -> None:
 
 
 def test_truncate_in_mid_reply(served: Backend) -> None:
-    """Spec 3: what was cut stays cut, however much of the reply is still to come: its sound, its
-    transcript, and what the model remembers."""
+    """A reply truncated before it is complete stays truncated: its sound, its transcript and what
+    the model remembers."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -179,7 +181,7 @@ def test_truncate_in_mid_reply(served: Backend) -> None:
 
 
 def test_truncate_when_the_sound_is_forgotten(parts: Parts) -> None:
-    """Spec 5: how long a reply was is known longer than how it sounded."""
+    """The length of a reply is known longer than its sound."""
     with benches.backend(parts, max_sound_s=0.0) as served:
 
         async def talk() -> None:

@@ -1,4 +1,4 @@
-"""Each limit of the server, with somebody who tries it."""
+"""Every limit of the server, with a client that exceeds it."""
 
 import io
 import threading
@@ -26,7 +26,7 @@ from tests.server.rig import (
 
 
 def test_number_of_sessions(parts: Parts) -> None:
-    """Asked: limits in all and per key; a seat is free again when its session ends."""
+    """Sessions are limited in total and per key; a slot is free again when its session ends."""
 
     async def test() -> None:
         keys: dict[str, Any] = {
@@ -47,7 +47,8 @@ def test_number_of_sessions(parts: Parts) -> None:
 
 
 def test_frames(parts: Parts) -> None:
-    """Asked: rubbish is answered; a huge frame ends its own connection; nobody else notices."""
+    """A malformed frame gets an error event and an oversized one closes its own connection; other
+    sessions go on."""
 
     async def test() -> None:
         async with serving(parts, max_event_bytes=100_000) as served, served.session() as other:
@@ -77,8 +78,8 @@ def test_frames(parts: Parts) -> None:
 
 
 def test_long_turns_and_texts(parts: Parts) -> None:
-    """Asked: a turn that does not end is ended; a buffer that is not committed is full; long texts
-    are refused."""
+    """A turn beyond the limit is ended, an uncommitted buffer beyond the limit is refused as full,
+    and long texts are refused."""
 
     async def test() -> None:
         limits: dict[str, Any] = {"max_turn_s": 1.0, "max_text_chars": 100, "max_items": 1}
@@ -102,8 +103,9 @@ def test_long_turns_and_texts(parts: Parts) -> None:
     run(test())
 
 
+@pytest.mark.alone
 def test_idle_and_endless_sessions(parts: Parts) -> None:
-    """Asked: who says nothing for too long is closed; so is who stays too long."""
+    """A session that is idle for too long or lasts too long is closed."""
 
     async def test() -> None:
         async with serving(parts, idle_s=0.3) as served, served.session() as peer:
@@ -115,7 +117,7 @@ def test_idle_and_endless_sessions(parts: Parts) -> None:
 
 
 def test_bodies(parts: Parts) -> None:
-    """Asked: long bodies are refused by what they announce and by what they are."""
+    """A body beyond the limit is refused by its announced length and by its actual length."""
 
     async def test() -> None:
         async def endless() -> Any:
@@ -135,7 +137,8 @@ def test_bodies(parts: Parts) -> None:
 
 
 def test_a_small_file_that_unpacks_to_hours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked: refused by its header, and where the header lies, before the rest is unpacked."""
+    """A long sound file is refused by its header, and if the header is wrong, before the rest is
+    decoded."""
     out = io.BytesIO()
     soundfile.write(out, np.zeros(3600 * 8000, np.int16), 8000, format="FLAC")
     data = out.getvalue()
@@ -164,8 +167,8 @@ def test_a_small_file_that_unpacks_to_hours(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_an_item_may_hold(parts: Parts) -> None:
-    """Asked: limits on what a session keeps: texts of an item together, however it is divided, and
-    the ones it keeps without reading them."""
+    """The texts of an item are limited together, however they are divided, including those that the
+    model does not read."""
 
     async def test() -> None:
         async with serving(parts, max_text_chars=100) as served, served.session() as peer:
@@ -184,8 +187,8 @@ def test_what_an_item_may_hold(parts: Parts) -> None:
 
 
 def test_long_texts_hold_up_nobody(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked: one client slows nobody: long texts are read elsewhere than where all wait, and the
-    texts of a request have a limit together."""
+    """Long texts are tokenized off the event loop, and the texts of a request are limited
+    together."""
     threads: set[int] = set()
     real = PromptFormat.turn
 
@@ -212,8 +215,7 @@ def test_long_texts_hold_up_nobody(parts: Parts, monkeypatch: pytest.MonkeyPatch
 
 
 def test_number_of_requests(parts: Parts) -> None:
-    """Asked: beyond `max_requests` a request is refused as what it is, and told when to come back;
-    so is a session."""
+    """Beyond `max_requests` and `max_sessions` a client gets 429 with `Retry-After`."""
 
     async def test() -> None:
         limits: dict[str, Any] = {"max_requests": 1, "max_sessions": 1}

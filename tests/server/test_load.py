@@ -1,4 +1,4 @@
-"""Many sessions that come, talk and vanish; afterwards everything is as it was."""
+"""Many sessions that open, talk and vanish; afterwards all counts are as before."""
 
 import asyncio
 import ctypes
@@ -16,6 +16,8 @@ from websockets.exceptions import ConnectionClosed
 from mosslive.server import run as server_run
 from tests.server.rig import MANUAL, Parts, Peer, Served, pcm, run, serving, spoken, turn, until
 
+pytestmark = pytest.mark.alone
+
 LONG = pytest.mark.skipif(
     os.environ.get("LONG_TESTS") != "1", reason="takes minutes; LONG_TESTS=1 runs it"
 )
@@ -30,13 +32,13 @@ WAYS = ["close", "vanish", "in mid-speech", "in mid-reply", "unread", "half-open
 
 @pytest.fixture(autouse=True)
 def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that is dead on the other side is found by pings, 20 s apart in real life."""
+    """Pings, 20 s apart in use, detect a connection whose peer is dead."""
     monkeypatch.setattr(server_run, "_PING_S", 1.0)
 
 
 async def visit(served: Served, chance: random.Random) -> ClientConnection | None:
-    """One client: some patience, some turns, and one of several ways to leave. A line that it left
-    half-open is returned: nobody reads it or answers its pings any more."""
+    """One client that waits, talks and leaves in one of several ways. Returns the socket if it was
+    left half-open: no one reads it or answers its pings any more."""
     socket = await connect(served.ws, max_size=None)
     peer = Peer(socket)
     leaving = chance.choice(WAYS)
@@ -63,7 +65,7 @@ async def visit(served: Served, chance: random.Random) -> ClientConnection | Non
     if leaving == "close":
         await socket.close()
     else:
-        socket.transport.abort()  # no goodbye: the server must notice by itself
+        socket.transport.abort()  # without a closing handshake
         await socket.wait_closed()
     return None
 
@@ -82,7 +84,7 @@ async def crowd(served: Served, visitors: int, at_once: int, seed: int) -> None:
     async with asyncio.TaskGroup() as tasks:
         for number in numbers:
             tasks.create_task(come(number))
-    await until(lambda: served.house.seats.taken == 0)  # found dead by the server alone
+    await until(lambda: served.house.seats.taken == 0)  # the server detects dead connections
     for socket in half_open:
         socket.transport.abort()
         await socket.wait_closed()
@@ -99,11 +101,11 @@ async def back_to_normal(served: Served, before_handles: int, before_tasks: int)
 
 
 def test_twenty_sessions_come_and_vanish(parts: Parts) -> None:
-    """Asked: sessions, tasks, pages and file handles are back where they were."""
+    """After twenty sessions the counts of sessions, tasks, pages and file handles are as before."""
 
     async def test() -> None:
         async with serving(parts, max_reply_s=0.8) as served:
-            await crowd(served, 2, 2, seed=1)  # what is loaded once is loaded now
+            await crowd(served, 2, 2, seed=1)  # so that lazy imports do not count
             await served.quiet()
             before = handles(), len(asyncio.all_tasks())
             await crowd(served, 20, 20, seed=2)
@@ -130,7 +132,7 @@ asyncio.run(main())
 
 
 def test_a_process_killed_in_mid_reply(parts: Parts) -> None:
-    """Asked: a client that is killed leaves nothing behind."""
+    """A client process that is killed in the middle of a reply leaks nothing."""
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -156,11 +158,11 @@ def test_a_process_killed_in_mid_reply(parts: Parts) -> None:
 @LONG
 @pytest.mark.long
 def test_two_minutes_of_fifty(parts: Parts) -> None:
-    """Asked: fifty at a time for two minutes; memory is back too."""
+    """After two minutes of fifty concurrent sessions all counts and the memory are as before."""
 
     async def test() -> None:
         async with serving(parts, max_reply_s=0.8, max_sessions=100) as served:
-            for seed in range(3):  # until the allocator has what it wants
+            for seed in range(3):  # until the allocator's pools are full
                 await crowd(served, 50, 50, seed)
             await served.quiet()
             gc.collect()
@@ -177,7 +179,7 @@ def test_two_minutes_of_fifty(parts: Parts) -> None:
 
 
 def _resident_bytes() -> int:
-    """What is held, without what the allocator keeps for later."""
+    """Memory in use, without what the allocator keeps for later."""
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -4,9 +4,12 @@ import asyncio
 import base64
 from typing import Any
 
+import pytest
 from openai import AsyncOpenAI
 
 from tests.server.rig import CODES, MANUAL, RATE, WAIT_S, Parts, pcm, run, serving, spoken, turn
+
+pytestmark = pytest.mark.alone
 
 
 async def _until(connection: Any, kind: str, seen: list[Any]) -> Any:
@@ -25,8 +28,8 @@ async def _say(connection: Any, wave: Any) -> None:
 
 
 def test_two_turns_and_an_interruption(parts: Parts) -> None:
-    """Asked: a spoken conversation with server VAD; the second turn interrupts the first reply and
-    truncates it; the answer to the second is whole."""
+    """In a spoken conversation with server VAD the second turn interrupts and truncates the first
+    reply, and gets a complete answer."""
 
     async def test() -> None:
         async with serving(parts, max_reply_s=8.0, min_reply_s=16.0) as served:
@@ -56,7 +59,7 @@ def test_two_turns_and_an_interruption(parts: Parts) -> None:
                 )
                 await _say(connection, turn(0.2, seed=2))
                 done = await _until(connection, "response.done", seen)
-                assert done.response.status == "incomplete"  # noise has no end of its own
+                assert done.response.status == "incomplete"  # random weights never end a reply
                 (item,) = done.response.output
                 sound = b"".join(
                     base64.b64decode(event.delta)
@@ -72,7 +75,7 @@ def test_two_turns_and_an_interruption(parts: Parts) -> None:
 
 
 def test_beta(parts: Parts) -> None:
-    """Spec 1: behind the beta header, beta names and flat sessions, by the beta client."""
+    """The SDK's beta client gets beta event names and flat session objects."""
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -108,7 +111,7 @@ def test_beta(parts: Parts) -> None:
 
 
 def test_manual_turns(parts: Parts) -> None:
-    """Spec 3: without turn detection the client commits and asks; nothing happens by itself."""
+    """Without turn detection nothing happens until the client commits and creates a response."""
 
     async def test() -> None:
         async with serving(parts) as served:

@@ -1,4 +1,4 @@
-"""Settings, the command, and how a server ends."""
+"""Settings, the command, and the end of a server."""
 
 import asyncio
 import dataclasses
@@ -25,7 +25,7 @@ from tests.server.rig import WAIT_S, Parts, Peer, run, serving, spoken
 
 
 def test_sources_and_their_order(tmp_path: Path) -> None:
-    """Asked: one dataclass from file, environment and flags; the later beats the earlier."""
+    """Settings come from the file, then the environment, then the flags; the later source wins."""
     file = tmp_path / "mosslive.toml"
     file.write_text('port = 1\nhost = "localhost"\nidle_s = 5\napi_keys = ["12345678"]\n')
     environment = {"MOSSLIVE_PORT": "2", "MOSSLIVE_TRANSCRIPTS": "true", "PATH": "/bin"}
@@ -65,7 +65,7 @@ def test_bad_settings(
     toml: str,
     message: str,
 ) -> None:
-    """Law 4: what, where, what is allowed."""
+    """The error names the setting, where it was read, and the allowed values."""
     file = tmp_path / "settings.toml"
     file.write_text(toml)
     with pytest.raises(MossliveError) as caught:
@@ -74,14 +74,14 @@ def test_bad_settings(
 
 
 def test_every_setting_is_a_flag() -> None:
-    """Asked: flags come from the dataclass, with its help; none is forgotten."""
+    """Every field of `ServerSettings` is a flag of `mosslive serve`."""
     shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
     for one in dataclasses.fields(ServerSettings):
         assert f"--{one.name.replace('_', '-')}" in shown
 
 
 def test_a_queue_that_is_full() -> None:
-    """Asked: a reader that owes too much is told apart; nothing is sent with a gap in it."""
+    """A full queue raises `SlowReader`; no events are dropped in between."""
 
     async def test() -> None:
         outbox = Outbox(100)
@@ -96,8 +96,7 @@ def test_a_queue_that_is_full() -> None:
 
 
 def test_the_last_event_is_sent_before_the_queue_is_empty() -> None:
-    """Asked: what was taken and is still being sent is not delivered; a server that ends waits for
-    it."""
+    """The queue counts as empty only after the last event taken from it has been sent."""
 
     async def test() -> None:
         outbox = Outbox(100)
@@ -106,7 +105,7 @@ def test_the_last_event_is_sent_before_the_queue_is_empty() -> None:
         emptied = asyncio.ensure_future(outbox.emptied())
         await asyncio.sleep(0)
         assert not emptied.done()
-        asking = asyncio.ensure_future(outbox.get())  # the one before was sent
+        asking = asyncio.ensure_future(outbox.get())  # so the previous one was sent
         await emptied
         asking.cancel()
 
@@ -114,7 +113,8 @@ def test_the_last_event_is_sent_before_the_queue_is_empty() -> None:
 
 
 def test_drain(parts: Parts) -> None:
-    """Asked: a server that ends lets responses finish, refuses new sessions, and says goodbye."""
+    """A draining server lets responses finish, refuses new sessions and closes the sockets with
+    1001."""
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -126,7 +126,7 @@ def test_drain(parts: Parts) -> None:
                 await peer.until("response.created")
                 draining = asyncio.get_running_loop().create_task(served.house.drain())
                 done = await peer.until("response.done")
-                assert done["response"]["status"] == "incomplete"  # that is: it was not cut off
+                assert done["response"]["status"] == "incomplete"  # not cancelled
                 with pytest.raises(ConnectionClosed) as caught:
                     await peer.next()
                 assert caught.value.rcvd is not None
@@ -141,7 +141,7 @@ def test_drain(parts: Parts) -> None:
 
 
 def test_drain_waits_for_responses_out_of_band(parts: Parts) -> None:
-    """Asked: responses that run finish, whether they are part of the conversation or not."""
+    """Draining waits for responses outside the conversation too."""
 
     async def test() -> None:
         async with serving(parts) as served, served.session() as peer:
@@ -158,7 +158,7 @@ def test_drain_waits_for_responses_out_of_band(parts: Parts) -> None:
 
 
 def test_a_signal_while_loading(tmp_path: Path) -> None:
-    """Asked: a server that is still loading ends on SIGTERM, however long the model takes."""
+    """A server that is still loading exits on SIGTERM, however long the load would take."""
     program = tmp_path / "loading.py"
     program.write_text(
         "import time\n"
@@ -188,8 +188,9 @@ def test_a_signal_while_loading(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.alone
 def test_drain_does_not_wait_for_ever(parts: Parts) -> None:
-    """Asked: who does not finish in time is closed."""
+    """A session that does not finish within `drain_s` is closed."""
 
     async def test() -> None:
         limits: dict[str, Any] = {"drain_s": 0.2, "max_reply_s": 40.0}
@@ -207,8 +208,8 @@ def test_drain_does_not_wait_for_ever(parts: Parts) -> None:
 
 
 def test_the_command(nano_folder: Path, codec_folder: Path, tmp_path: Path) -> None:
-    """Asked: `mosslive serve` in a process of its own: it becomes ready, talks, logs JSON, and ends
-    on SIGTERM by itself."""
+    """`mosslive serve` in a process of its own becomes ready, talks, logs JSON and exits on
+    SIGTERM."""
     soundfile.write(tmp_path / "anna.wav", speech(1.6, 24_000), 24_000)
 
     async def test() -> None:
@@ -242,7 +243,7 @@ def test_the_command(nano_folder: Path, codec_folder: Path, tmp_path: Path) -> N
                 assert await process.wait() == 0, rest
             lines += [json.loads(line) for line in rest.splitlines()]
             assert {"session begins", "turn", "draining"} <= {line["message"] for line in lines}
-            assert "private" not in json.dumps(lines)  # an address is a client's to choose
+            assert "private" not in json.dumps(lines)  # the query string is chosen by the client
         finally:
             if process.returncode is None:
                 process.kill()

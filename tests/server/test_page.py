@@ -1,4 +1,4 @@
-"""The page at `/`: what it is made of, what it may do, and a person talking to it in a browser."""
+"""The page at `/`: its files, its security policy, and a conversation in a browser."""
 
 import math
 import os
@@ -19,7 +19,7 @@ from tests.server.rig import Parts, run, serving, until
 FILES = sorted(path.name for path in FOLDER.iterdir())
 SCRIPTS = [name for name in FILES if name.endswith(".js")]
 ARTIFACTS = "TEST_ARTIFACTS"  # a folder where screenshots are kept
-LASTING: dict[str, Any] = {"max_reply_s": 30.0, "min_reply_s": 30.0}  # until it is cut off
+LASTING: dict[str, Any] = {"max_reply_s": 30.0, "min_reply_s": 30.0}  # until it is interrupted
 
 
 class Elements(HTMLParser):
@@ -38,14 +38,15 @@ class Elements(HTMLParser):
 
 
 def test_nothing_from_elsewhere() -> None:
-    """Asked: no request to other hosts: no file names one, but for the names of XML languages."""
+    """No file of the page names another host, except in XML namespaces."""
     for name in FILES:
         text = (FOLDER / name).read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"(https?|wss?):?//[\w.]|(src|href|url)\s*[=(]\s*[\"']?//", text), name
 
 
 def test_every_file_named_is_there_and_every_file_is_named() -> None:
-    """A page without a build step breaks when a file is renamed; here it breaks a test."""
+    """Every file that the page names exists, and every file is named; there is no build step to
+    check it."""
     named = {"index.html"}
     for attributes in Elements().of("link", "script", "audio", "img"):
         named |= {value for key in ("src", "href") if (value := attributes.get(key))}
@@ -57,7 +58,8 @@ def test_every_file_named_is_there_and_every_file_is_named() -> None:
 
 
 def test_elements_are_found_and_labelled() -> None:
-    """Every id a script looks for exists once; every control has a name for those who listen."""
+    """Every id that a script looks for exists once, and every control has a name for screen
+    readers."""
     elements = Elements()
     ids = [value for _, attributes in elements.found if (value := attributes.get("id"))]
     assert len(set(ids)) == len(ids)
@@ -70,7 +72,7 @@ def test_elements_are_found_and_labelled() -> None:
     (html,) = elements.of("html")
     assert html["lang"]
     assert any("aria-live" in attributes for _, attributes in elements.found)
-    # Inline code and styles are not allowed by the policy, so there are none.
+    # The policy forbids inline code and styles.
     assert not elements.of("style")
     assert all("src" in script for script in elements.of("script"))
     for _, attributes in elements.found:
@@ -79,7 +81,7 @@ def test_elements_are_found_and_labelled() -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_parse(name: str, tmp_path: Path) -> None:
-    """Asked: no build step, so nobody else would notice a slip."""
+    """Every script parses; there is no build step that would find a syntax error."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -92,8 +94,8 @@ def test_scripts_parse(name: str, tmp_path: Path) -> None:
     ("from_hz", "to_hz"), [(48_000, 24_000), (44_100, 24_000), (24_000, 48_000)]
 )
 def test_resampler(from_hz: int, to_hz: int, tmp_path: Path) -> None:
-    """The page's own resampler: a tone stays that tone, however it is cut; what the lower rate
-    cannot hold is gone."""
+    """The page's resampler keeps a tone, however the sound is cut, and removes what the lower rate
+    cannot hold."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -132,7 +134,7 @@ def test_resampler(from_hz: int, to_hz: int, tmp_path: Path) -> None:
 
 
 def test_headers(parts: Parts) -> None:
-    """Asked: a strict policy on every file; the page is open where talking needs a key."""
+    """Every file has a strict content security policy, and the page itself needs no key."""
 
     async def test() -> None:
         async with (
@@ -156,8 +158,8 @@ def test_headers(parts: Parts) -> None:
 @pytest.mark.clients
 @pytest.mark.parametrize("transport", ["webrtc", "websocket"])
 def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
-    """Asked: in a real browser with a microphone: two turns, the second interrupts the first reply,
-    the key interrupts the next; both transports; nothing is asked of any other host."""
+    """In a real browser with a microphone, over both transports, the second turn interrupts the
+    first reply, the key interrupts the next, and no other host is contacted."""
     chromium()
     kept = Path(os.environ.get(ARTIFACTS) or tmp_path)
     phone = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
@@ -182,7 +184,7 @@ def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
             await page.wait_for_selector("body[data-state=speaking]")
             connected = await page.text_content("#line")
             assert connected.lower() == f"connected over {transport}"
-            # The file goes on: its second time interrupts.
+            # The file repeats, and its second turn interrupts.
             log = page.locator("#log")
             await log.get_by_text("Interrupted after").first.wait_for()
             await page.wait_for_selector("body[data-state=speaking]")
@@ -200,7 +202,7 @@ def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
             await page.click("#talk")
             await page.wait_for_selector("body[data-state=off]")
             await served.quiet()
-            # And in writing, without a microphone.
+            # In text, without a microphone.
             await page.check("input[name=reply][value=text]")
             await page.fill("#text", "Hello.")
             await page.keyboard.press("Enter")
@@ -214,8 +216,8 @@ def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
 
 @pytest.mark.clients
 def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) -> None:
-    """Asked: errors in words, a key where one is needed, a WebSocket where WebRTC does not come
-    about; for those who want less motion too."""
+    """The page shows errors in words, asks for a key if one is needed and falls back to a WebSocket
+    if WebRTC fails, with reduced motion too."""
     chromium()
 
     async def test() -> None:
@@ -240,7 +242,7 @@ def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) 
             await page.get_by_text("Connected over WebSocket").wait_for()
             await page.wait_for_selector("body[data-state=speaking]")
             assert served.house.seats.taken == 1
-            # In a link, and gone from the address.
+            # A key in a link is removed from the address.
             await page.evaluate("sessionStorage.clear()")
             await page.goto("about:blank")
             await page.goto(f"{served.http}/#key={key}")
@@ -254,9 +256,9 @@ def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) 
 def test_a_page_that_goes_leaves_nothing(
     parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asked: a page left in the middle of a reply hangs up; one that is killed is noticed."""
+    """A page closed in the middle of a reply ends its session; a killed browser is detected."""
     chromium()
-    monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.5)  # s; 5 in life
+    monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.5)  # s; 5 in use
 
     async def test() -> None:
         async with (

@@ -1,4 +1,4 @@
-"""Nothing of one user reaches another, or the log."""
+"""No data of one user reaches another user or the log."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from tests.server.rig import RATE, WAIT_S, Parts, run, serving, spoken
 
 
 def test_sessions_do_not_see_each_other(parts: Parts) -> None:
-    """Asked: items of another session do not exist here; nor do voices of another key."""
+    """A session cannot see items of another session, nor voices of another key."""
 
     async def test() -> None:
         async with serving(parts, api_keys=(KEY, OTHER)) as served:
@@ -52,7 +52,7 @@ def test_sessions_do_not_see_each_other(parts: Parts) -> None:
 
 
 def test_logs_hold_no_words(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
-    """Asked: what is said and sent is not in the log, and neither are keys."""
+    """The log contains no words, sound or keys of a client."""
 
     async def test() -> None:
         async with serving(parts, api_keys=(KEY,)) as served:
@@ -83,8 +83,8 @@ def test_logs_hold_no_words(parts: Parts, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_lines_keep_their_own_fields(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
-    """Asked: a session's lines name it, and tell why it was refused, how a turn went and why it
-    ended; with `log_content` and at level debug, what was replied."""
+    """Log lines of a session carry its id, why it was refused, how each turn went and why it ended;
+    with `log_content` at level debug also the reply."""
 
     async def test() -> None:
         async with serving(parts, log_content=True) as served, served.session() as peer:

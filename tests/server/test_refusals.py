@@ -1,4 +1,4 @@
-"""What a session refuses and how it says so, and what it accepts because it does no harm."""
+"""The errors of a session, and harmless settings that it accepts."""
 
 from typing import Any
 
@@ -79,7 +79,8 @@ from tests.server.rig import MANUAL, run
     ],
 )
 def test_refusals(served: Backend, event: dict[str, Any], code: str, param: str | None) -> None:
-    """Spec 6: type, code, what is wrong, and the client's own event id; the session goes on."""
+    """An error event has the type, the code, the field and the client's event id, and the session
+    goes on."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -96,8 +97,8 @@ def test_refusals(served: Backend, event: dict[str, Any], code: str, param: str 
 
 
 def test_refusals_that_need_something_before(served: Backend) -> None:
-    """Spec 6: a second response, a second item of one id, a written item truncated, another voice
-    after the first sound."""
+    """A second active response, a duplicate item id, a truncation of a text item and another voice
+    after the first sound are refused."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -122,7 +123,7 @@ def test_refusals_that_need_something_before(served: Backend) -> None:
 
 
 def test_harmless_settings_are_accepted_and_shown(served: Backend) -> None:
-    """Spec 6: pipecat ends on any unknown error, so what cannot harm is never one."""
+    """Harmless settings never give an error, because Pipecat ends on any unknown one."""
     wanted = {
         "type": "realtime",
         "model": "gpt-realtime",
@@ -157,9 +158,9 @@ def test_harmless_settings_are_accepted_and_shown(served: Backend) -> None:
                 "create_response": True,
                 "interrupt_response": True,
             }
-            assert audio["input"]["transcription"] is None  # this server does not do it
+            assert audio["input"]["transcription"] is None  # disabled on this server
             assert audio["output"]["voice"] == "default"  # the voice that will speak
-            assert audio["output"]["speed"] == 1.0  # no other is in force
+            assert audio["output"]["speed"] == 1.0  # the only speed
             assert audio["input"]["noise_reduction"] is None
             await on.send("session.update", session={"type": "realtime", "instructions": ""})
             assert (await on.until("session.updated"))["session"]["instructions"] == ""
@@ -169,7 +170,7 @@ def test_harmless_settings_are_accepted_and_shown(served: Backend) -> None:
 
 
 def test_a_session_that_begins_configured(served: Backend) -> None:
-    """Spec 1: what an ephemeral key was made for is in force from the first event on."""
+    """The configuration of an ephemeral key applies from the first event on."""
     client = Client("somebody", session=MANUAL | {"instructions": "Be kind."})
 
     async def test() -> None:

@@ -1,6 +1,8 @@
-"""Responses: in the conversation and beside it, cancelled and refused."""
+"""Responses inside and outside the conversation, cancelled and refused."""
 
 from typing import Any
+
+import pytest
 
 from mosslive import EngineFull
 from mosslive.rows import Turn
@@ -12,7 +14,8 @@ from tests.server.rig import MANUAL, Parts, pcm, run, spoken, turn
 
 
 def test_out_of_band_leaves_no_trace(served: Backend) -> None:
-    """Spec 3: `conversation: "none"` answers beside the conversation, with its own context."""
+    """A response with `conversation: "none"` has a context of its own and does not change the
+    conversation."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -31,7 +34,7 @@ def test_out_of_band_leaves_no_trace(served: Backend) -> None:
 
 
 def test_a_response_with_its_own_context_joins(served: Backend) -> None:
-    """Spec 3: `input` and `instructions` are for this response only; its answer stays."""
+    """`input` and `instructions` apply to this response only; its output joins the conversation."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -51,7 +54,7 @@ def test_a_response_with_its_own_context_joins(served: Backend) -> None:
 
 
 def test_sound_that_is_not_committed(served: Backend) -> None:
-    """Spec 3: a response may be asked for while sound waits to be committed."""
+    """A response can be created while sound waits to be committed."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -72,7 +75,8 @@ def test_sound_that_is_not_committed(served: Backend) -> None:
 
 
 def test_cancel(served: Backend) -> None:
-    """Spec 3 and 5: the rest of the ladder comes, and says so; the next response is whole."""
+    """After a cancel the remaining events of the response come with the status "cancelled", and the
+    next response is complete."""
 
     async def test() -> None:
         async with bench(served) as on:
@@ -91,8 +95,8 @@ def test_cancel(served: Backend) -> None:
 
 
 def test_a_reply_that_is_refused(parts: Parts) -> None:
-    """Law 4: where the engine has no room the client is told by a failed response, also when turn
-    detection asked for it, and the session goes on."""
+    """If the engine is full the client gets a failed response, also after turn detection, and the
+    session goes on."""
     with benches.backend(parts) as served:
 
         async def talk() -> None:
@@ -117,10 +121,11 @@ def test_a_reply_that_is_refused(parts: Parts) -> None:
         run(talk())
 
 
+@pytest.mark.alone
 def test_speech_interrupts_a_response_made_aside(parts: Parts) -> None:
-    """Spec 5: whichever way a response of the conversation is made, speech that cuts it off is the
-    reason told."""
-    # Long, so that it is not over before the speech is heard.
+    """Speech that interrupts a response is reported as the reason, however the response was
+    created."""
+    # Long enough that the speech interrupts it.
     with benches.backend(parts, max_reply_s=8.0, min_reply_s=16.0) as served:
 
         async def test() -> None:
@@ -136,9 +141,10 @@ def test_speech_interrupts_a_response_made_aside(parts: Parts) -> None:
         run(test())
 
 
+@pytest.mark.alone
 def test_the_next_response_while_the_last_is_still_played(served: Backend) -> None:
-    """Spec 3: where this side plays, a client may ask for the next as soon as it is told that one
-    is done; and what is done can no longer be cancelled."""
+    """If the server plays the sound, the client can create the next response as soon as one is
+    done, and cannot cancel one that is done."""
 
     async def test() -> None:
         async with bench(served, lead_s=0.3) as on:
@@ -158,7 +164,7 @@ def test_the_next_response_while_the_last_is_still_played(served: Backend) -> No
 
 
 def test_what_a_response_may_be_given(parts: Parts) -> None:
-    """Asked: limits on what is read; a long `input` is refused before all of it is."""
+    """A long `input` is refused before all of it is read."""
     with benches.backend(parts, max_text_chars=100) as served:
 
         async def talk() -> None:

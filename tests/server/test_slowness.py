@@ -1,4 +1,4 @@
-"""Clients that do not read, and clients that do not say what they want: dropped, not waited for."""
+"""Clients that do not read and clients that do not finish a request are closed."""
 
 import asyncio
 import gc
@@ -17,9 +17,12 @@ from mosslive.server import operation, requests, sockets
 from mosslive.server.requests import Streamed
 from tests.server.rig import WAIT_S, Parts, run, serving, until
 
+pytestmark = pytest.mark.alone
+
 
 def test_a_reader_that_does_not_read(parts: Parts) -> None:
-    """Asked: a slow reader is dropped when it owes too much, and slows nobody meanwhile."""
+    """A client that does not read is closed when its queue is full, and does not slow other
+    clients."""
 
     async def test() -> None:
         limits: dict[str, Any] = {
@@ -36,7 +39,7 @@ def test_a_reader_that_does_not_read(parts: Parts) -> None:
                 b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
             )
             await reader.readuntil(b"\r\n\r\n")
-            # Asks for its whole configuration again and again, and reads none of the answers.
+            # Requests its configuration repeatedly and reads none of the answers.
             tools = json.dumps([{"type": "function", "name": "y" * 15_000}])
             event = f'{{"type":"session.update","session":{{"tools":{tools}}}}}'.encode()
             frame = b"\x81\xfe" + len(event).to_bytes(2, "big") + bytes(4) + event
@@ -62,7 +65,7 @@ def test_a_reader_that_does_not_read(parts: Parts) -> None:
 
 
 def test_an_http_reader_that_does_not_read(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked: slow readers are dropped, over plain HTTP too, and what they held is free again."""
+    """An HTTP client that does not read is closed, and its resources are freed."""
     ended: list[str] = []
 
     async def zeros(name: str) -> AsyncGenerator[bytes]:
@@ -91,7 +94,7 @@ def test_an_http_reader_that_does_not_read(parts: Parts, monkeypatch: pytest.Mon
 
 
 def test_a_listener_that_leaves(parts: Parts) -> None:
-    """Asked: a reply nobody waits for any more ends at once, and not when memory is tidied up."""
+    """A reply ends as soon as its client leaves, not when the garbage collector runs."""
 
     async def test() -> None:
         async with (
@@ -117,8 +120,8 @@ def test_a_listener_that_leaves(parts: Parts) -> None:
 
 
 def test_a_head_that_does_not_end(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked: who connects and says nothing, or half a request, is cut, the first time and later; a
-    session that is silent is not."""
+    """A connection that sends nothing or half a request head is closed, first and later requests
+    alike; a silent session is not."""
     monkeypatch.setattr(sockets, "HEAD_S", 0.3)
 
     async def test() -> None:
@@ -141,8 +144,8 @@ def test_a_head_that_does_not_end(parts: Parts, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_body_that_does_not_end(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked: a body has a time in which it must be here; a client that leaves in the middle of one
-    is no fault of ours."""
+    """A body must arrive within its time limit, and a client that leaves in the middle of one
+    causes no server error."""
     monkeypatch.setattr(requests, "_BODY_S", 0.3)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{"
 

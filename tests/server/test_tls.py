@@ -11,7 +11,7 @@ from tests.server.rig import Parts, run, serving
 
 
 def test_tls(parts: Parts, tmp_path: Path) -> None:
-    """Asked: with a certificate the server speaks https and wss only."""
+    """With a certificate the server accepts only https and wss."""
     import ssl
 
     cert, key = _certificate(tmp_path)

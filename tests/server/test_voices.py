@@ -1,4 +1,4 @@
-"""Voices users bring: made from recordings, kept, and gone when they are deleted."""
+"""Uploaded voices: created from recordings, stored, deleted."""
 
 import logging
 from pathlib import Path
@@ -28,7 +28,8 @@ async def names(http: httpx.AsyncClient) -> list[str]:
 
 
 def test_voices(parts: Parts) -> None:
-    """Asked: a recording becomes a voice that speaks; a name is taken once; deleting ends it."""
+    """An uploaded recording becomes a voice that speaks, its name cannot be used twice, and a
+    deleted voice is gone."""
 
     async def test() -> None:
         async with serving(parts) as served, calling(served) as http:
@@ -56,8 +57,8 @@ def test_voices(parts: Parts) -> None:
 
 
 def test_voices_outlive_the_process(parts: Parts, tmp_path: Path) -> None:
-    """Asked: where there is a folder an uploaded voice is there again after a restart, for its own
-    key only, and sounds the same; a deleted one is not."""
+    """With a voices folder an uploaded voice is there after a restart, for its own key only, and
+    sounds the same; a deleted one is not."""
     kept: dict[str, Any] = {"voices_dir": tmp_path / "voices", "api_keys": (KEY, OTHER)}
     asked = {"input": "Hi", "response_format": "pcm", "voice": "anna"}
     sounds: list[bytes] = []
@@ -85,8 +86,8 @@ def test_voices_outlive_the_process(parts: Parts, tmp_path: Path) -> None:
 def test_what_else_lies_in_the_folder(
     parts: Parts, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Asked: a damaged file, a foreign one and one too many are left out, said in the log, and
-    keep no server from starting."""
+    """A damaged voice file, one of another codec and one beyond the limit are skipped with a log
+    line, and the server starts."""
     mine = tmp_path / "anonymous"
     mine.mkdir()
     parts.voice.save(mine / "anna.voice")
@@ -109,7 +110,8 @@ def test_what_else_lies_in_the_folder(
 
 
 def test_a_folder_that_cannot_be_written(parts: Parts, tmp_path: Path) -> None:
-    """Law 4: a voice that cannot be kept is not there; a folder that cannot be made is said."""
+    """A voice that cannot be saved is not added, and a folder that cannot be created gives an
+    error."""
     folder = tmp_path / "voices"
 
     async def test() -> None:

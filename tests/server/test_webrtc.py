@@ -1,4 +1,4 @@
-"""WebRTC: aiortc as an unmodified peer against a real server, and what is left when it has gone."""
+"""WebRTC: aiortc as an unmodified peer of a real server, and the state it leaves behind."""
 
 import asyncio
 import base64
@@ -15,12 +15,14 @@ from tests.server.caller import Caller, calling, post
 from tests.server.grammar import check_types
 from tests.server.rig import CODES, MANUAL, RATE, Parts, run, serving, spoken, turn, until
 
+pytestmark = pytest.mark.alone
+
 KEY = "a-key-long-enough"
 
 
 def test_two_turns_and_an_interruption(parts: Parts) -> None:
-    """Asked: a spoken conversation; the second turn interrupts the first reply, whose rest is never
-    sent, and the item is truncated to what the track has played."""
+    """In a spoken conversation the second turn interrupts the first reply: the rest is never sent,
+    and the item is truncated to what the track has played."""
 
     async def test() -> None:
         async with (
@@ -46,7 +48,7 @@ def test_two_turns_and_an_interruption(parts: Parts) -> None:
             caller.send("session.update", session={"type": "realtime", "max_output_tokens": CODES})
             await caller.until("session.updated")
             second = await caller.until("response.done")
-            assert second["response"]["status"] == "incomplete"  # noise has no end of its own
+            assert second["response"]["status"] == "incomplete"  # random weights never end a reply
             stopped = await caller.until("output_audio_buffer.stopped")
             assert stopped["response_id"] == second["response"]["id"]
             caller.send("conversation.item.retrieve", item_id=item["id"])
@@ -60,8 +62,8 @@ def test_two_turns_and_an_interruption(parts: Parts) -> None:
 
 
 def test_sound_both_ways(parts: Parts) -> None:
-    """Asked: what was said arrives, and the reply is played: the same sound, all of it, and no
-    faster than it is heard; bare SDP is a body too."""
+    """The server hears the microphone and plays the whole reply unchanged, no faster than real
+    time; plain SDP is accepted as a body."""
 
     async def test() -> None:
         async with serving(parts) as served, calling(served) as caller:
@@ -77,7 +79,7 @@ def test_sound_both_ways(parts: Parts) -> None:
             assert likeness(spoken(1.0), user) > 0.6
             assert len(reply) == CODES * 1920
             await until(lambda: loud_s(caller) > CODES * 0.08 - 0.1)
-            # So much is handed out ahead: a busy machine puts no gap into it.
+            # This much is sent ahead, so that a busy machine causes no gap.
             begin = reply[: round(LEAD_S * RATE)]
             assert likeness(begin, caller.sound()[::2].astype(np.float32)) > 0.7
 
@@ -91,7 +93,7 @@ async def sound_of(caller: Caller, item_id: str) -> Any:
 
 
 def likeness(part: Any, whole: Any) -> float:
-    """How well a sound fits into another where it fits best; 1: it is in there."""
+    """The best correlation of a sound with a part of another; 1: it is contained."""
     size = 1 << (len(part) + len(whole)).bit_length()
     fits = np.fft.irfft(np.fft.rfft(whole, size) * np.conj(np.fft.rfft(part, size)), size)
     best = int(np.argmax(fits[: len(whole)]))
@@ -105,8 +107,8 @@ def loud_s(caller: Caller) -> float:
 
 
 def test_manual_turns(parts: Parts) -> None:
-    """Spec 2: without turn detection the client commits what the microphone has brought; beyond
-    the longest turn it is told once, and may clear."""
+    """Without turn detection the client commits the microphone's sound; beyond the longest turn it
+    gets one error and may clear the buffer."""
 
     async def test() -> None:
         async with serving(parts, max_turn_s=1.0) as served, calling(served, MANUAL) as caller:
@@ -126,7 +128,7 @@ def test_manual_turns(parts: Parts) -> None:
 
 
 def test_cancel_and_clear(parts: Parts) -> None:
-    """Spec 3: `response.cancel` and `output_audio_buffer.clear` silence the track at once."""
+    """`response.cancel` and `output_audio_buffer.clear` silence the track at once."""
 
     async def test() -> None:
         async with (
@@ -147,7 +149,7 @@ def test_cancel_and_clear(parts: Parts) -> None:
 
 
 def test_timing_is_told_to_those_who_ask(parts: Parts) -> None:
-    """Our extension: `include` brings `mosslive.timing` after a reply, and only then."""
+    """Our extension `include` adds `mosslive.timing` after a reply, and only then."""
 
     async def test() -> None:
         async with (
@@ -164,9 +166,9 @@ def test_timing_is_told_to_those_who_ask(parts: Parts) -> None:
 
 @pytest.mark.parametrize("how", ["hang up", "close", "vanish", "never comes", "drain", "idle"])
 def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked: however a call ends, in the middle of a reply, no task, track, seat or page is left
-    (`serving` asserts it)."""
-    # As in life, only faster: a peer is given up after six checks without an answer.
+    """However a call ends in the middle of a reply, no task, track, slot or page is left (`serving`
+    asserts it)."""
+    # Faster than in use: aioice gives a peer up after six checks without an answer.
     monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.05)
     monkeypatch.setattr("aioice.stun.RETRY_MAX", 1)
     monkeypatch.setattr(call_module, "CONNECT_S", 0.5 if how == "never comes" else 30.0)
@@ -216,7 +218,7 @@ def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch
 
 
 def cut_the_line(caller: Caller) -> None:
-    """The peer's sockets are gone, and nobody is told."""
+    """Closes the sockets of the peer without a message."""
     for transceiver in caller.peer.getTransceivers():
         ice = transceiver.receiver.transport.transport
         for protocol in ice._connection._protocols:
@@ -224,8 +226,8 @@ def cut_the_line(caller: Caller) -> None:
 
 
 def test_who_may_call(parts: Parts) -> None:
-    """Asked: keys, ephemeral keys with their session, the limit of sessions; a call is its
-    owner's."""
+    """Calls need a key or an ephemeral key with its session, count towards the session limit, and
+    belong to the key that opened them."""
 
     async def test() -> None:
         keys: dict[str, Any] = {"api_keys": (KEY, "another-key"), "max_sessions_per_key": 1}
@@ -256,7 +258,7 @@ def test_who_may_call(parts: Parts) -> None:
 
 
 def test_bad_offers(parts: Parts) -> None:
-    """Asked: what is not an offer is refused with a reason, and leaves nothing."""
+    """A body that is not an SDP offer is refused with a reason and leaks nothing."""
 
     async def test() -> None:
         async with serving(parts) as served, httpx.AsyncClient(base_url=served.http) as http:
@@ -286,8 +288,8 @@ def test_bad_offers(parts: Parts) -> None:
 
 
 def test_rubbish_on_the_channel(parts: Parts) -> None:
-    """Asked: malformed messages are answered, formats of a track cannot be changed, and what is too
-    long for the peer is told, not sent."""
+    """Malformed messages get an error event, the format of a track cannot be changed, and an event
+    too long for the peer is replaced by an error."""
 
     async def test() -> None:
         async with serving(parts) as served, calling(served, MANUAL, most_bytes=50_000) as caller:

@@ -1,4 +1,4 @@
-"""What a WebRTC call is made of, without a call: the speaker, the inbox, what a caller brings."""
+"""Parts of a WebRTC call without a call: speaker, inbox, and the parameters of an offer."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ async def heard(speaker: Speaker) -> Any:
 
 
 def test_speaker_plays_replies_one_after_the_other() -> None:
-    """A sample is sent once and in order; a reply waits until the one before it is whole; `clear`
-    leaves silence; no more than the limit waits."""
+    """Every sample is sent once and in order, a reply waits until the previous one is complete,
+    `clear` leaves silence, and the queue is limited."""
 
     async def test() -> None:
         speaker = Speaker(RATE, most_s=0.1)
@@ -36,7 +36,7 @@ def test_speaker_plays_replies_one_after_the_other() -> None:
         assert speaker.say(first, ramp[:frame])
         assert speaker.say(second, np.full(frame, -1, np.int16))
         assert (await heard(speaker) == ramp[:frame]).all()
-        assert not (await heard(speaker)).any()  # the first is not whole
+        assert not (await heard(speaker)).any()  # the first is not complete
         speaker.say(first, ramp[frame:])
         first.whole = True
         mixed = await heard(speaker)
@@ -83,8 +83,8 @@ def test_speaker_counts_gaps_in_the_middle_of_a_reply() -> None:
 
 
 def test_inbox_is_bounded() -> None:
-    """Safety: what a client sends and is not handled yet is limited; our own events are in
-    order among the client's."""
+    """The queue of unhandled client events is limited, and our own events keep their order among
+    them."""
 
     async def test() -> None:
         inbox = Inbox(2000)
@@ -104,7 +104,7 @@ def test_inbox_is_bounded() -> None:
 
 
 def test_ice_servers_are_read() -> None:
-    """Asked: ICE configuration; what is malformed is refused when the server starts."""
+    """The ICE configuration is parsed, and a malformed one is refused when the server starts."""
     assert ice_server("stun:a.example:3478").urls == "stun:a.example:3478"
     relay = ice_server("turn:me:se:cret@a.example:3478?transport=tcp")
     assert relay.urls == "turn:a.example:3478?transport=tcp"
@@ -115,7 +115,7 @@ def test_ice_servers_are_read() -> None:
 
 
 def test_offers_and_sessions_are_merged() -> None:
-    """Spec 1: fields of the call's session go over those of the key, objects field by field."""
+    """Fields of the call's session override those of the key, field by field within objects."""
     key = {"audio": {"output": {"voice": "a", "speed": 1}}, "instructions": "x"}
     call = {"audio": {"output": {"voice": "b"}}}
     assert over(key, call) == {

@@ -79,7 +79,7 @@ class FakeClock:
 
 
 class LoudVad:
-    """Speech is what is loud."""
+    """Every loud sound is speech."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -93,7 +93,7 @@ class LoudVad:
 
 
 class Later(Executor):
-    """A pool whose one thread works when told."""
+    """A pool whose one thread works only when the test says so."""
 
     def __init__(self) -> None:
         self.jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
@@ -176,7 +176,7 @@ class Rig:
             self.read()
 
     def read(self) -> None:
-        """From now on."""
+        """Reads events from now on."""
         self.reader = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:
@@ -210,13 +210,13 @@ class Rig:
         await self.settle()
 
     async def elapse(self, seconds: float) -> None:
-        """Time passes, and neither engine nor codec get anything done."""
+        """Time passes while engine and codec do nothing."""
         self.clock.move_to(self.clock.time + seconds)
         for _ in range(12):
             await asyncio.sleep(0)
 
     async def say(self, wave: Wave, rate_hz: int, packet: int | None = None) -> None:
-        """Through the microphone in real time."""
+        """Pushes sound through the microphone in real time."""
         packet = packet or rate_hz // 20
         for first in range(0, len(wave), packet):
             piece = wave[first : first + packet]
@@ -225,7 +225,7 @@ class Rig:
         await self.settle()
 
     async def until(self, done: Callable[[], bool], most_s: float = 60) -> None:
-        """Moves the clock until something is so."""
+        """Moves the clock until a condition holds."""
         end = self.clock.time + most_s
         await self.settle()
         while not done():
@@ -258,7 +258,7 @@ class Rig:
         return self.talk._exchange.dialogue.conversation.rows
 
     def assert_clean(self) -> None:
-        """After `close`: nothing is held."""
+        """After `close` nothing is held."""
         assert self.served.all_free()
         assert self.codec.open_replies == self.codec.open_turns == 0
         assert self.talk._exchange.floor.tasks == 0

@@ -1,4 +1,5 @@
-"""Any calls in any order, at any moment: turns stay whole, nothing is held, talk goes on."""
+"""Any calls in any order at any time: turns stay complete, nothing leaks, and the conversation
+continues."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -74,9 +75,9 @@ async def move(rig: Rig, name: str, amount: int) -> None:
 def test_turns_stay_whole(
     nano_lm: LanguageModel, chosen: TalkSettings, threaded: bool, moves: list[tuple[str, int]]
 ) -> None:
-    """Calls and steps of engine, codec and ear in any order: no fault but a full context, every
-    turn from its header to its footer, the engine's rows those of the turns, and another question
-    is answered."""
+    """With calls and steps of engine, codec and VAD in any order, the only error is a full context,
+    every turn has its header and footer, the engine's rows are those of the turns, and another
+    question is answered."""
     header, footer = nano_lm.format.header("user")[0], nano_lm.format.footer()
 
     async def story() -> None:

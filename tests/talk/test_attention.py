@@ -1,4 +1,4 @@
-"""Listening beside the event loop: what is heard, and in what order, is as if it were on it."""
+"""Listening on a thread: signals and their order are the same as on the event loop."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ STREAM = frames((0.3, False), (0.6, True), (0.6, False), (0.5, True), (0.7, Fals
 
 @dataclass
 class Listener:
-    """Writes down what it is told: signals, and the samples of each piece of sound."""
+    """Records the signals and the samples of each piece of sound."""
 
     told: list[Any] = field(default_factory=list)
     failures: int = 0
@@ -59,7 +59,7 @@ def at_once(wave: Wave) -> list[Any]:
     st.lists(st.tuples(st.sampled_from(["push", "thread", "loop", "now"]), st.integers(1, 4000)))
 )
 def test_order_does_not_depend_on_the_thread(moves: list[tuple[str, int]]) -> None:
-    """Packets, the thread, the loop and those who cannot wait, in any order: told is the same."""
+    """The signals do not depend on the order of packets, thread, loop and synchronous calls."""
 
     async def story() -> None:
         threads, listener, first = Later(), Listener(), 0
@@ -86,7 +86,7 @@ def test_order_does_not_depend_on_the_thread(moves: list[tuple[str, int]]) -> No
 
 
 def test_a_thread_that_does_not_come_to_it_holds_up_a_second_at_most() -> None:
-    """Bounded: what waits longer is heard by whoever pushes, and nothing is left out."""
+    """Sound that waits longer than a second is processed by the next push, and none is lost."""
 
     async def story() -> None:
         listener = Listener()
@@ -103,8 +103,8 @@ def test_a_thread_that_does_not_come_to_it_holds_up_a_second_at_most() -> None:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_commit_finds_all_that_was_pushed(nano_lm: LanguageModel, begun: bool) -> None:
-    """Whether the thread has heard it and the loop not been told yet, or nobody has heard it: the
-    turn is there, whole, and the reply comes."""
+    """A commit includes all pushed sound, whether the thread has processed it or not, and the reply
+    comes."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, threads=(threads := Later()))
@@ -125,7 +125,7 @@ def test_a_commit_finds_all_that_was_pushed(nano_lm: LanguageModel, begun: bool)
 
 @pytest.mark.parametrize("packet", [512, 10**6])
 def test_a_conversation_heard_on_a_thread(nano_lm: LanguageModel, packet: int) -> None:
-    """Two turns, the second interrupting: the events of one heard on the loop."""
+    """Two turns, the second interrupting, give the same events as on the event loop."""
     wave = frames((0.3, False), (0.64, True), (0.6, False), (0.4, True), (0.6, False))
 
     async def story(threads: Later | None) -> list[Any]:
@@ -146,8 +146,8 @@ def test_a_conversation_heard_on_a_thread(nano_lm: LanguageModel, packet: int) -
 
 
 def test_a_cough_right_after_a_turn_in_the_same_packet(nano_lm: LanguageModel) -> None:
-    """Law 2: the reply is being given then, and a cough of 0.16 s does not interrupt it, however
-    the sound was cut into packets."""
+    """A cough of 0.16 s does not interrupt the reply that has just begun, however the sound is cut
+    into packets."""
     wave = frames((0.64, True), (0.512, False), (0.16, True), (0.6, False))
 
     async def story(packet: int) -> None:
@@ -178,7 +178,8 @@ class BrokenVad(LoudVad):
 @pytest.mark.parametrize("threaded", [False, True])
 @pytest.mark.parametrize("fails_at", [3, 30])
 def test_an_ear_that_fails(nano_lm: LanguageModel, threaded: bool, fails_at: int) -> None:
-    """Between turns or in one: it is told, the turn never was, and the next one is heard."""
+    """A failing VAD, between turns or within one, is reported, the turn is dropped, and the next
+    turn is heard."""
 
     async def story() -> None:
         vad = BrokenVad()
@@ -204,7 +205,7 @@ def test_an_ear_that_fails(nano_lm: LanguageModel, threaded: bool, fails_at: int
 
 
 def test_closed_while_the_thread_listens(nano_lm: LanguageModel) -> None:
-    """What it hears then is nobody's."""
+    """Signals that the thread finds after close are discarded."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, threads=(threads := Later()))
@@ -220,7 +221,7 @@ def test_closed_while_the_thread_listens(nano_lm: LanguageModel) -> None:
 
 @pytest.mark.parametrize("settings", [RIG, replace(RIG, turns=None)])
 def test_a_buffer_that_is_used_again(nano_lm: LanguageModel, settings: Any) -> None:
-    """Sound is the caller's again as soon as it was pushed."""
+    """The caller may reuse its buffer as soon as the push returns."""
     wave = frames((0.64, True), (0.6, False))
 
     async def story(again: bool) -> list[Any]:
@@ -244,7 +245,7 @@ def test_a_buffer_that_is_used_again(nano_lm: LanguageModel, settings: Any) -> N
 
 
 def test_silero_on_the_shared_threads() -> None:
-    """The real network on real threads tells what it tells on the loop, where it is installed."""
+    """If Silero is installed it gives the same signals on real threads as on the event loop."""
     pytest.importorskip("silero_vad")
     from mosslive.talk.attention import listening_threads
     from mosslive.talk.vad import SileroVad

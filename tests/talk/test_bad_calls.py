@@ -1,4 +1,4 @@
-"""Law 4 at the Python interface: what cannot be is refused at once, and changes nothing."""
+"""Bad calls of the Python interface raise at once and change nothing."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""`mosslive chat` with files of every kind: strange ones work, bad ones are named."""
+"""`mosslive chat` with files of every kind: unusual ones work, bad ones are named in the error."""
 
 import json
 import threading
@@ -21,7 +21,8 @@ __all__ = ["folder"]
 def test_strange_files(
     folder: Path, nano_folder: Path, nano_lm: LanguageModel, tmp_path: Path
 ) -> None:
-    """8 bits, 96 kHz, two channels, an odd rate, one sample: each is a turn, heard as offline."""
+    """Files with 8 bits, 96 kHz, two channels, an odd rate or one sample are each a turn with the
+    offline codes."""
     wave = speech(0.3, 16_000)
     soundfile.write(tmp_path / "bits.wav", wave, 16_000, subtype="PCM_U8")
     soundfile.write(tmp_path / "fast.wav", np.repeat(wave, 6), 96_000)
@@ -58,7 +59,7 @@ BAD_SOUND: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("what", BAD_SOUND)
 def test_bad_sound(folder: Path, tmp_path: Path, what: str) -> None:
-    """Law 4: the file is named, before anything is loaded, and nothing is written."""
+    """The error names the file, before anything is loaded, and nothing is written."""
     make, message = BAD_SOUND[what]
     make(path := tmp_path / "question.wav")
     out = tmp_path / "answer.wav"
@@ -71,7 +72,8 @@ def test_bad_sound(folder: Path, tmp_path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("option", ["-o", "--save", "--timeline"])
 def test_a_target_that_is_a_folder(folder: Path, tmp_path: Path, option: str) -> None:
-    """Law 4: before anything is loaded, not after the conversation."""
+    """A target that cannot be written gives an error before anything is loaded, not after the
+    conversation."""
     result = run(
         "--text", "Hi", option, tmp_path, "--model", "no", "--codec", folder, "--voice", "no.voice"
     )
@@ -79,7 +81,8 @@ def test_a_target_that_is_a_folder(folder: Path, tmp_path: Path, option: str) ->
 
 
 def test_a_written_reply_has_no_sound(nano_folder: Path, tmp_path: Path) -> None:
-    """It was asked to be written to a file: that there is none is said."""
+    """If the reply to be written to a sound file is text, the command says that there is no
+    sound."""
     out = tmp_path / "answer.wav"
     result = run(
         "--text", "Hi", "--reply", "text", "-o", out, "--model", nano_folder, "--max-new", "3"
@@ -109,7 +112,7 @@ BAD_FILES: dict[str, tuple[Callable[[str], str], str]] = {
 
 @pytest.mark.parametrize("what", BAD_FILES)
 def test_bad_conversation_files(saved: Path, tmp_path: Path, what: str) -> None:
-    """Law 4: the file is named before anything is loaded."""
+    """The error names the file, before anything is loaded."""
     change, message = BAD_FILES[what]
     path = tmp_path / "talk.json"
     path.write_text(change(saved.read_text()))
@@ -124,7 +127,8 @@ def test_bad_conversation_files(saved: Path, tmp_path: Path, what: str) -> None:
 def test_conversations_that_do_not_fit_the_model(
     saved: Path, folder: Path, nano_folder: Path, tmp_path: Path, key: str, message: str
 ) -> None:
-    """Another model's, and one with half a turn: refused, no thread is left, nothing is saved."""
+    """A conversation of another model or with half a turn is refused, no thread is left, and
+    nothing is saved."""
     document = json.loads(saved.read_text())
     if key == "model":
         document["model"]["eosp"] += 1
@@ -141,8 +145,8 @@ def test_conversations_that_do_not_fit_the_model(
 
 
 def test_resumed_twice(saved: Path, nano_folder: Path, tmp_path: Path) -> None:
-    """Going on does not change the file; twice from the same file is twice the same conversation;
-    and a file may be gone on with in place."""
+    """Resuming does not change the file, resuming twice gives the same conversation, and a file can
+    be resumed in place."""
     before = saved.read_bytes()
     texts = []
     for name in ("one.json", "two.json"):

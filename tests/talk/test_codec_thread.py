@@ -1,4 +1,4 @@
-"""The codec's thread itself: what fails is told, and nobody waits in vain."""
+"""The codec's thread: failures are reported, and no job waits for ever."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from tests.talk.toy import TOY_VOICE, ToyCodec
 
 
 class Gone(BaseException):
-    """What no job may raise, and what would end a thread."""
+    """An exception that no job may raise and that ends a thread."""
 
 
 def gone() -> None:
@@ -30,7 +30,7 @@ async def soon(work: Awaitable[object]) -> None:
 
 
 def test_a_job_that_fails_is_its_owners_alone() -> None:
-    """The next one is done as if nothing had been."""
+    """After a failed job the next one runs normally."""
 
     async def story() -> None:
         thread = CodecThread(ToyCodec())
@@ -44,7 +44,8 @@ def test_a_job_that_fails_is_its_owners_alone() -> None:
 
 @pytest.mark.parametrize("who", ["asked", "waits", "renders", "comes later"])
 def test_a_thread_that_ends_says_so(who: str) -> None:
-    """To the job that ended it, to those behind it, to a reply being rendered, to all later."""
+    """The job that ended the thread, the jobs behind it, an active reply and all later calls get
+    the error."""
 
     async def story() -> None:
         thread = CodecThread(ToyCodec(), threaded=False)
@@ -73,7 +74,7 @@ def test_a_thread_that_ends_says_so(who: str) -> None:
 
 
 def test_a_codec_of_ones_own_has_the_conversations_clock(nano_lm: LanguageModel) -> None:
-    """What is due is compared with the moment it was computed from, and with no other clock's."""
+    """Due times are compared with the clock they were computed from."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
@@ -87,7 +88,8 @@ def test_a_codec_of_ones_own_has_the_conversations_clock(nano_lm: LanguageModel)
 
 
 def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
-    """In mid-conversation: the reply fails and says why, text goes on, and it can be closed."""
+    """If the codec ends during a conversation, the reply fails with the reason, text continues, and
+    the conversation can be closed."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
@@ -110,16 +112,16 @@ def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
 
 
 def shared() -> tuple[CodecThread, Guest]:
-    """A thread under a clock that stands still, and somebody else on its device, for whom it would
-    wait for ever."""
+    """A thread with a fixed clock, and another user of its device for which it would wait for
+    ever."""
     courtesy = Courtesy(patience_s=1e6)
     thread = CodecThread(ToyCodec(), clock=lambda: 100.0, courtesy=courtesy)
     return thread, courtesy.join(lambda: None)
 
 
 def test_what_can_wait_waits_for_the_others_on_the_device() -> None:
-    """While another hurries: a chunk due later waits, one due soon and bookkeeping do not, and the
-    end of the other's hurry ends the waiting."""
+    """While another user is urgent, a chunk due later waits, a chunk due soon and bookkeeping do
+    not, and the end of the urgency ends the wait."""
 
     async def story() -> None:
         thread, other = shared()
@@ -141,7 +143,7 @@ def test_what_can_wait_waits_for_the_others_on_the_device() -> None:
 
 @pytest.mark.parametrize(("due", "hurries"), [(100.0, True), (100.1, True), (100.2, False)])
 def test_the_others_are_told_of_a_hurry_and_of_its_end(due: float, hurries: bool) -> None:
-    """During the work, also if it fails; afterwards there is none."""
+    """The thread is marked urgent during the work, also if it fails, and not afterwards."""
 
     async def story() -> None:
         thread, other = shared()
@@ -159,7 +161,7 @@ def test_the_others_are_told_of_a_hurry_and_of_its_end(due: float, hurries: bool
 
 
 def test_a_thread_that_waits_can_be_closed() -> None:
-    """What it was asked before is still done."""
+    """A waiting thread can be closed and still does the jobs it was given."""
 
     async def story() -> None:
         thread, other = shared()

@@ -1,4 +1,4 @@
-"""Turns that nobody answers yet, changes of what was said, and changes of settings."""
+"""Turns without a reply, edits of the history, and changes of settings."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,8 +24,8 @@ HEARD = replace(RIG, auto_reply=False)
 
 
 def test_a_turn_without_a_reply(nano_lm: LanguageModel) -> None:
-    """`auto_reply=False`: the turn stands in the history and nothing follows; `respond` then gives
-    the reply that would have come."""
+    """With `auto_reply=False` the turn joins the history without a reply; `respond` then gives the
+    reply that would have come."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, auto_reply=False))
@@ -48,7 +48,7 @@ def test_a_turn_without_a_reply(nano_lm: LanguageModel) -> None:
 
 
 def test_speech_that_may_not_interrupt_is_heard_afterwards(nano_lm: LanguageModel) -> None:
-    """With neither replies nor interruption, what is said during a reply follows it."""
+    """Without replies and interruption, speech during a reply follows it in the history."""
 
     async def story() -> None:
         settings = replace(HEARD, barge_in=False)
@@ -69,7 +69,7 @@ def test_speech_that_may_not_interrupt_is_heard_afterwards(nano_lm: LanguageMode
 
 
 def test_said_in_order(nano_lm: LanguageModel) -> None:
-    """`say`: text and sound, by anybody, one after the other, sound as if it had been heard."""
+    """`say` adds text and sound of either role in order, and its sound counts as heard."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
@@ -93,8 +93,8 @@ def test_said_in_order(nano_lm: LanguageModel) -> None:
 
 @pytest.mark.parametrize("while_listening", [False, True])
 def test_edits(nano_lm: LanguageModel, while_listening: bool) -> None:
-    """`edit`: the history is as if it had been so from the beginning, also while the next turn is
-    being heard; pages of what is gone are free."""
+    """After `edit` the history is as if it had always been so, also while the next turn is being
+    heard, and unused pages are free."""
 
     def without_first(turns: list[Said]) -> Sequence[Said]:
         return [said for said in turns if said.turn != 1]
@@ -123,7 +123,7 @@ def test_edits(nano_lm: LanguageModel, while_listening: bool) -> None:
 
 
 def test_edits_wait_for_the_reply(nano_lm: LanguageModel) -> None:
-    """While a reply is given an edit is refused; after an interruption it finds what was heard."""
+    """During a reply an edit is refused; after an interruption it sees what was heard."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
@@ -149,7 +149,7 @@ def test_edits_wait_for_the_reply(nano_lm: LanguageModel) -> None:
 
 
 def test_settings_change_between_turns(nano_lm: LanguageModel) -> None:
-    """`change`: another way to take turns holds from the next turn on, and positions go on."""
+    """`change` applies new turn settings from the next turn on, and positions continue."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, HEARD)

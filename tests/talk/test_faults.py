@@ -1,4 +1,4 @@
-"""What fails in the middle of a conversation: the user is told, and can go on."""
+"""Failures in the middle of a conversation: the user gets an error and can continue."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec
 
 
 async def goes_on(rig: Rig) -> None:
-    """Another question gets its whole reply."""
+    """Another question gets its complete reply."""
     done = len(rig.of(ReplyDone))
     await rig.say(QUESTION, 16_000)
     rig.talk.commit()
@@ -29,8 +29,8 @@ async def goes_on(rig: Rig) -> None:
 
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_codec_that_fails_in_mid_reply(nano_lm: LanguageModel, step: int) -> None:
-    """Before the first sound, and after some: the error is told, the history is what was handed
-    out, the codec's memory is free, and the next turn is answered."""
+    """If the codec fails before or after the first sound, the error is reported, the history is
+    what was sent, the codec's memory is free, and the next turn is answered."""
 
     async def story() -> None:
         rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TOLD)
@@ -53,7 +53,8 @@ def test_a_codec_that_fails_in_mid_reply(nano_lm: LanguageModel, step: int) -> N
 
 @pytest.mark.parametrize("call", ["add", "push", "finish"])
 def test_a_codec_that_fails_at_the_ends_of_a_reply(nano_lm: LanguageModel, call: str) -> None:
-    """When it is opened, when it is given codes, at its last samples: told, mended, usable."""
+    """A failure when a reply is opened, given codes or finished is reported, and the conversation
+    stays usable."""
 
     async def story() -> None:
         rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TOLD)
@@ -79,8 +80,8 @@ def test_a_codec_that_fails_at_the_ends_of_a_reply(nano_lm: LanguageModel, call:
 
 @pytest.mark.parametrize("failures", [1, 2])
 def test_a_reply_that_cannot_be_encoded_again(nano_lm: LanguageModel, failures: int) -> None:
-    """history="reencode": once, and it is tried again; for good, and its own codes are its history.
-    Told either way, and never the end of the conversation."""
+    """With history="reencode" a failed encoding is repeated; if it fails again the reply's own
+    codes are the history. Both are reported, and neither ends the conversation."""
 
     async def story() -> None:
         rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, replace(TOLD, history="reencode"))
@@ -110,7 +111,8 @@ def test_a_reply_that_cannot_be_encoded_again(nano_lm: LanguageModel, failures: 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_an_engine_that_fails_while_the_user_speaks(nano_lm: LanguageModel, step: int) -> None:
-    """Rows of the turn are lost: it is told once, the turn never was, and the next one is heard."""
+    """If rows of the turn are lost, one error is reported, the turn is dropped, and the next one is
+    heard."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
@@ -139,8 +141,8 @@ def test_an_engine_that_fails_while_the_user_speaks(nano_lm: LanguageModel, step
 
 
 def test_a_deaf_codec(nano_lm: LanguageModel) -> None:
-    """The user's turn cannot be heard: it is told once, the turn is not remembered, the rest of it
-    is not collected, and the next one is heard."""
+    """If the encoder fails, one error is reported, the turn is dropped, the rest of it is not
+    collected, and the next one is heard."""
 
     async def story() -> None:
         rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TOLD)
@@ -165,7 +167,7 @@ def test_a_deaf_codec(nano_lm: LanguageModel) -> None:
 
 @pytest.mark.parametrize("call", [1, 2, 12, 20])
 def test_an_engine_that_fails_in_mid_reply(nano_lm: LanguageModel, call: int) -> None:
-    """A step that fails for good ends the reply: told, mended, usable."""
+    """A step that keeps failing ends the reply with an error, and the conversation stays usable."""
 
     async def story() -> None:
         rig = await asked(nano_lm)
@@ -190,8 +192,8 @@ def test_an_engine_that_fails_in_mid_reply(nano_lm: LanguageModel, call: int) ->
 
 
 def test_rows_the_engine_has_lost_are_said_again(nano_lm: LanguageModel) -> None:
-    """The rows that close a reply cannot be computed for a while: the engine drops them, and the
-    next turn begins by putting them back."""
+    """If the closing rows of a reply cannot be computed the engine drops them, and the next turn
+    starts by appending them again."""
 
     async def story() -> None:
         rig = await asked(nano_lm)
@@ -218,7 +220,7 @@ def test_rows_the_engine_has_lost_are_said_again(nano_lm: LanguageModel) -> None
 def test_a_full_engine_says_so_and_the_question_can_be_answered_later(
     nano_lm: LanguageModel,
 ) -> None:
-    """`EngineFull`: the user's turn stays, and `respond` asks again."""
+    """On `EngineFull` the user's turn stays, and `respond` asks again."""
 
     async def story() -> None:
         rig = Rig(
@@ -246,7 +248,7 @@ def test_a_full_engine_says_so_and_the_question_can_be_answered_later(
 
 
 def test_bad_input_is_refused_and_changes_nothing(nano_lm: LanguageModel) -> None:
-    """Law 4: sound that is none, rates that cannot be, calls out of turn."""
+    """Invalid sound, invalid rates and calls in the wrong order raise and change nothing."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
@@ -286,7 +288,7 @@ def test_bad_input_is_refused_and_changes_nothing(nano_lm: LanguageModel) -> Non
 
 @pytest.mark.parametrize("steps", [0, 2, 8, 14, 30])
 def test_closed_at_any_moment(nano_lm: LanguageModel, steps: int) -> None:
-    """A client that disappears leaves nothing behind: pages, tasks, codec state."""
+    """A client that disappears leaves no pages, tasks or codec state."""
 
     async def story() -> None:
         rig = await asked(nano_lm)

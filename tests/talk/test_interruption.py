@@ -1,4 +1,4 @@
-"""Interruption at every point: what is remembered is what was heard, and nothing is left behind."""
+"""Interruption at every point: the history is what was heard, and nothing leaks."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,13 +35,13 @@ def history(lm: LanguageModel, turns: list[Turn]) -> list[Row]:
 
 
 def reply_of(lm: LanguageModel, turns: list[Turn]) -> list[int]:
-    """What the assistant says to these turns, by the plain loop."""
+    """The assistant's reply to these turns, by the plain loop."""
     made = lm.generate(lm.format.prompt(turns, "speech"), RIG.sampling)
     return [audio for _, audio in made]
 
 
 async def asked(lm: LanguageModel, settings: TalkSettings = TOLD) -> Rig:
-    """A conversation whose question was heard, at the moment its turn ends."""
+    """A conversation at the moment its first turn ends."""
     rig = Rig(lm, ToyCodec(), TOY_VOICE, settings)
     await rig.say(QUESTION, 16_000)
     rig.talk.commit()
@@ -180,7 +180,8 @@ def test_while_it_is_heard(nano_lm: LanguageModel, heard_s: float) -> None:
 
 
 def test_cut_off_after_all_was_handed_out(nano_lm: LanguageModel) -> None:
-    """The last of it still plays: done and then interrupted, remembered as heard, one record."""
+    """While the last sound still plays, a reply is done and then interrupted, remembered as heard,
+    with one record."""
 
     async def story() -> None:
         rig = await asked(nano_lm)
@@ -198,7 +199,7 @@ def test_cut_off_after_all_was_handed_out(nano_lm: LanguageModel) -> None:
 
 
 def test_after_the_last_sample_there_is_nothing_to_cut(nano_lm: LanguageModel) -> None:
-    """A reply heard to its end stays whole, and speech after it interrupts nothing."""
+    """A reply heard to its end stays complete, and speech after it interrupts nothing."""
 
     async def story() -> None:
         rig = await asked(nano_lm)
@@ -216,7 +217,7 @@ def test_after_the_last_sample_there_is_nothing_to_cut(nano_lm: LanguageModel) -
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 10])
 def test_a_reply_in_writing_keeps_what_was_read(nano_lm: LanguageModel, steps: int) -> None:
-    """Text: what was handed out is what was read."""
+    """For text, what was sent counts as read."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
@@ -295,7 +296,7 @@ def test_a_user_who_goes_on_before_the_reply_sounds(nano_lm: LanguageModel) -> N
 
 
 def test_without_barge_in_a_reply_is_heard_out(nano_lm: LanguageModel) -> None:
-    """Speech during the reply is not listened to, and does not become a turn later."""
+    """Without barge-in, speech during the reply is ignored and does not become a turn later."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(RIG, barge_in=False))

@@ -1,4 +1,5 @@
-"""Long and crowded conversations: an hour, silence, clicks, 30 s, many at once, real threads."""
+"""Long and crowded conversations: an hour, silence, clicks, 30 s turns, many at once, real
+threads."""
 
 import asyncio
 import gc
@@ -111,7 +112,7 @@ def test_live_turns_in_flat_memory(nano_lm: LanguageModel) -> None:
 
 
 async def hears_nothing(rig: Rig, wave: NDArray[np.float32]) -> None:
-    """All of the sound at once: no event, no row, and nothing left."""
+    """All of the sound at once gives no event and no row and leaves nothing."""
     before = rig.rows
     for first in range(0, len(wave), 8000):
         rig.talk.push_audio(wave[first : first + 8000], 16_000)
@@ -124,7 +125,7 @@ async def hears_nothing(rig: Rig, wave: NDArray[np.float32]) -> None:
 
 @pytest.mark.parametrize("sound", ["silence", "clicks", "hum"])
 def test_the_real_ear_hears_nothing_in_it(nano_lm: LanguageModel, sound: str) -> None:
-    """Silero, where it is installed: ten seconds of silence, clicks and mains hum are no turn."""
+    """If Silero is installed, ten seconds of silence, clicks and mains hum are no turn."""
     pytest.importorskip("silero_vad")
     time_s = np.arange(16_000 * 10) / 16_000
     wave = np.zeros(len(time_s), np.float32)
@@ -142,7 +143,7 @@ def test_the_real_ear_hears_nothing_in_it(nano_lm: LanguageModel, sound: str) ->
 
 @pytest.mark.parametrize("sound", ["silence", "clicks", "hum"])
 def test_sound_that_is_no_speech_leaves_nothing(nano_lm: LanguageModel, sound: str) -> None:
-    """A minute of it: no turn, no row, no sound kept."""
+    """A minute of it gives no turn and no row, and no sound is kept."""
     wave = np.zeros(16_000 * 60, np.float32)
     if sound == "clicks":
         wave[:: 16_000 // 3] = 0.9
@@ -157,7 +158,7 @@ def test_sound_that_is_no_speech_leaves_nothing(nano_lm: LanguageModel, sound: s
 
 
 def test_clicks_do_not_interrupt(nano_lm: LanguageModel) -> None:
-    """A cough during a reply: it is heard out."""
+    """A cough during a reply does not interrupt it."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE)
@@ -176,8 +177,8 @@ def test_clicks_do_not_interrupt(nano_lm: LanguageModel) -> None:
 def test_a_turn_across_the_segment_border(
     nano_lm: LanguageModel, codec: Codec, samples: int, count: int
 ) -> None:
-    """Spec 1.6: after 30 s the encoder begins anew; codes of exactly so much, of one sample more
-    and of a second more are those offline."""
+    """The encoder starts a new segment after 30 s: codes of exactly 30 s, of one sample more and of
+    a second more equal the offline ones."""
     wave = np.concatenate((0.3 * speech(15.0, 16_000), speech(16.0, 16_000, seed=1)))
     wave = wave[: 30 * 16_000 + samples]
 
@@ -198,7 +199,8 @@ def test_a_turn_across_the_segment_border(
 
 
 def test_conversations_side_by_side_share_steps_and_nothing_else(nano_lm: LanguageModel) -> None:
-    """Four at once on one engine and one codec: each hears its own reply, rendered together."""
+    """Four conversations on one engine and one codec each get their own reply, rendered in shared
+    steps."""
 
     async def story() -> None:
         rig = await asked(nano_lm)
@@ -230,8 +232,8 @@ def test_conversations_side_by_side_share_steps_and_nothing_else(nano_lm: Langua
 def test_with_real_threads_and_the_real_codec(
     nano_lm: LanguageModel, codec: Codec, voice: Voice
 ) -> None:
-    """Nothing stepped by hand: an engine thread, a codec thread, the wall clock, two turns and an
-    interruption; the history is the reference's."""
+    """With an engine thread, a codec thread and the wall clock, two turns and an interruption give
+    the reference's history."""
 
     async def story() -> None:
         served = Served(nano_lm)

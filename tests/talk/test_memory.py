@@ -1,4 +1,4 @@
-"""What is remembered: mixed turns, re-encoded history, a full context, files."""
+"""The history: mixed turns, re-encoded replies, a full context, files."""
 
 import json
 from dataclasses import replace
@@ -22,7 +22,8 @@ from tests.talk.toy import TOY_VOICE, ToyCodec, toy_codes, toy_sound
 def test_reencoded_history_is_what_the_codec_hears_in_the_sound(
     nano_lm: LanguageModel, heard_s: float | None
 ) -> None:
-    """history="reencode": the reply's sound, as far as it was heard, encoded again."""
+    """With history="reencode" the history of a reply is the encoding of its sound as far as it was
+    heard."""
 
     async def story() -> None:
         rig = await asked(nano_lm, replace(TOLD, history="reencode"))
@@ -44,7 +45,7 @@ def test_reencoded_history_is_what_the_codec_hears_in_the_sound(
 
 
 def test_a_reply_in_writing_has_no_sound_to_encode_again(nano_lm: LanguageModel) -> None:
-    """history="reencode": text is its own history."""
+    """With history="reencode" a text reply is its own history."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(RIG, history="reencode"))
@@ -59,8 +60,8 @@ def test_a_reply_in_writing_has_no_sound_to_encode_again(nano_lm: LanguageModel)
 
 
 def test_a_full_context_forgets_the_oldest_turns_and_says_so(nano_lm: LanguageModel) -> None:
-    """Whole turns leave, the oldest first, the system turn never; what stays is the end of what was
-    said, and the reply is that of a conversation which began there."""
+    """Whole turns are dropped, the oldest first and never the system turn; the reply is that of a
+    conversation that began with the turns that stay."""
     small = replace(TOLD, context_rows=220)
 
     async def story() -> None:
@@ -91,7 +92,8 @@ def test_a_full_context_forgets_the_oldest_turns_and_says_so(nano_lm: LanguageMo
 
 
 def test_a_turn_too_long_for_the_context_is_refused_whole(nano_lm: LanguageModel) -> None:
-    """When nothing is left to forget: an error, the turn is dropped, and talk goes on."""
+    """If no turn is left to drop, the turn gives an error and is dropped, and the conversation
+    continues."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, context_rows=90))
@@ -114,7 +116,7 @@ def test_a_turn_too_long_for_the_context_is_refused_whole(nano_lm: LanguageModel
 
 
 def test_a_saved_conversation_goes_on_where_it_was(nano_lm: LanguageModel, tmp_path: Path) -> None:
-    """Save, load: same rows, and the next reply is the same as without the break."""
+    """After save and load the rows are the same, and so is the next reply."""
     path = tmp_path / "talk.json"
 
     async def first() -> list[Row]:
@@ -140,7 +142,7 @@ def test_a_saved_conversation_goes_on_where_it_was(nano_lm: LanguageModel, tmp_p
 
 
 def test_strange_files_are_refused(nano_lm: LanguageModel, tmp_path: Path) -> None:
-    """Law 4: another model, another version, changed by hand."""
+    """A file of another model or version, or one that was edited, is refused."""
     path, ids = tmp_path / "talk.json", nano_lm.ids
     save_turns(path, [Said("user", "text", ((1, 2),))], ids)
     good = json.loads(path.read_text())
@@ -171,14 +173,14 @@ def test_strange_files_are_refused(nano_lm: LanguageModel, tmp_path: Path) -> No
 def test_a_file_that_cannot_be_written_is_named(
     nano_lm: LanguageModel, tmp_path: Path, name: str
 ) -> None:
-    """Law 4: in our words, also where nothing can be cleaned up either."""
+    """A failed write raises our own error with the file's name, also if the cleanup fails too."""
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(MossliveError, match=f"{name}: cannot be written: "):
         save_turns(tmp_path / name, [], nano_lm.ids)
 
 
 def test_who_leaves() -> None:
-    """The policy by itself: oldest first, as few as needed, never the system turn."""
+    """Turns are dropped oldest first, as few as needed, and never the system turn."""
     turns = [_said("system", 10), *(_said("user", 20) for _ in range(4))]
     assert leaving(turns, 0, 90) == []
     assert leaving(turns, 1, 90) == turns[1:2]
@@ -191,8 +193,8 @@ def _said(role: Role, rows: int) -> Said:
 
 
 def test_closing_rows(nano_lm: LanguageModel) -> None:
-    """Spec 4: speech is closed by its end row, a turn by its footer; rows the model wrote itself
-    are not written again; nothing said is no turn."""
+    """Speech ends with its end row and a turn with its footer; rows that the model generated are
+    not written again, and an empty turn has no rows."""
     ids, footer = nano_lm.ids, nano_lm.format.footer()
     code, end = (ids.modality_pad, 7), (ids.modality_pad, ids.eosp)
     stop = (footer[0][0], 3)  # the model's own, with the id it sampled for audio

@@ -1,4 +1,4 @@
-"""How far ahead of the ear a reply is made: not so far that it is in vain, and never too late."""
+"""How far ahead of playback a reply is computed: bounded, and never too late."""
 
 import math
 from dataclasses import replace
@@ -41,7 +41,7 @@ def paced_rig(
 
 
 def ahead_s(rig: Rig) -> tuple[float, float]:
-    """Codes taken, and rows made, beyond what was heard, in seconds."""
+    """Codes taken, and rows computed, beyond what was heard, in seconds."""
     answer = rig.talk._exchange.answer
     assert answer is not None
     assert answer.sound is not None
@@ -52,8 +52,8 @@ def ahead_s(rig: Rig) -> tuple[float, float]:
 
 @pytest.mark.parametrize("wanted_s", [1.0, 5.0])
 def test_a_reply_is_made_a_bounded_time_ahead(nano_lm: LanguageModel, wanted_s: float) -> None:
-    """At every moment of 40 s, but for the end: as far ahead as is asked for and not further; no
-    underrun, the whole sound, and the rest is no part of the real-time factor."""
+    """At every moment of 40 s, except at the end, the reply is as far ahead as set and no further,
+    without an underrun, complete, and pauses do not count in the real-time factor."""
 
     async def story() -> None:
         rig = paced_rig(nano_lm, replace(PACED, ahead_s=wanted_s))
@@ -89,7 +89,7 @@ def test_a_reply_is_made_a_bounded_time_ahead(nano_lm: LanguageModel, wanted_s: 
 def test_without_a_listener_in_real_time_there_is_no_pace(
     nano_lm: LanguageModel, settings: TalkSettings
 ) -> None:
-    """Files are written, and far clients served, as fast as sound can be made."""
+    """Without real-time playback sound is produced as fast as possible."""
 
     async def story() -> None:
         rig = paced_rig(nano_lm, settings)
@@ -107,7 +107,7 @@ def test_without_a_listener_in_real_time_there_is_no_pace(
 
 
 def test_a_reply_that_rests_can_be_interrupted(nano_lm: LanguageModel) -> None:
-    """At once, and little was made in vain."""
+    """A paused reply can be interrupted at once, and little was computed for nothing."""
 
     async def story() -> None:
         rig = paced_rig(nano_lm, PACED)
@@ -127,7 +127,8 @@ def test_a_reply_that_rests_can_be_interrupted(nano_lm: LanguageModel) -> None:
 
 
 def test_a_reply_on_trial_rests_until_it_is_adopted(nano_lm: LanguageModel) -> None:
-    """Nobody hears it yet: as much is made as a listener would want, the rest when there is one."""
+    """A speculative reply is computed as far ahead as a listener would need, and the rest after it
+    is adopted."""
 
     async def story() -> None:
         rig = paced_rig(nano_lm, replace(RIG, sampling=SAMPLING, speculate=True))
@@ -171,12 +172,12 @@ def test_a_long_first_chunk_is_waited_for(
 
 @pytest.mark.parametrize("ahead", [0.0, 0.99, -1.0, math.nan, "5"])
 def test_too_small_a_lead_is_refused(ahead: float) -> None:
-    """Less than a second would stutter whenever anything else happens."""
+    """A lead of less than a second is refused, because playback would stutter."""
     with pytest.raises(ConfigError, match=r"ahead_s is .*; allowed: 1 second or more, or inf"):
         TalkSettings(ahead_s=ahead)
 
 
 def test_other_ends_of_a_reply_are_refused() -> None:
-    """By name, before anybody speaks."""
+    """The error names the unknown rule, before a conversation begins."""
     with pytest.raises(ConfigError, match="tail is 'exact'; allowed: reference, cached"):
         TalkSettings(tail="exact")  # type: ignore[arg-type]

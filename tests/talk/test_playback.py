@@ -1,4 +1,4 @@
-"""Pace: what has been heard, how far ahead sound goes out, what an underrun is."""
+"""Playback: what has been heard, how far ahead sound is sent, and what an underrun is."""
 
 import math
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tests.talk.toy import SAMPLES
 
 
 def test_sound_is_heard_at_the_pace_it_is_played() -> None:
-    """From the first sample handed out on, and never more than was handed out."""
+    """Heard time runs from the first sample sent and never exceeds what was sent."""
     playback = Playback(1000, lead_s=0.5)
     assert (playback.heard(10), playback.room(10)) == (0, 500)
     playback.hand_out(500, 10.0)
@@ -27,7 +27,8 @@ def test_sound_is_heard_at_the_pace_it_is_played() -> None:
 
 
 def test_an_underrun_is_a_gap_in_what_is_heard() -> None:
-    """Sound that comes after the last was played: counted, and time goes on from there."""
+    """Sound that arrives after the last was played counts as an underrun, and time continues from
+    there."""
     playback = Playback(1000, lead_s=0.5)
     playback.hand_out(100, 10.0)
     playback.hand_out(100, 10.05)
@@ -39,7 +40,7 @@ def test_an_underrun_is_a_gap_in_what_is_heard() -> None:
 
 
 def test_reports_put_the_clock_right() -> None:
-    """Where the other side knows better, what it says counts."""
+    """A playback report of the client overrides the estimate."""
     playback = Playback(1000, lead_s=math.inf)
     playback.hand_out(1000, 10.0)
     playback.report(100, 10.5)  # it began late
@@ -52,7 +53,7 @@ def test_reports_put_the_clock_right() -> None:
 
 
 def test_a_late_report_of_the_reply_before_changes_nothing() -> None:
-    """Before the first sample is handed out there is nothing to report, and no underrun later."""
+    """A report before the first sample is sent is ignored and causes no underrun later."""
     playback = Playback(1000, lead_s=0.5)
     playback.report(700, 9.0)
     playback.hand_out(100, 10.0)
@@ -81,7 +82,7 @@ def test_heard_never_exceeds_handed(moves: list[tuple[float, int, int]]) -> None
 
 
 def test_sound_goes_out_no_further_ahead_than_the_lead(nano_lm: LanguageModel) -> None:
-    """A reply made at once is handed out over its length; the first sound at once."""
+    """A reply computed at once is sent over its length, the first sound at once."""
 
     async def story() -> None:
         rig = await asked(nano_lm, replace(TOLD, lead_s=0.2))
@@ -105,7 +106,7 @@ def test_sound_goes_out_no_further_ahead_than_the_lead(nano_lm: LanguageModel) -
 
 
 def test_a_file_needs_no_real_time(nano_lm: LanguageModel) -> None:
-    """lead_s=None: everything at once, and heard as soon as it is handed out."""
+    """With lead_s=None everything is sent at once and counts as heard."""
 
     async def story() -> None:
         rig = await asked(nano_lm, replace(TOLD, lead_s=None))
@@ -118,7 +119,8 @@ def test_a_file_needs_no_real_time(nano_lm: LanguageModel) -> None:
 
 
 def test_what_the_other_side_reports_is_what_is_remembered(nano_lm: LanguageModel) -> None:
-    """Sound sent all at once over a slow line: a report decides what an interruption keeps."""
+    """For sound sent all at once over a slow line, the client's report decides what an interruption
+    keeps."""
 
     async def story() -> None:
         rig = await asked(nano_lm, replace(TOLD, lead_s=math.inf))
@@ -135,7 +137,7 @@ def test_what_the_other_side_reports_is_what_is_remembered(nano_lm: LanguageMode
 
 
 def test_a_slow_engine_is_an_underrun(nano_lm: LanguageModel) -> None:
-    """Two steps a second cannot speak: the gaps are counted in the record."""
+    """Two steps a second are too slow for speech, and the gaps are counted in the record."""
 
     async def story() -> None:
         rig = await asked(nano_lm, replace(TOLD, sampling=replace(RIG.sampling, max_new=14)))

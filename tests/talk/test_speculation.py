@@ -1,4 +1,5 @@
-"""A reply begun at the first pause: taken if the turn was over, gone without a trace if not."""
+"""A reply begun at the first pause: adopted if the turn was over, dropped without a trace if
+not."""
 
 from dataclasses import replace
 
@@ -25,8 +26,8 @@ PAUSE, END = 7 * 0.032, 16 * 0.032
 
 
 def test_a_turn_that_was_over_is_answered_at_once(nano_lm: LanguageModel) -> None:
-    """The branch becomes the conversation: its turn ends at the pause, exactly as a turn of that
-    sound offline; nothing is told before the turn is over, and the first sound with it."""
+    """The fork becomes the conversation: its turn ends at the pause, exactly like a turn of that
+    sound offline; no event comes before the turn is over, and the first sound comes with it."""
     wave = frames((0.64, True), (END, False))
 
     async def story() -> None:
@@ -56,7 +57,7 @@ def test_a_turn_that_was_over_is_answered_at_once(nano_lm: LanguageModel) -> Non
 
 
 def test_a_user_who_goes_on_never_knows(nano_lm: LanguageModel) -> None:
-    """The reply on trial is dropped, pages and all; the turn is as if there had been none."""
+    """The speculative reply is dropped with its pages, and the turn is unchanged."""
     wave = frames((0.64, True), (0.32, False), (0.64, True), (END, False))
 
     async def story() -> None:
@@ -82,7 +83,7 @@ def test_a_user_who_goes_on_never_knows(nano_lm: LanguageModel) -> None:
 
 
 def test_a_trial_that_fails_costs_nothing(nano_lm: LanguageModel) -> None:
-    """The codec breaks while nobody was promised anything: the turn is answered the usual way."""
+    """If the codec fails during speculation, the turn is answered normally."""
 
     async def story() -> None:
         rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TRYING)
@@ -100,7 +101,7 @@ def test_a_trial_that_fails_costs_nothing(nano_lm: LanguageModel) -> None:
 
 
 def test_an_adopted_reply_can_be_interrupted(nano_lm: LanguageModel) -> None:
-    """After adoption it is a reply like any other."""
+    """An adopted reply behaves like any other."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TRYING)

@@ -1,4 +1,5 @@
-"""Law 2 for a whole conversation: however packets come, rows and sound are the offline ones."""
+"""A whole conversation streamed equals the offline one: rows and sound do not depend on the
+packets."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,7 +47,8 @@ def reply_codes(rows: list[Row], lm: LanguageModel) -> list[int]:
 def test_told_turns_equal_the_offline_reference(
     nano_lm: LanguageModel, codec: Codec, rate: int, packets: list[int], seconds: float
 ) -> None:
-    """The real encoder at any rate, packets of any size: the prompt is that of the whole file."""
+    """With the real encoder at any rate and packets of any size the prompt is that of the whole
+    file."""
     wave = speech(seconds, rate)
 
     async def story() -> None:
@@ -74,8 +76,8 @@ def test_told_turns_equal_the_offline_reference(
 def test_the_real_codec_speaks_as_offline(
     nano_lm: LanguageModel, codec: Codec, voice: Voice, tail: TailRule
 ) -> None:
-    """Law 2: sound handed out live equals one decoder stream over the whole reply, bit for bit,
-    whichever way its end is rendered."""
+    """Live sound equals one decoder stream over the whole reply, bit for bit, for both rules for
+    the end of a reply."""
     wave = speech(0.7, 16_000)
 
     async def story() -> None:
@@ -145,8 +147,8 @@ def test_a_live_turn_equals_the_offline_reference(
     threaded: bool,
     tail: TailRule,
 ) -> None:
-    """Law 2 from the microphone to the loudspeaker, real codec, turns heard by the ear: same rows
-    and same samples as the turn's sound offline, for packets of any size, on a thread or not."""
+    """From microphone to loudspeaker with the real codec and turn detection, rows and samples equal
+    those of the turn's sound offline, for packets of any size, with and without a thread."""
     wave = frames((0.4, False), (0.8, True), (0.2, False), (0.4, True), (0.6, False))
     first = len(frames((0.4, False))) - 4800  # the pre-roll
     last = len(wave) - len(frames((0.6, False))) + 16 * 512
@@ -176,7 +178,8 @@ def test_a_live_turn_equals_the_offline_reference(
 
 
 def test_a_revised_code_is_run_again_and_nothing_before_it(nano_lm: LanguageModel) -> None:
-    """When the end of a turn changes codes, rows are cut at the first of them, not before."""
+    """If the end of a turn changes codes, rows are truncated at the first changed one and not
+    before."""
     levels = np.repeat(np.array([0.9, 0.1, 0.1, 0.99, 0.2], np.float32), 1280)
 
     async def story() -> None:

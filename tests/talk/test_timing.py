@@ -1,4 +1,4 @@
-"""The record of a turn: definitions, sums, and the page drawn from it."""
+"""The record of a turn: definitions, sums, and the timeline page."""
 
 import json
 from dataclasses import replace
@@ -33,8 +33,8 @@ TURN = TurnTiming(
 
 
 def test_the_two_numbers_everybody_asks_for() -> None:
-    """Design: time to first audio excludes turn detection, which is stated apart; the real-time
-    factor is wall time of the whole reply over the duration of its sound."""
+    """Time to first audio excludes turn detection, which is stated apart; the real-time factor is
+    the wall time of the whole reply over the duration of its sound."""
     assert TURN.detection_s == 0.5
     assert TURN.ttfa_s == pytest.approx(0.071)
     assert TURN.rtf == pytest.approx(0.1)
@@ -43,7 +43,7 @@ def test_the_two_numbers_everybody_asks_for() -> None:
 
 
 def test_a_reply_on_trial_took_no_time_for_what_was_done_before() -> None:
-    """Stages that were over before the turn was take nothing, and the rest still adds up."""
+    """Stages that were over before the end of the turn take no time, and the rest still adds up."""
     early = replace(TURN, turn_detected=10.56, speculative=True)
     assert early.ttfa_s == pytest.approx(0.011)
     assert sum(early.stages.values()) == pytest.approx(0.011)
@@ -51,13 +51,13 @@ def test_a_reply_on_trial_took_no_time_for_what_was_done_before() -> None:
 
 
 def test_the_factor_of_a_reply_on_trial_counts_from_its_beginning() -> None:
-    """Work done before the turn was over is work: never below what the reply really took."""
+    """The real-time factor of a speculative reply counts the work done before the turn was over."""
     early = replace(TURN, turn_detected=11.6, speculative=True, begun=10.5)
     assert early.rtf == pytest.approx(0.1)
 
 
 def test_a_reply_in_writing_has_no_first_audio() -> None:
-    """Nothing is invented where nothing happened."""
+    """A text reply has no time to first audio."""
     written = TurnTiming(turn=1, reply="text", speech_end=None, turn_detected=1.0, first_row=1.2)
     assert written.ttfa_s is written.rtf is written.detection_s is None
     assert json.loads(json.dumps(written.document()))["stages_s"] == {
@@ -66,7 +66,7 @@ def test_a_reply_in_writing_has_no_first_audio() -> None:
 
 
 def test_a_moment_is_the_first_one() -> None:
-    """Marks that come again do not move."""
+    """A repeated mark does not move the first one."""
     watch = Stopwatch(3, "speech")
     watch.set(turn_detected=1.0)
     watch.mark("first_row", 2.0)
@@ -124,7 +124,7 @@ def test_the_timeline_is_one_page_that_needs_nothing_else() -> None:
 
 
 def test_a_conversation_in_writing_needs_no_codec(nano_lm: LanguageModel) -> None:
-    """Without a codec: text works, and what would need one is refused at once."""
+    """Without a codec text works, and calls that need a codec raise at once."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
@@ -157,6 +157,6 @@ def test_a_conversation_in_writing_needs_no_codec(nano_lm: LanguageModel) -> Non
     ],
 )
 def test_bad_settings(wrong: dict[str, object], message: str) -> None:
-    """Law 4."""
+    """The error names the setting, its value and the allowed values."""
     with pytest.raises(MossliveError, match=message):
         TalkSettings(**wrong)  # type: ignore[arg-type]

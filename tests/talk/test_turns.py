@@ -1,4 +1,4 @@
-"""Turn taking: the table of the state machine, and the ear around it."""
+"""Turn detection: the state machine, and the audio buffer around it."""
 
 from dataclasses import replace
 
@@ -62,12 +62,13 @@ def test_a_turn_from_its_first_loud_frame_to_the_silence_after_it() -> None:
     ],
 )
 def test_what_begins_a_turn(heard: list[float], interrupting: bool, signals: int) -> None:
-    """Clicks and murmurs do not; speech that lasts does, later while the assistant speaks."""
+    """Clicks and murmurs do not begin a turn; lasting speech does, later while the assistant
+    speaks."""
     assert len(machine(heard, interrupting=interrupting)[1]) == signals
 
 
 def test_an_end_of_turn_is_told_once_and_sound_belongs_to_one_turn() -> None:
-    """A turn right after another begins where that ended, not in its silence."""
+    """A turn right after another begins where that one ended, not within its silence."""
     _, signals = machine([LOUD] * 10 + [SOFT] * 16 + [LOUD] * 10 + [SOFT] * 16)
     ends = [frame for frame, signal in signals if isinstance(signal, Ended)]
     starts = [signal.first for _, signal in signals if isinstance(signal, Started)]
@@ -76,7 +77,7 @@ def test_an_end_of_turn_is_told_once_and_sound_belongs_to_one_turn() -> None:
 
 
 def test_an_endless_turn_is_cut_and_nothing_is_lost() -> None:
-    """The longest turn: what follows is a turn of its own, from the next sample on."""
+    """At the longest turn the next one starts with the next sample."""
     settings = TurnSettings(longest_s=1.0)
     _, signals = machine([LOUD] * 80, settings)
     kinds = [type(signal) for _, signal in signals]
@@ -136,7 +137,7 @@ LONG, BRIEF = 1.0, 0.3  # seconds spoken so far
 def test_how_long_the_adaptive_rule_waits(
     pauses: tuple[float, ...], spoken_s: float, wait_s: float
 ) -> None:
-    """The rule as a table: what was learned of the speaker, how long he has spoken."""
+    """The adaptive wait as a table of the learned pauses and the length of the turn."""
     state = TurnState(began=1000, speech_end=1000 + round(spoken_s * VAD_HZ), pauses=pauses)
     assert end_s(state, TurnSettings(end=AdaptiveSilence())) == pytest.approx(wait_s)
     assert end_s(state, TurnSettings(end=FixedSilence(0.5))) == 0.5
@@ -154,7 +155,7 @@ def test_a_stranger_who_hesitates_is_not_cut_off_by_default() -> None:
 
 
 def test_a_slow_speaker_is_waited_for() -> None:
-    """Adaptive: the wait grows with this speaker's pauses, is bounded, and shrinks again."""
+    """The adaptive wait grows with this speaker's pauses, is bounded, and shrinks again."""
     rule = AdaptiveSilence(first_s=0.6, least_s=0.35, most_s=1.5, window=4, brief_s=0)
     settings = TurnSettings(end=rule)
     pause = [LOUD] * 10 + [SOFT] * 15  # 0.48 s
@@ -168,7 +169,7 @@ def test_a_slow_speaker_is_waited_for() -> None:
 
 
 def test_who_was_cut_off_is_waited_for_next_time() -> None:
-    """Adaptive: going on soon after an end says that the end was wrong."""
+    """The adaptive wait grows if the speaker continues soon after the end of a turn."""
     settings = TurnSettings(end=AdaptiveSilence(first_s=0.4, most_s=1.5))
     state, signals = machine([LOUD] * 20 + [SOFT] * 20 + [LOUD] * 10, settings)
     assert [type(signal) for _, signal in signals].count(Ended) == 1
@@ -184,7 +185,7 @@ def test_who_was_cut_off_is_waited_for_next_time() -> None:
     ],
 )
 def test_bad_settings(wrong: dict[str, float], message: str) -> None:
-    """Law 4."""
+    """The error names the setting, its value and the allowed values."""
     with pytest.raises(MossliveError, match=message):
         TurnSettings(**wrong)  # type: ignore[arg-type]
     with pytest.raises(MossliveError, match="first_s is 9"):
@@ -218,7 +219,7 @@ def ear_hears(rate_hz: int, packets: list[int]) -> tuple[list[object], list[torc
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(st.sampled_from([16_000, 48_000]), st.lists(st.integers(37, 5000), min_size=1, max_size=5))
 def test_packets_do_not_matter_to_the_ear(rate_hz: int, packets: list[int]) -> None:
-    """Law 2: same signals, same sound, whatever the packets; and the sound is the stream's own,
+    """Signals and sound do not depend on the packets, and the sound of a turn is the stream's own,
     from the pre-roll to the frame that ended the turn."""
     signals, turns = ear_hears(rate_hz, packets)
     whole_signals, whole_turns = ear_hears(rate_hz, [10**9])
@@ -231,7 +232,7 @@ def test_packets_do_not_matter_to_the_ear(rate_hz: int, packets: list[int]) -> N
 
 
 def test_silence_is_not_kept() -> None:
-    """An hour of silence leaves no more than the pre-roll in memory."""
+    """An hour of silence keeps no more than the pre-roll in memory."""
     ear = ListeningEar(LoudVad(), PLAIN, 16_000)
     for _ in range(500):
         assert ear.push(torch.zeros(1600), interrupting=False) == []
@@ -239,7 +240,7 @@ def test_silence_is_not_kept() -> None:
 
 
 def test_told_turns() -> None:
-    """Push to talk: everything between two commits is a turn, silence too."""
+    """Push to talk: everything between two commits is a turn, including silence."""
     ear = ToldEar(16_000)
     assert ear.commit() == []
     assert ear.push(torch.zeros(0), False) == []
@@ -252,8 +253,8 @@ def test_told_turns() -> None:
 
 
 def test_a_cleared_ear_still_knows_its_speaker() -> None:
-    """Adaptive: what was learned of the speaker's pauses outlives a commit and a clear, which comes
-    with every packet of a reply that may not be interrupted."""
+    """What the adaptive rule has learned outlives a commit and a clear, which comes with every
+    packet of a reply that may not be interrupted."""
     ear = ListeningEar(LoudVad(), replace(PLAIN, end=AdaptiveSilence()), 16_000)
     ear.push(torch.from_numpy(frames((0.5, True), (0.4, False), (0.5, True))), False)
     learned = ear._state.pauses
@@ -264,7 +265,8 @@ def test_a_cleared_ear_still_knows_its_speaker() -> None:
 
 
 def test_a_committed_turn_has_all_its_sound() -> None:
-    """Commit in mid-frame: samples not looked at yet belong to the turn, and to no other."""
+    """On a commit in mid-frame the samples not processed yet belong to that turn and to no
+    other."""
     ear = ListeningEar(LoudVad(), PLAIN, 16_000)
     wave = torch.from_numpy(frames((0.5, True))) + 0.1
     wave = wave[:7000]
@@ -278,7 +280,7 @@ def test_a_committed_turn_has_all_its_sound() -> None:
 
 
 def test_silero_hears_silence_and_forgets_on_reset() -> None:
-    """The real network, where it is installed: silence is no speech; reset starts afresh."""
+    """If Silero is installed, silence is no speech, and reset clears its state."""
     pytest.importorskip("silero_vad")
     from mosslive.talk.vad import SileroVad
 

@@ -1,4 +1,4 @@
-"""Turns said, changed and answered by call, in between what is spoken: order is never lost."""
+"""Turns added, edited and answered by calls between spoken turns keep their order."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +42,7 @@ def rig_of(lm: LanguageModel, settings: TalkSettings = TOLD) -> Rig:
 
 
 async def end(rig: Rig, turns: list[Turn], lm: LanguageModel) -> None:
-    """Nothing is left to do, nothing failed, and this was said."""
+    """Nothing is pending, nothing failed, and the history is this."""
     await rig.settle()
     assert not rig.of(TalkFault)
     assert rig.rows == history(lm, turns)
@@ -52,8 +52,8 @@ async def end(rig: Rig, turns: list[Turn], lm: LanguageModel) -> None:
 
 
 def test_turns_that_nobody_answers(nano_lm: LanguageModel) -> None:
-    """Written by either, spoken by the user: they stand in the order said, under their numbers,
-    and `respond` answers them with a number of its own."""
+    """Turns without a reply, of both roles, keep their order and numbers, and `respond` answers
+    them with a number of its own."""
     wave = Sound(torch.from_numpy(QUESTION), 16_000)
 
     async def story() -> None:
@@ -77,7 +77,7 @@ def test_turns_that_nobody_answers(nano_lm: LanguageModel) -> None:
 
 @pytest.mark.parametrize("heard_s", [0.0, 0.8])
 def test_said_during_a_reply_that_is_cancelled(nano_lm: LanguageModel, heard_s: float) -> None:
-    """What was said while a reply was given stands behind what was heard of it."""
+    """A turn added during a reply follows what was heard of it."""
 
     async def story() -> None:
         rig = rig_of(nano_lm)
@@ -96,7 +96,7 @@ def test_said_during_a_reply_that_is_cancelled(nano_lm: LanguageModel, heard_s: 
 
 
 def test_said_while_the_user_speaks_a_turn_that_is_cleared(nano_lm: LanguageModel) -> None:
-    """The spoken turn never was; what was said beside it stays."""
+    """The cleared turn leaves no trace, and turns added meanwhile stay."""
 
     async def story() -> None:
         rig = rig_of(nano_lm)
@@ -110,7 +110,7 @@ def test_said_while_the_user_speaks_a_turn_that_is_cleared(nano_lm: LanguageMode
 
 
 def test_said_while_a_reply_is_on_trial(nano_lm: LanguageModel) -> None:
-    """It stands behind the reply that was adopted."""
+    """A turn added during speculation follows the adopted reply."""
     wave = frames((0.64, True), (0.512, False))
 
     async def story() -> None:
@@ -136,7 +136,7 @@ def test_said_while_a_reply_is_on_trial(nano_lm: LanguageModel) -> None:
 def test_spoken_during_a_reply_that_is_not_interrupted_but_cancelled(
     nano_lm: LanguageModel,
 ) -> None:
-    """Neither answered nor interrupting: heard after the reply, and also after one cut short."""
+    """A turn spoken during a reply without barge-in follows it, also if the reply is cancelled."""
     settings = replace(UNANSWERED, barge_in=False)
 
     async def story() -> None:
@@ -177,7 +177,8 @@ def test_what_is_said_beside_does_not_change_the_number_of_a_spoken_turn(
 
 
 def test_a_text_too_long_for_the_context(nano_lm: LanguageModel) -> None:
-    """It is told, not answered, not remembered; the conversation goes on."""
+    """A text too long for the context gives an error, is neither answered nor remembered, and the
+    conversation continues."""
 
     async def story() -> None:
         rig = rig_of(nano_lm, replace(TOLD, context_rows=128))
@@ -198,7 +199,8 @@ def test_a_text_too_long_for_the_context(nano_lm: LanguageModel) -> None:
 
 
 def test_faults_carry_the_number_of_what_failed(nano_lm: LanguageModel) -> None:
-    """A turn that cannot be written down while another's reply is given is not that reply's."""
+    """The error of a turn that cannot be appended during another's reply has the number of that
+    turn."""
 
     async def story() -> None:
         rig = rig_of(nano_lm, replace(TOLD, context_rows=128))
@@ -215,7 +217,8 @@ def test_faults_carry_the_number_of_what_failed(nano_lm: LanguageModel) -> None:
 
 
 def test_a_turn_that_is_not_answered(nano_lm: LanguageModel) -> None:
-    """auto_reply=False: the turn ends and is told, no reply begins, and `respond` asks for one."""
+    """With auto_reply=False the end of the turn is reported, no reply begins, and `respond`
+    requests one."""
 
     async def story() -> None:
         rig = rig_of(nano_lm, UNANSWERED)
@@ -237,7 +240,7 @@ def test_a_turn_that_is_not_answered(nano_lm: LanguageModel) -> None:
 
 @pytest.mark.parametrize("spoken", [False, True])
 def test_edits(nano_lm: LanguageModel, spoken: bool) -> None:
-    """A turn is taken out, while nobody speaks and while the user does: the open turn stays."""
+    """A turn can be removed while no one speaks and while the user speaks; the open turn stays."""
 
     async def story() -> None:
         rig = rig_of(nano_lm, UNANSWERED)
@@ -256,7 +259,7 @@ def test_edits(nano_lm: LanguageModel, spoken: bool) -> None:
 
 @pytest.mark.parametrize("first", ["said", "spoken"])
 def test_an_edit_sees_what_was_said_before_it(nano_lm: LanguageModel, first: str) -> None:
-    """A turn said just before the user speaks, or while he does, and taken out again at once."""
+    """A turn added just before or while the user speaks can be removed again at once."""
 
     async def story() -> None:
         rig = rig_of(nano_lm, UNANSWERED)
@@ -274,7 +277,7 @@ def test_an_edit_sees_what_was_said_before_it(nano_lm: LanguageModel, first: str
 
 
 def test_an_edit_that_cannot_be(nano_lm: LanguageModel) -> None:
-    """Not during a reply; and one that fails is told and changes nothing."""
+    """An edit during a reply is refused, and a failed edit is reported and changes nothing."""
 
     async def story() -> None:
         rig = rig_of(nano_lm)
@@ -299,7 +302,8 @@ def test_an_edit_that_cannot_be(nano_lm: LanguageModel) -> None:
 
 
 def test_changed_settings_hold_from_the_next_turn_on(nano_lm: LanguageModel) -> None:
-    """In mid-turn: this turn ends by the old rule, the next by the new one; what was said stays."""
+    """A change in mid-turn leaves this turn to the old rule and the next to the new one, and keeps
+    the history."""
     slow = replace(RIG, turns=TurnSettings(end=FixedSilence(1.0)), reply="text")
 
     async def story() -> None:
@@ -323,7 +327,7 @@ def test_changed_settings_hold_from_the_next_turn_on(nano_lm: LanguageModel) -> 
 
 
 def test_no_more_barge_in_while_a_turn_is_heard(nano_lm: LanguageModel) -> None:
-    """The turn being heard beside a reply is heard to its end, though the next would not be."""
+    """A turn in progress during a reply is heard to its end after barge-in is disabled."""
 
     async def story() -> None:
         rig = rig_of(nano_lm, replace(RIG, auto_reply=False, barge_in=False))

@@ -1,4 +1,5 @@
-"""Readers that stop, or are slow: memory stays flat, nothing is left out, nothing stalls unsaid."""
+"""Readers that stop or are slow: memory stays flat, no event is lost, and every stall is
+reported."""
 
 import math
 from dataclasses import replace
@@ -35,7 +36,7 @@ def long_rig(lm: LanguageModel, settings: TalkSettings = LONG_TOLD, reads: bool 
 
 
 def kept_s(rig: Rig) -> tuple[float, float]:
-    """Sound that waits for the reader, and sound of the reply that was not handed out."""
+    """Sound that waits for the reader, and sound of the reply that was not sent."""
     answer = rig.talk._exchange.answer
     queued = answer.sound._queued if answer and answer.sound else 0
     return rig.talk._unread._samples / RATE, queued / RATE
@@ -43,8 +44,9 @@ def kept_s(rig: Rig) -> tuple[float, float]:
 
 @pytest.mark.parametrize("lead_s", [None, math.inf, 0.5])
 def test_a_reader_who_has_stopped(nano_lm: LanguageModel, lead_s: float | None) -> None:
-    """Of two minutes of reply at most the stated sound is kept; the reply then ends and says why,
-    the codec is free, the history is what was handed out, and talk goes on when somebody reads."""
+    """Of a reply of two minutes at most the stated sound is kept; the reply then ends with a
+    reason, the codec is free, the history is what was sent, and the conversation continues when
+    events are read again."""
 
     async def story() -> None:
         rig = long_rig(nano_lm, replace(LONG_TOLD, lead_s=lead_s))
@@ -78,7 +80,7 @@ def test_a_reader_who_has_stopped(nano_lm: LanguageModel, lead_s: float | None) 
 
 
 def test_a_slow_reader_gets_everything(nano_lm: LanguageModel) -> None:
-    """One event at a time, long pauses: the reply waits for its reader, and nothing is left out."""
+    """The reply waits for a reader with long pauses, and no event is lost."""
 
     async def story() -> None:
         rig = long_rig(nano_lm, replace(LONG_TOLD, lead_s=None))
@@ -104,7 +106,7 @@ def test_a_slow_reader_gets_everything(nano_lm: LanguageModel) -> None:
     "settings", [replace(TOLD, unread_s=1e-6), replace(TOLD, lead_s=0.02)], ids=["unread", "lead"]
 )
 def test_the_smallest_limits_stall_nothing(nano_lm: LanguageModel, settings: TalkSettings) -> None:
-    """There is room for one piece of sound, however little may wait or be ahead."""
+    """One piece of sound always fits, however small the limits are."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, settings)
@@ -119,7 +121,7 @@ def test_the_smallest_limits_stall_nothing(nano_lm: LanguageModel, settings: Tal
 
 
 def test_a_held_back_reply_can_be_interrupted(nano_lm: LanguageModel) -> None:
-    """It waits for its reader, and ends at once when it is cut off."""
+    """A reply that waits for its reader ends at once when it is interrupted."""
 
     async def story() -> None:
         rig = long_rig(nano_lm, replace(LONG_TOLD, lead_s=None))
@@ -141,8 +143,8 @@ def test_a_held_back_reply_can_be_interrupted(nano_lm: LanguageModel) -> None:
 
 
 def test_rendering_rests_while_plenty_is_made(nano_lm: LanguageModel) -> None:
-    """Two minutes of reply in real time: half a minute ahead at most, no underrun, the whole sound,
-    and the rest is no part of the real-time factor."""
+    """A reply of two minutes in real time is at most half a minute ahead, has no underrun, is
+    complete, and pauses do not count in the real-time factor."""
 
     async def story() -> None:
         rig = long_rig(nano_lm, reads=True)
@@ -166,8 +168,8 @@ def test_rendering_rests_while_plenty_is_made(nano_lm: LanguageModel) -> None:
 def test_events_nobody_reads_are_not_collected_for_ever(
     nano_lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too many wait: nothing more may be asked, and the error says what to do; what is being done
-    can be ended; once they are read all is as before."""
+    """With too many unread events new requests raise an error that says what to do, active work can
+    still be ended, and reading restores normal operation."""
     monkeypatch.setattr(unread, "MOST_EVENTS", 200)
 
     async def story() -> None:
@@ -206,8 +208,8 @@ def test_events_nobody_reads_are_not_collected_for_ever(
 
 
 def test_an_hour_without_a_reader_in_flat_memory(nano_lm: LanguageModel) -> None:
-    """The user goes on asking, nobody listens: after the first replies not a byte of sound more,
-    and every call that is refused says so."""
+    """If events are never read, no more sound is kept after the first replies, and every refused
+    call raises."""
 
     async def story() -> None:
         rig = long_rig(nano_lm, replace(LONG_TOLD, lead_s=None, context_rows=4000))
@@ -232,6 +234,6 @@ def test_an_hour_without_a_reader_in_flat_memory(nano_lm: LanguageModel) -> None
 
 @pytest.mark.parametrize("unread_s", [0, -1.0, math.inf, math.nan])
 def test_bad_limits(unread_s: float) -> None:
-    """Law 4."""
+    """The error names the setting and its value."""
     with pytest.raises(MossliveError, match="unread_s is"):
         TalkSettings(unread_s=unread_s)

@@ -1,4 +1,4 @@
-"""What is prepared before conversations begin, and that it disturbs nobody."""
+"""Warm-up before conversations begin, and that it disturbs no conversation."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,7 +21,7 @@ from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyHearing
 
 
 class Batch(ToyBatch):
-    """Writes down the shapes it meets."""
+    """Records the shapes it is given."""
 
     def __init__(self, room: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class CpuCodec(GpuCodec):
 
 
 async def finished(thread: CodecThread, work: Coroutine[Any, Any, None]) -> None:
-    """The thread does all it is asked for, until this is done."""
+    """Runs the thread's jobs until this one is done."""
     task = asyncio.ensure_future(work)
     while not task.done():
         await loop_turns()
@@ -104,8 +104,8 @@ def warmed(codec: GpuCodec, replies: int) -> GpuCodec:
     [(1, {1}), (2, {1, 2}), (5, {1, 2, 4, 5}), (200, {1, 2, 4, 8, 16, 32, 64})],
 )
 def test_every_shape_is_met(replies: int, sizes: set[int]) -> None:
-    """Chunks of every recorded number of replies, ends of every length, turns beside each other,
-    steps of one to sixteen codes at once, and steps far into a turn."""
+    """Warm-up covers chunks of every recorded number of replies, ends of every length, concurrent
+    turns, steps of one to sixteen codes, and steps far into a turn."""
     codec = warmed(GpuCodec(), replies)
     assert codec.batch.firsts - {0} == codec.batch.nexts - {0} == sizes
     alone = {(left, False) for left in range(1, 8)}
@@ -116,22 +116,22 @@ def test_every_shape_is_met(replies: int, sizes: set[int]) -> None:
 
 
 def test_a_small_pool_is_no_obstacle() -> None:
-    """As many as have room are prepared, and everything else all the same."""
+    """As many replies as fit are warmed up, and everything else completely."""
     codec = warmed(GpuCodec(room=3), 8)
     assert codec.batch.firsts - {0} == {1, 2}
     assert len(codec.batch.ends) == 12
 
 
 def test_on_a_cpu_one_reply_after_another_is_enough() -> None:
-    """The start of a server on a CPU does not grow with its seats."""
+    """On a CPU the warm-up time does not grow with the number of sessions."""
     codec = warmed(CpuCodec(), 64)
     assert (codec.most_open, codec.batch.sizes) == (1, [1, 1, 1, 1])
     assert codec.batch.ends == {(3, True)}
 
 
 def test_warming_takes_nobodys_sound(codec: Codec, voice: Voice) -> None:
-    """Another conversation speaks meanwhile: its next chunk is its own; and no page stays taken but
-    those of the voice and of that reply."""
+    """Another conversation's next chunk is its own, and only the pages of the voice and of that
+    reply stay taken."""
 
     async def story() -> None:
         thread = CodecThread(codec, threaded=False)
@@ -151,7 +151,7 @@ def test_warming_takes_nobodys_sound(codec: Codec, voice: Voice) -> None:
 
 
 def test_warming_lets_sound_go_first() -> None:
-    """A chunk that somebody waits for is rendered between two pieces, not after all of them."""
+    """A chunk that is due is rendered between two pieces of the warm-up, not after all of them."""
 
     async def story() -> None:
         codec = GpuCodec()
@@ -178,10 +178,11 @@ def test_warming_lets_sound_go_first() -> None:
 
 
 def test_others_may_have_all_the_room(codec_folder: Path) -> None:
-    """A pool that is full of replies is no fault of a codec; one that never has room for any is."""
+    """A pool full of replies delays the warm-up; a pool too small for any reply raises."""
 
     async def story() -> None:
-        codec = load_codec(codec_folder, pool_seconds=1.2)  # 3 pages; a reply needs them all
+        # 3 pages; a reply needs them all
+        codec = load_codec(codec_folder, pool_seconds=1.2, trace_cpu_steps=False)
         voice = codec.voice(Sound(torch.from_numpy(speech(0.5, 24_000)), 24_000))
         thread = CodecThread(codec, threaded=False)
         speaking = Speaking(thread, voice, 5, 0)

@@ -84,7 +84,7 @@ def talk_with(parts: Parts, tmp_path: Path, *command: str | Path) -> dict[str, A
 
 @needs("agents")
 def test_openai_agents(parts: Parts, tmp_path: Path) -> None:
-    """Asked: two turns, an interruption, and sound from both."""
+    """openai-agents holds two turns with an interruption and receives sound of both replies."""
     got = talk_with(parts, tmp_path, PYTHON, HERE / "agents_client.py")
     assert got["replies"] == 2
     assert got["interrupted"] >= 1
@@ -93,7 +93,8 @@ def test_openai_agents(parts: Parts, tmp_path: Path) -> None:
 
 @needs("livekit")
 def test_livekit(parts: Parts, tmp_path: Path) -> None:
-    """Asked: two turns; the first reply is cut off, the second whole; no error is told."""
+    """LiveKit holds two turns without an error: the first reply is interrupted, the second
+    complete."""
     got = talk_with(parts, tmp_path, PYTHON, HERE / "livekit_client.py")
     assert 0 < got["lengths"][0] < ENDLESS_S * RATE
     assert got["lengths"][1] == WHOLE
@@ -103,7 +104,8 @@ def test_livekit(parts: Parts, tmp_path: Path) -> None:
 
 @needs("pipecat")
 def test_pipecat(parts: Parts, tmp_path: Path) -> None:
-    """Asked: two turns; the first reply is cut off, the second whole; no error is told."""
+    """Pipecat holds two turns without an error: the first reply is interrupted, the second
+    complete."""
     got = talk_with(parts, tmp_path, PYTHON, HERE / "pipecat_client.py")
     assert 0 < got["audio"][0] < ENDLESS_S * RATE * 2
     assert got["audio"][1] == WHOLE * 2
@@ -112,7 +114,8 @@ def test_pipecat(parts: Parts, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not NODE.exists(), reason="no node, or no `make clients`")
 def test_npm_agents_realtime(parts: Parts, tmp_path: Path) -> None:
-    """Asked: the JavaScript client; a program finds its packages beside itself."""
+    """The JavaScript client of OpenAI holds a conversation; Node looks for packages next to the
+    program."""
     program = shutil.copy(HERE / "agents_realtime.mjs", NODE.parent)
     got = talk_with(parts, tmp_path, "node", program)
     assert got["replies"] == ["cancelled", "incomplete"]  # noise has no end of its own
