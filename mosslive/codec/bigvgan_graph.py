@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from mosslive.codec.bigvgan_stream import BigVganState, advance
-from mosslive.codec.wave_kernels import has_twin
 from mosslive.kernels.graph import Graphed
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def recorded_advance(
     network: "BigVgan", state: BigVganState, mel: Tensor
 ) -> tuple[Tensor, BigVganState]:
     """As `advance`; a step is recorded when its shapes have repeated, and then replayed."""
-    if not has_twin(mel):
+    if not network.dispatch(mel).is_triton:
         return advance(network, state, mel)
     frames = mel.shape[-1]
     if isinstance(state, FullState) and state.frames == frames:

@@ -20,8 +20,8 @@ from mosslive.codec.estimator_step import EstimatorStep
 from mosslive.codec.flow import Flow
 from mosslive.codec.flow_paged import Paged
 from mosslive.codec.flow_pages import SCRATCH_PAGE, PageForm, PageStore
+from mosslive.kernels.dispatch import AUTO, Dispatch
 from mosslive.kernels.flow_chunks import Chunks
-from mosslive.kernels.flow_ops import PLAIN, flow_ops
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.traced import Traced
 
@@ -48,14 +48,15 @@ class FlowStep:
         window_frames: int | None,
         dtype: torch.dtype,
         pages: tuple[int, int],
+        dispatch: Dispatch = AUTO,
     ) -> None:
         """`pages` of the conformer and of the estimator; `dtype` of the estimator's products."""
         self._flow, self._chunk, self._window = flow, chunk, window_frames
         self._frames = FRAMES_PER_TOKEN * chunk
         self._device = device = flow.noise.device
         self._columns = -(-flow.noise.shape[1] // self._frames)  # of a page table
-        self._ops = flow_ops(device)
-        self._estimator = EstimatorStep(flow.estimator, flow.settings, dtype, self._ops)
+        self._kernels = dispatch.kernels(device, dtype)
+        self._estimator = EstimatorStep(flow.estimator, flow.settings, dtype, self._kernels)
         self.forms = token_form, frame_form, estimator_form = self._forms(dtype)
         self._tokens = PageStore(token_form, pages[0], device)
         self._frame_store = PageStore(frame_form, pages[0], device)
@@ -118,7 +119,7 @@ class FlowStep:
     def _on_cpu(self, *given: Tensor) -> Tensor:
         """A step of one stream, as most are, is recorded once for all lengths of the past."""
         given = *given, *self._memory
-        if len(given[0]) > 1 or self._device.type != "cpu" or self._ops is not PLAIN:
+        if len(given[0]) > 1 or self._device.type != "cpu" or self._kernels.is_triton:
             return self._compute(*given)
         if self._trace is None:
             self._trace = Traced(self._compute, *given)
@@ -167,7 +168,7 @@ class FlowStep:
         frames = Chunks(conformer, index, FRAMES_PER_TOKEN * held, reach)
         at = Chunks(estimator, index, frames.held, reach)
         present = torch.arange(width, device=numbers.device) < there
-        attention, table = self._ops.chunk_attention, flow.encoder.table
+        attention, table = self._kernels.chunk_attention, flow.encoder.table
         mu = flow.mu(
             codes.long(),
             present,

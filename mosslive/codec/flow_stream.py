@@ -22,6 +22,7 @@ from mosslive.codec.flow_step import ChunkInput, FlowStep
 from mosslive.config import SECONDS_PER_CODE, refuse
 from mosslive.config.files import is_positive_number
 from mosslive.errors import MossliveError
+from mosslive.kernels.dispatch import AUTO, Dispatch
 
 TailRule = Literal["reference", "cached"]
 POOL_SECONDS = 120.0
@@ -111,7 +112,7 @@ class _Move(NamedTuple):
 
 
 class FlowStream:
-    def __init__(self, flow: Flow, settings: StreamSettings) -> None:
+    def __init__(self, flow: Flow, settings: StreamSettings, dispatch: Dispatch = AUTO) -> None:
         """Sets the pool's memory aside. Streams of one flow and one setting share it."""
         self.flow, self.settings = flow, settings
         pages = settings.pages
@@ -119,7 +120,7 @@ class FlowStream:
         few = pages if settings.window_frames is None else 4 * pages
         self.pools = PagePool(few, "conformer"), PagePool(pages, "estimator")
         self._step = FlowStep(
-            flow, settings.chunk, settings.window_frames, settings.dtype, (few, pages)
+            flow, settings.chunk, settings.window_frames, settings.dtype, (few, pages), dispatch
         )
         tokens, frames, estimator = (form.page_bytes for form in self._step.forms)
         self._page_bytes = tokens + frames, estimator

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from mosslive.codec.hift import Hift, HiftResult
 from mosslive.codec.noise_ahead import Drawn, draw_ahead, take
-from mosslive.codec.wave_kernels import has_twin
 from mosslive.errors import MossliveError
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.traced import Traced
@@ -167,7 +166,7 @@ class HiftStream:
         of a chunk, first or later, for 1, 2, 4 ... streams, the rows that fill up being silence;
         and that of a stream's end, which comes alone."""
         given, count = (mel, noise, source, held), len(mel)
-        if not has_twin(mel):
+        if not self.hift.dispatch(mel).is_triton:
             return self._on_cpu(*given)
         if not is_recorded(count, mel.shape[2], bool(source.shape[1])):
             return self._compute(*given)

@@ -6,10 +6,10 @@ say, and the caller decides which tail runs, on which rows, and when.
 
 from torch import Tensor
 
-import mosslive.kernels
 from mosslive.config import ModelConfig
 from mosslive.kernels import LayerPages, PagedBatch, RotaryTable
-from mosslive.model.kernel_set import KernelSet, kernel_set
+from mosslive.kernels.dispatch import AUTO
+from mosslive.kernels.kernel_set import KernelSet
 from mosslive.model.weights import DecoderWeights, LayerWeights
 from mosslive.rows import Channel
 
@@ -18,14 +18,14 @@ class Decoder:
     def __init__(
         self, config: ModelConfig, weights: DecoderWeights, kernels: KernelSet | None = None
     ) -> None:
-        """`kernels`: default: the Triton twins on a GPU, else the PyTorch definitions."""
+        """`kernels`: default: the Triton kernels on a GPU, else the PyTorch definitions."""
         self.config = config
         self.weights = weights
         norm = weights.tails["text"].norm
         self.device, self.dtype = norm.device, norm.dtype
-        self.kernels = kernels or kernel_set(self.device)
+        self.kernels = kernels or AUTO.kernels(self.device, self.dtype)
         # Whether attention wants a batch as tensors (`Spread`); the definition wants spans.
-        self.reads_spread = self.kernels is not mosslive.kernels
+        self.reads_spread = self.kernels.is_triton
         self._rotary = RotaryTable(
             config.rope_theta,
             config.head_dim,

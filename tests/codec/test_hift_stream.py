@@ -16,6 +16,7 @@ from mosslive.codec.hift import Hift, HiftResult, HiftSettings
 from mosslive.codec.hift_stream import HiftState, HiftStream, is_recorded
 from mosslive.errors import MossliveError
 from mosslive.kernels import convolve
+from mosslive.kernels.kernel_set import KernelSet
 
 pytestmark = pytest.mark.recorded
 
@@ -285,10 +286,17 @@ class Recording:
 @pytest.fixture
 def recording(monkeypatch: pytest.MonkeyPatch) -> HiftStream:
     """A stream as on a GPU, as far as graphs go."""
-    monkeypatch.setattr(hift_stream, "has_twin", lambda _: True)
     monkeypatch.setattr(hift_stream, "Graphed", Recording)
     monkeypatch.setattr(Recording, "made", [])
-    return HiftStream(tiny())
+    hift = tiny()
+    monkeypatch.setattr(hift, "dispatch", lambda _: Graphs())
+    return HiftStream(hift)
+
+
+class Graphs(KernelSet):
+    """The definitions, on a device that records graphs."""
+
+    is_triton = True
 
 
 class Plain(HiftStream):

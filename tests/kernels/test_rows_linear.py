@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mosslive.kernels.gpu.rows_linear import rows_linear as twin
+from mosslive.kernels.gpu.rows_linear import few_rows_linear as twin
+from mosslive.kernels.gpu.rows_linear import rows_linear as any_rows
 from mosslive.kernels.rows_linear import rows_linear
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -28,6 +29,17 @@ def test_twin(batch: int, times: int, inputs: int, outputs: int, kind: str) -> N
         x.double(), weight.double(), bias.double(), residual=wide, gelu=kind == "gelu"
     )
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("rows", [0, 8, 9, 64, 65])
+@pytest.mark.parametrize("kind", ["residual", "gelu"])
+def test_every_number_of_rows_has_a_kernel(rows: int, kind: str) -> None:
+    """The number of rows decides which kernel runs, and changes the result by rounding only."""
+    x, bias, weight = random(1, rows, 5), random(3, seed=2), random(3, 5, seed=1)
+    residual = random(1, rows, 3, seed=3) if kind == "residual" else None
+    found = any_rows(x, weight, bias, residual=residual, gelu=kind == "gelu")
+    wanted = rows_linear(x, weight, bias, residual=residual, gelu=kind == "gelu")
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=2e-6)
 
 
 def test_wrong_layouts_are_refused() -> None:

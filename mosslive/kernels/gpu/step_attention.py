@@ -11,8 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mosslive.kernels import step_attention as definition
 from mosslive.kernels.gpu.overlap import after_previous, overlap
 
+_MOST_NEW = 32  # new states up to which reading the past in pieces is faster than the definition
 _PIECE = 64  # entries of the past per program
 _QUERIES = 4  # new states that share one reading of a piece
 
@@ -28,6 +30,8 @@ def step_attention(
 ) -> Tensor:
     """q, k, v [B, t, H, D] with equal strides, pasts [B, H, P, D] contiguous → [B, t, H · D]."""
     batch, new, heads, width = q.shape
+    if new > _MOST_NEW:
+        return definition.step_attention(q, k, v, past_k, past_v, position, reach)
     most = past_k.shape[2]
     if past_k.shape != (batch, heads, most, width) or past_v.shape != past_k.shape:
         raise ValueError(f"pasts {list(past_k.shape)}, {list(past_v.shape)} for {list(q.shape)}")
