@@ -23,7 +23,7 @@ from mosslive.codec.bigvgan_stream import BigVganState, BigVganStream
 from mosslive.codec.convolution import Convolution, Upsampling, compute_in
 from mosslive.codec.mel import MelSettings
 from mosslive.codec.place import COMPUTE, check_device
-from mosslive.codec.recorded import Recorded
+from mosslive.codec.recording_cache import RecordingCache
 from mosslive.codec.snake import SNAKE_REACH_SAMPLES, AntiAliasedSnake
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.config import refuse
@@ -140,7 +140,7 @@ class BigVgan(nn.Module):
         self.activation_post = AntiAliasedSnake(stages[-1], log_scale, dispatch)
         bias = config.use_bias_at_final
         self.conv_post = _conv(stages[-1], 1, EDGE_KERNEL, bias=bias, dispatch=dispatch)
-        self.recorded: Recorded[Any] = Recorded()
+        self.recordings: RecordingCache[Any] = RecordingCache()
         self.requires_grad_(False)
 
     @classmethod

@@ -39,7 +39,7 @@ def recorded_advance(
     if isinstance(state, FullState) and state.frames == frames:
         key = (mel.shape, mel.dtype, state.shapes)
         weight = network.conv_pre.weight
-        step: _Step = network.recorded.get(weight, key, lambda: _Step(network, state, mel))
+        step: _Step = network.recordings.get(weight, key, lambda: _Step(network, state, mel))
         return step(state, mel)
     wave, after = advance(network, state, mel)
     shapes = tuple(part.shape for part in after.kept)

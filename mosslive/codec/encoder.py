@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from mosslive.codec.encoder_layers import EncoderLayer, Past
 from mosslive.codec.mel import BLOCK_SAMPLES, check_pcm, floor_and_scale, segment_log10_mel
-from mosslive.codec.recorded import FreeList
+from mosslive.codec.recording_cache import FreeList
 from mosslive.errors import MossliveError, name_list
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.dispatch import AUTO, Dispatch

@@ -23,7 +23,7 @@ from mosslive.codec.flow_pages import SCRATCH_PAGE, PageForm, PageStore
 from mosslive.kernels.dispatch import AUTO, Dispatch
 from mosslive.kernels.flow_chunks import Chunks
 from mosslive.kernels.graph import Graphed
-from mosslive.kernels.traced import Traced
+from mosslive.kernels.trace import Traced
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)  # streams a recorded step is made for
 

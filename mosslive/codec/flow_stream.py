@@ -17,7 +17,7 @@ from torch import Tensor
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.flow import Codes, Flow, FlowVoice
 from mosslive.codec.flow_hops import settled_prompt
-from mosslive.codec.flow_pages import PagePool, Pages
+from mosslive.codec.flow_pages import FlowPagePool, Pages
 from mosslive.codec.flow_step import ChunkInput, FlowStep
 from mosslive.config import SECONDS_PER_CODE, refuse
 from mosslive.config.files import is_positive_number
@@ -118,7 +118,7 @@ class FlowStream:
         pages = settings.pages
         # A window gives the estimator's old pages back but not the conformer's small ones.
         few = pages if settings.window_frames is None else 4 * pages
-        self.pools = PagePool(few, "conformer"), PagePool(pages, "estimator")
+        self.pools = FlowPagePool(few, "conformer"), FlowPagePool(pages, "estimator")
         self._step = FlowStep(
             flow, settings.chunk, settings.window_frames, settings.dtype, (few, pages), dispatch
         )

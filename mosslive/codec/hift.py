@@ -17,12 +17,12 @@ from torch.nn import functional as F
 
 from mosslive.codec.convolution import Convolution, Upsampling
 from mosslive.codec.hift_source import F0Predictor, HarmonicSource, SourceSettings
-from mosslive.codec.recorded import Recorded
+from mosslive.codec.recording_cache import RecordingCache
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.errors import MossliveError, name_list
 from mosslive.kernels.conv1d import join
 from mosslive.kernels.dispatch import AUTO, Dispatch
-from mosslive.kernels.traced import begin
+from mosslive.kernels.trace import fork
 
 _MOST_MAGNITUDE = 100.0  # of a spectral line; exp() of an untrained layer has no bound
 _LAST_SLOPE = 0.01  # the last leaky ReLU is the published one with its default slope, not `slope`
@@ -176,7 +176,7 @@ class Hift(nn.Module):
                 for kernel in settings.resblock_kernels
             )
         self.conv_post = Convolution(width, lines, 7, padding=3, dispatch=dispatch)
-        self.recorded: Recorded[Any] = Recorded()  # windows of streams
+        self.recordings: RecordingCache[Any] = RecordingCache()  # windows of streams
         # Not in the checkpoint. Its device is named so that building on "meta" leaves it real.
         window = torch.hann_window(settings.n_fft, periodic=True, device="cpu")
         self.register_buffer("window", window, persistent=False)
@@ -232,7 +232,7 @@ class Hift(nn.Module):
         x = self.conv_pre(self._layout(mel.to(dtype)), activation="leaky", slope=settings.slope)
         before: Callable[[], Tensor] = partial(_same, x)
         for stage in range(len(self.ups)):
-            before = begin(partial(self._stage, stage, before), spectra)
+            before = fork(partial(self._stage, stage, before), spectra)
         x = before()
         return self._samples(self.conv_post(x)).clamp(-settings.audio_limit, settings.audio_limit)
 
@@ -252,7 +252,7 @@ class Hift(nn.Module):
         x = self.source_resblocks[stage](self.source_downs[stage](spectra), (up,))
         count = len(self.settings.resblock_kernels)
         *others, final = self.resblocks[stage * count : (stage + 1) * count]
-        results = [begin(block, x) for block in others]
+        results = [fork(block, x) for block in others]
         mixed: Tensor = final(x, results, 1 / count, _LAST_SLOPE if last else slope)
         return mixed
 

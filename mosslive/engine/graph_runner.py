@@ -3,8 +3,8 @@
 from mosslive.cache import PagePool
 from mosslive.engine.batch import Part
 from mosslive.engine.pass_graphs import PassGraphs
-from mosslive.engine.recording import Recorder
 from mosslive.engine.runner import Fresh, Runner, Work
+from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import Row
 
@@ -16,7 +16,7 @@ class GraphRunner(Runner):
         self.pages_per_request = -(-longest // pool.page_size)
         self._graphs = PassGraphs(decoder, self.storage, chunk, self.pages_per_request)
 
-    def record(self, recorder: Recorder) -> None:
+    def record(self, recorder: GraphRecorder) -> None:
         """Until this was called, passes run as those of any runner."""
         self._graphs.record(recorder)
 

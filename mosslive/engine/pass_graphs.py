@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mosslive.cache import PageStorage
 from mosslive.engine.batch import Part
-from mosslive.engine.recording import Recorder
 from mosslive.kernels import PagedBatch, Spread, write_pages
+from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import Row
 
@@ -48,9 +48,9 @@ class PassGraphs:
         self._host_tables, self._tables = pair(most, pages_per_request, dtype=torch.int32)
         self._graphs: dict[_Bucket, torch.cuda.CUDAGraph] = {}
 
-    def record(self, recorder: Recorder) -> None:
+    def record(self, recorder: GraphRecorder) -> None:
         for bucket in sorted(self._buckets, reverse=True):
-            self._graphs[bucket] = recorder.record(partial(self._work, bucket))
+            self._graphs[bucket], _ = recorder.record(partial(self._work, bucket))
 
     def bucket(self, rows: int, requests: int) -> _Bucket | None:
         """The smallest recorded pass that holds so much; None: none does."""
@@ -79,6 +79,7 @@ class PassGraphs:
         self._tables[some].copy_(self._host_tables[some], non_blocking=True)
         self._graphs[bucket].replay()
 
+    @torch.inference_mode()
     def _work(self, bucket: _Bucket) -> None:
         text, audio, positions, slots = self._rows[:, : bucket.rows]
         requests = bucket.requests

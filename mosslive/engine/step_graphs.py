@@ -13,9 +13,9 @@ from torch import Tensor
 
 from mosslive.cache import PageStorage
 from mosslive.engine.history import History
-from mosslive.engine.recording import Recorder
 from mosslive.engine.step_buffers import StepBuffers
 from mosslive.kernels import Draws, PagedBatch, Spread, write_pages
+from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel
 
@@ -40,10 +40,11 @@ class StepGraphs:
     def bucket(self, count: int) -> int:
         return next(bucket for bucket in self.buckets if bucket >= count)
 
-    def record(self, recorder: Recorder) -> None:
+    def record(self, recorder: GraphRecorder) -> None:
         for bucket in reversed(self.buckets):
             for name in ("trunk", *CHANNELS):
-                self._graphs[name, bucket] = recorder.record(partial(self._work, name, bucket))
+                graph, _ = recorder.record(partial(self._work, name, bucket))
+                self._graphs[name, bucket] = graph
 
     def run(self, name: str, bucket: int) -> None:
         """`name`: "trunk" or a tail; reads and writes the buffers."""

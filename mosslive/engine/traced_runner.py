@@ -16,7 +16,7 @@ from mosslive.cache import PagePool
 from mosslive.engine.batch import Part
 from mosslive.engine.runner import Fresh, Runner, Work
 from mosslive.kernels import LayerPages, PagedBatch, Span, write_pages
-from mosslive.kernels.traced import Traced
+from mosslive.kernels.trace import Traced
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel, Row
 

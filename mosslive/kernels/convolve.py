@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mosslive.kernels.traced import is_recording
+from mosslive.kernels.trace import is_tracing
 
 # Numbers that are laid out at a time, 4 MB: a long signal is computed piece by piece.
 _MOST_VALUES = 1 << 20
@@ -58,7 +58,7 @@ def convolve_by_products(
     most = max(1, _MOST_VALUES // matrix.shape[1])
     rows = []
     for row in windows:
-        pieces = (row,) if is_recording() else row.split(most, dim=2)
+        pieces = (row,) if is_tracing() else row.split(most, dim=2)
         products = [torch.addmm(addend, matrix, piece.flatten(0, 1)) for piece in pieces]
         rows.append(torch.cat(products, dim=1))
     return torch.stack(rows)

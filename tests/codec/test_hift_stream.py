@@ -375,7 +375,7 @@ def test_a_chunk_of_one_stream_runs_without_python_and_the_same(threads: int) ->
                 plain.wave = wave[:, -held:]
     finally:
         torch.set_num_threads(before)
-    assert len(hift.recorded._passes) == 2, "a first window, and one that follows"
+    assert len(hift.recordings._recordings) == 2, "a first window, and one that follows"
 
 
 @pytest.mark.parametrize("library", [False, True])
@@ -396,9 +396,9 @@ def test_a_window_of_any_length_runs_as_the_chunks_recording(
         return torch.cat([*pieces, *by.finish([state], [mels[-1]])])
 
     said(stream, [12])
-    assert not hift.recorded._passes
+    assert not hift.recordings._recordings
     said(stream, [chunk, chunk, 4])
-    recordings = dict(hift.recorded._passes)
+    recordings = dict(hift.recordings._recordings)
     assert len(recordings) == 2, "a first window, and one that follows"
     computed = []
 
@@ -411,4 +411,4 @@ def test_a_window_of_any_length_runs_as_the_chunks_recording(
         for cuts in ([last], [chunk, last], [100, 100, last]):
             torch.testing.assert_close(said(stream, cuts), said(plain, cuts))
     assert computed == [120, 128, 128], "longer ones are computed, to bound memory"
-    assert hift.recorded._passes == recordings
+    assert hift.recordings._recordings == recordings
