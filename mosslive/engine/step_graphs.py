@@ -3,7 +3,7 @@
 Recorded once; after that a step is two or three launches, a copy before the first and the second of
 them, and one copy out. Trunk and tails are apart so that any mix of speaking and writing rows reads
 the trunk's weights once. Knows
-rows, pages and draws, not requests. Without a GPU the same functions run as they are.
+rows, pages and sampling settings, not requests. Without a GPU the same functions run as they are.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from torch import Tensor
 from mosslive.cache import PageStorage
 from mosslive.engine.history import History
 from mosslive.engine.step_buffers import StepBuffers
-from mosslive.kernels import Draws, PagedBatch, Spread, write_pages
+from mosslive.kernels import PagedBatch, SamplingBatch, Spread, write_pages
 from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel
@@ -85,7 +85,7 @@ class StepGraphs:
         pages = self.storage.tails[channel]
         last = self.decoder.tail(channel, hidden, pages, batch, spare=True)
         logits = self.decoder.logits(channel, last)
-        draws = Draws(
+        sampling = SamplingBatch(
             legal=own["legal"],
             greedy=own["greedy"],
             temperature=own["temperature"],
@@ -93,12 +93,12 @@ class StepGraphs:
             top_p=own["top_p"],
             penalty=own["penalty"],
             seen=self.history.seen[channel],
-            lines=own["history"],
+            seen_rows=own["history"],
             seed=own["seed"],
             step=own["step"],
             channel=index,
         )
-        self.buffers.ids[index, :bucket] = self.decoder.kernels.choose(logits, draws)
+        self.buffers.ids[index, :bucket] = self.decoder.kernels.sample_batch(logits, sampling)
 
     def _batch(self, positions: Tensor, slots: Tensor, tables: Tensor) -> PagedBatch:
         spread = Spread(tables, self._starts[: len(positions) + 1], 1)

@@ -2,7 +2,6 @@
 
 from mosslive.kernels.add_rms_norm import add_rms_norm
 from mosslive.kernels.attend import attend
-from mosslive.kernels.choose import Draws, choose
 from mosslive.kernels.embed import embed
 from mosslive.kernels.linear import Matrix, gated, linear
 from mosslive.kernels.norm_products import norm_feed_forward, norm_linear
@@ -22,24 +21,23 @@ from mosslive.kernels.place_qkv import place_qkv
 from mosslive.kernels.quantise import quantise_rows
 from mosslive.kernels.rms_norm import rms_norm
 from mosslive.kernels.rotary import RotaryTable, rotate
-from mosslive.kernels.sample import NonFiniteLogits, check_logits, draw, greedy, penalise
+from mosslive.kernels.sample import NonFiniteLogits, check_logits, greedy, penalise, sample_token
+from mosslive.kernels.sample_batch import SamplingBatch, sample_batch
 from mosslive.kernels.silu_mul import silu_mul
 from mosslive.kernels.upload import upload
 
 __all__ = [
-    "Draws",
     "LayerPages",
     "Matrix",
     "NonFiniteLogits",
     "PagedBatch",
     "RotaryTable",
+    "SamplingBatch",
     "Span",
     "Spread",
     "add_rms_norm",
     "attend",
     "check_logits",
-    "choose",
-    "draw",
     "embed",
     "gated",
     "greedy",
@@ -55,6 +53,8 @@ __all__ = [
     "read_pages",
     "rms_norm",
     "rotate",
+    "sample_batch",
+    "sample_token",
     "silu_mul",
     "uniform",
     "upload",

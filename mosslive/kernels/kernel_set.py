@@ -10,13 +10,13 @@ from torch import Tensor
 from mosslive.kernels import flow_attention, flow_conv, flow_euler, flow_layers
 from mosslive.kernels.add_rms_norm import add_rms_norm
 from mosslive.kernels.attend import attend
-from mosslive.kernels.choose import choose
 from mosslive.kernels.conv1d import conv1d, conv1d_snake, snake
 from mosslive.kernels.embed import embed
 from mosslive.kernels.linear import gated, linear
 from mosslive.kernels.norm_products import norm_feed_forward, norm_linear
 from mosslive.kernels.rms_norm import rms_norm
 from mosslive.kernels.rows_linear import rows_linear
+from mosslive.kernels.sample_batch import sample_batch
 from mosslive.kernels.snake import anti_aliased_snake
 from mosslive.kernels.step_attention import step_attention
 
@@ -35,7 +35,7 @@ class KernelSet:
     norm_linear = staticmethod(norm_linear)
     norm_feed_forward = staticmethod(norm_feed_forward)
     attend = staticmethod(attend)
-    choose = staticmethod(choose)
+    sample_batch = staticmethod(sample_batch)
 
     # The codec's encoder and vocoders.
     conv1d = staticmethod(conv1d)

@@ -27,7 +27,9 @@ def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
-def draw(logits: Tensor, temperature: float, top_k: int, top_p: float, uniform: float) -> int:
+def sample_token(
+    logits: Tensor, temperature: float, top_k: int, top_p: float, uniform: float
+) -> int:
     """One id by inverse transform of `uniform` in [0, 1) over the ids kept, most likely first.
 
     logits float32 [V]. Top-k keeps ties with the k-th value; top-p keeps the smallest set of most

@@ -283,7 +283,7 @@ def test_engine_reports_rows_per_second_and_missed_deadlines() -> None:
 
 def test_an_engine_that_draws_wrong_codes_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 1: greedy replies are judged before anything is timed."""
-    monkeypatch.setattr("mosslive.engine.choose.greedy", lambda logits: int(logits.argmin()))
+    monkeypatch.setattr("mosslive.engine.sample.greedy", lambda logits: int(logits.argmin()))
     settings = engine.EngineBenchSettings(_NANO, (2,), context=24, rows=12, precision="fp32")
     result = engine.measure_engine(settings)
     assert not result.rows

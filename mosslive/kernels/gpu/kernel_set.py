@@ -5,13 +5,13 @@ from torch import Tensor
 from mosslive.kernels.conv1d import channels_together
 from mosslive.kernels.gpu import flow_attention, flow_conv, flow_euler, flow_layers
 from mosslive.kernels.gpu.attend import attend
-from mosslive.kernels.gpu.choose import choose
 from mosslive.kernels.gpu.conv1d import conv1d, conv1d_snake
 from mosslive.kernels.gpu.embed import embed
 from mosslive.kernels.gpu.linear import gated, linear
 from mosslive.kernels.gpu.norm_products import norm_feed_forward, norm_linear
 from mosslive.kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from mosslive.kernels.gpu.rows_linear import rows_linear
+from mosslive.kernels.gpu.sample_batch import sample_batch
 from mosslive.kernels.gpu.snake import anti_aliased_snake, snake
 from mosslive.kernels.gpu.step_attention import step_attention
 from mosslive.kernels.kernel_set import KernelSet
@@ -29,7 +29,7 @@ class TritonKernelSet(KernelSet):
     norm_linear = staticmethod(norm_linear)
     norm_feed_forward = staticmethod(norm_feed_forward)
     attend = staticmethod(attend)
-    choose = staticmethod(choose)
+    sample_batch = staticmethod(sample_batch)
 
     # The codec's encoder and vocoders.
     conv1d = staticmethod(conv1d)
