@@ -1,7 +1,7 @@
 """From the logits of one request's last row to its next row: the definition of sampling.
 
-The order (mask, penalty, temperature, top-k, top-p, sample) is the published loop's. Knows nothing of
-pages or batches.
+The order (mask, penalty, temperature, top-k, top-p, sample) is the published loop's. Knows nothing
+of pages or batches.
 """
 
 import torch

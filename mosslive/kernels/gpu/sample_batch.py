@@ -26,17 +26,17 @@ from mosslive.kernels.gpu.sample_histogram import (
 from mosslive.kernels.gpu.sample_search import history_of, sample_by_search, scaled
 from mosslive.kernels.sample_batch import SamplingBatch
 
-_CHUNK = 2048  # ids one program surveys
-_GROUPS = 128  # most groups that are looked into
-_CANDIDATES = 256  # most ids that are compared each with each
+_CHUNK = 2048  # ids of one program of the first two launches
+_GROUPS = 128  # most groups whose ids are read
+_CANDIDATES = 256  # most ids that are ranked
 _BUCKETS = 4096  # of a row's histogram
-_LARGEST_K = 64  # beyond it, ties apart, too many groups would have to be looked into
+_LARGEST_K = 64  # above it, too many groups would have to be read, even without ties
 
 
 class _Shape(NamedTuple):
-    """How a row is cut, by the size of its vocabulary; measured on an H200."""
+    """Launch settings by vocabulary size; measured on an H200."""
 
-    group: int  # neighbouring ids
+    group: int  # neighbouring ids of one maximum
     warps: int
 
 
@@ -127,9 +127,11 @@ def _shape(size: int) -> _Shape:
 
 
 def _check(logits: Tensor, batch: SamplingBatch) -> None:
-    rows = len(logits)
-    assert logits.is_contiguous(), "no gaps"
-    assert logits.dtype in (torch.float32, torch.bfloat16, torch.float16), "logits are floats"
+    rows, rows_of_seen = len(logits), batch.seen_rows
+    assert logits.is_contiguous(), "logits must be contiguous"
+    assert logits.dtype in (torch.float32, torch.bfloat16, torch.float16), (
+        "logits must be float32, bfloat16 or float16"
+    )
     wanted = {
         torch.int32: (batch.legal, batch.top_k),
         torch.bool: (batch.greedy,),
@@ -142,14 +144,16 @@ def _check(logits: Tensor, batch: SamplingBatch) -> None:
     }
     for dtype, tensors in wanted.items():
         for tensor in tensors:
-            assert tensor.dtype == dtype, f"{tensor.dtype} where {dtype} belongs"
-            assert tensor.shape == (rows,), "one setting for each row"
-            assert tensor.is_contiguous(), "no gaps"
+            assert tensor.dtype == dtype, f"a setting is {tensor.dtype}; allowed: {dtype}"
+            assert tensor.shape == (rows,), f"a setting is {list(tensor.shape)}; allowed: [{rows}]"
+            assert tensor.is_contiguous(), "settings must be contiguous"
     if batch.seen is not None:
-        assert batch.seen.dtype == torch.bool, "seen is bool"
-        assert batch.seen_rows is not None or batch.seen.shape == logits.shape, "a history for each"
-        assert batch.seen.shape[1] == logits.shape[1], "histories of this vocabulary"
-        assert batch.seen.is_contiguous(), "no gaps"
+        assert batch.seen.dtype == torch.bool, "`seen` must be bool"
+        assert batch.seen_rows is not None or batch.seen.shape == logits.shape, (
+            "`seen` needs one row for each row of logits, or `seen_rows`"
+        )
+        assert batch.seen.shape[1] == logits.shape[1], "`seen` must be as wide as the logits"
+        assert batch.seen.is_contiguous(), "`seen` must be contiguous"
 
 
 @triton.jit
@@ -175,8 +179,8 @@ def _group_maxima(  # type: ignore[no-untyped-def]
     largest_k: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """largest [B, groups]: of each group when scaled. health [B, chunks]: the largest logit as it
-    came, NaN where there is one."""
+    """largest [B, groups]: of each group after penalty and temperature. health [B, chunks]: the
+    largest raw logit, NaN if any is NaN."""
     after_previous(OVERLAP)
     row, piece = tl.program_id(0).to(tl.int64), tl.program_id(1)
     groups: tl.constexpr = chunk // group
@@ -241,7 +245,7 @@ def _sample(  # type: ignore[no-untyped-def]
 ):
     after_previous(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
-    # All at once: each would cost its own wait later.
+    # Loaded together: each load on its own would be one more wait.
     plain, end, own_penalty = tl.load(greedy + row), tl.load(legal + row), tl.load(penalty + row)
     own_temperature, k, p = tl.load(temperature + row), tl.load(top_k + row), tl.load(top_p + row)
     own_seed, own_step = tl.load(seed + row), tl.load(step + row)
@@ -333,7 +337,7 @@ def _sample(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _sample_small_k(bits, ids, count, top, k, p, number, most_ids: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The draw among `count` gathered ids, which hold all that top-k keeps, in any order."""
+    """Samples among `count` gathered ids in any order; they include all that top-k keeps."""
     there, _, own, weight, larger, rank, before = rank_candidates(bits, ids, count, top, most_ids)
     kept = there & (larger < k)  # ties with the k-th stay
     total = tl.sum(tl.where(kept, weight, 0.0), axis=0)
