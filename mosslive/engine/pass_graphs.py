@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mosslive.cache import PageStorage
 from mosslive.engine.batch import Part
-from mosslive.kernels import PagedBatch, Spread, write_pages
+from mosslive.kernels import AttentionMetadata, PagedBatch, write_pages
 from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import Row
@@ -83,7 +83,9 @@ class PassGraphs:
     def _work(self, bucket: _Bucket) -> None:
         text, audio, positions, slots = self._rows[:, : bucket.rows]
         requests = bucket.requests
-        spread = Spread(self._tables[:requests], self._starts[: requests + 1], bucket.rows)
-        batch = PagedBatch(positions, slots, [], spread)
+        metadata = AttentionMetadata(
+            self._tables[:requests], self._starts[: requests + 1], bucket.rows
+        )
+        batch = PagedBatch(positions, slots, [], metadata)
         hidden = self._decoder.trunk(text, audio, self._storage.trunk, batch)
         write_pages(self._storage.hidden, hidden, slots)

@@ -14,7 +14,7 @@ from torch import Tensor
 from mosslive.cache import PageStorage
 from mosslive.engine.history import History
 from mosslive.engine.step_buffers import StepBuffers
-from mosslive.kernels import PagedBatch, SamplingBatch, Spread, write_pages
+from mosslive.kernels import AttentionMetadata, PagedBatch, SamplingBatch, write_pages
 from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel
@@ -101,5 +101,5 @@ class StepGraphs:
         self.buffers.ids[index, :bucket] = self.decoder.kernels.sample_batch(logits, sampling)
 
     def _batch(self, positions: Tensor, slots: Tensor, tables: Tensor) -> PagedBatch:
-        spread = Spread(tables, self._starts[: len(positions) + 1], 1)
-        return PagedBatch(positions, slots, [], spread)
+        metadata = AttentionMetadata(tables, self._starts[: len(positions) + 1], 1)
+        return PagedBatch(positions, slots, [], metadata)

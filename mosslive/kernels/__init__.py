@@ -1,23 +1,26 @@
-"""Each hot operation once, in plain PyTorch: the definition every faster form must equal."""
+"""Each hot operation in plain PyTorch: the definition that every faster implementation must equal.
+
+`kernels.gpu` has the Triton kernels; `kernels.dispatch` decides which of the two runs.
+"""
 
 from mosslive.kernels.add_rms_norm import add_rms_norm
 from mosslive.kernels.attend import attend
 from mosslive.kernels.embed import embed
 from mosslive.kernels.linear import Matrix, gated, linear
 from mosslive.kernels.norm_products import norm_feed_forward, norm_linear
+from mosslive.kernels.norm_rope_cache import norm_rope_cache
 from mosslive.kernels.paged_attention import (
+    AttentionMetadata,
     LayerPages,
     PagedBatch,
     Span,
-    Spread,
+    make_attention_metadata,
     make_span,
-    make_spread,
     paged_attention,
     read_pages,
     write_pages,
 )
 from mosslive.kernels.philox import uniform
-from mosslive.kernels.place_qkv import place_qkv
 from mosslive.kernels.quantise import quantise_rows
 from mosslive.kernels.rms_norm import rms_norm
 from mosslive.kernels.rotary import RotaryTable, rotate
@@ -27,6 +30,7 @@ from mosslive.kernels.silu_mul import silu_mul
 from mosslive.kernels.upload import upload
 
 __all__ = [
+    "AttentionMetadata",
     "LayerPages",
     "Matrix",
     "NonFiniteLogits",
@@ -34,7 +38,6 @@ __all__ = [
     "RotaryTable",
     "SamplingBatch",
     "Span",
-    "Spread",
     "add_rms_norm",
     "attend",
     "check_logits",
@@ -42,13 +45,13 @@ __all__ = [
     "gated",
     "greedy",
     "linear",
+    "make_attention_metadata",
     "make_span",
-    "make_spread",
     "norm_feed_forward",
     "norm_linear",
+    "norm_rope_cache",
     "paged_attention",
     "penalise",
-    "place_qkv",
     "quantise_rows",
     "read_pages",
     "rms_norm",

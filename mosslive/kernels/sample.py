@@ -23,7 +23,7 @@ def greedy(logits: Tensor) -> int:
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """`seen` bool [V]: ids of the channel's history, each penalised once, however often it occurs."""
+    """`seen` bool [V]: ids of the channel's history, each penalised once."""
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
@@ -59,5 +59,5 @@ def check_logits(logits: Tensor) -> None:
     largest = float(logits.max())  # NaN anywhere makes it NaN
     if not math.isfinite(largest):
         raise NonFiniteLogits(
-            f"the largest logit is {largest}; allowed: a finite number. Check the weights and the dtype"
+            f"the largest logit is {largest}; a finite one is needed. Check weights and dtype"
         )

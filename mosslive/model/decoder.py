@@ -24,8 +24,8 @@ class Decoder:
         norm = weights.tails["text"].norm
         self.device, self.dtype = norm.device, norm.dtype
         self.kernels = kernels or AUTO.kernels(self.device, self.dtype)
-        # Whether attention wants a batch as tensors (`Spread`); the definition wants spans.
-        self.reads_spread = self.kernels.is_triton
+        # Whether attention reads `AttentionMetadata`; the definition reads spans.
+        self.reads_metadata = self.kernels.is_triton
         self._rotary = RotaryTable(
             config.rope_theta,
             config.head_dim,

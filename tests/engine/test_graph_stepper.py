@@ -39,11 +39,11 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     product = sys.modules["mosslive.kernels.gpu.one_row"]
     shape, tile = attention._shape, product._tile
 
-    def few_parts(requests: int, longest: int, *heads: int) -> Any:
-        return shape(requests, longest, *heads)._replace(parts=2 if longest == 1 else 1)
+    def few_splits(requests: int, longest: int, *heads: int) -> Any:
+        return shape(requests, longest, *heads)._replace(splits=2 if longest == 1 else 1)
 
-    monkeypatch.setattr(attention, "_shape", few_parts)
-    monkeypatch.setattr(step, "_PARTS", 2)
+    monkeypatch.setattr(attention, "_shape", few_splits)
+    monkeypatch.setattr(step, "_SPLITS", 2)
     monkeypatch.setattr(product, "_tile", lambda *size: (128, *tile(*size)[1:]))
 
 

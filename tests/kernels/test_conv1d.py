@@ -127,7 +127,7 @@ def test_join_keeps_the_layout(channels: int) -> None:
 def test_wrong_layouts_are_refused() -> None:
     """The kernel reads by the strides it was promised; a caller that breaks the promise is told."""
     x, w = signal(1, 4, 9), weight(3, 4, 3)
-    with pytest.raises(ValueError, match="side by side"):
+    with pytest.raises(ValueError, match="adjacent"):
         twin.conv1d(x.contiguous(), w, None)
     with pytest.raises(ValueError, match="weight"):
         twin.conv1d(x, w.contiguous(), None)

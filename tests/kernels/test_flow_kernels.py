@@ -98,9 +98,9 @@ def test_attention_with_positions() -> None:
     place, extent = chunks(4), 26
     cells = normal(2, PAGES, 1, HEADS, COLUMNS, WIDTH)
     q = normal(STREAMS, COLUMNS, HEADS, WIDTH)
-    turned, places = 0.3 * normal(STREAMS, COLUMNS, HEADS, extent), normal(23, extent)
-    found = triton_kernels().chunk_attention(q, cells, place, None, turned, places)
-    wanted = TORCH.chunk_attention(q, cells, place, None, turned, places)
+    rotated, places = 0.3 * normal(STREAMS, COLUMNS, HEADS, extent), normal(23, extent)
+    found = triton_kernels().chunk_attention(q, cells, place, None, rotated, places)
+    wanted = TORCH.chunk_attention(q, cells, place, None, rotated, places)
     close(found, wanted, torch.float32)
 
 

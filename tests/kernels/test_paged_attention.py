@@ -16,8 +16,8 @@ from mosslive.kernels.gpu.paged_attention import paged_attention as twin
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.paged_attention import (
     PagedBatch,
+    make_attention_metadata,
     make_span,
-    make_spread,
     paged_attention,
     write_pages,
 )
@@ -71,7 +71,10 @@ class Case:
             )
         ]
         self.batch = PagedBatch(
-            where, torch.zeros_like(where), spans, make_spread(self.tables, counts, DEVICE)
+            where,
+            torch.zeros_like(where),
+            spans,
+            make_attention_metadata(self.tables, counts, DEVICE),
         )
 
     def check(self) -> None:
@@ -144,11 +147,11 @@ def test_full_width(page_size: int) -> None:
 def test_a_recorded_step_serves_other_contexts() -> None:
     """A graph recorded at one context gives the right result at others, however often."""
     case = full([[900], [700], [1100]])
-    spread = case.batch.spread
-    assert spread is not None
+    metadata = case.batch.metadata
+    assert metadata is not None
 
     def step(positions: Tensor) -> Tensor:
-        return twin(case.q, case.k, case.v, PagedBatch(positions, positions, [], spread))
+        return twin(case.q, case.k, case.v, PagedBatch(positions, positions, [], metadata))
 
     graph = Graphed(step, torch.tensor([0, 0, 0], device=DEVICE))
     for contexts in ([900, 700, 1100], [0, 64, 1100], [63, 300, 2]):

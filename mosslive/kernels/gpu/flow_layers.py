@@ -1,4 +1,4 @@
-"""Triton twins of `mosslive.kernels.flow_layers`, and of the product in `flow_conv`.
+"""Triton version of `mosslive.kernels.flow_layers`, and of the product in `flow_conv`.
 
 One kernel for all products: rows in tiles, each program a tile of columns. With few rows the norm
 is computed anew in every program, because a launch costs more than reading 256 numbers twice; with

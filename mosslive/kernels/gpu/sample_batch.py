@@ -127,10 +127,10 @@ def _shape(size: int) -> _Shape:
 
 
 def _check(logits: Tensor, batch: SamplingBatch) -> None:
-    rows, rows_of_seen = len(logits), batch.seen_rows
+    rows = len(logits)
     assert logits.is_contiguous(), "logits must be contiguous"
     assert logits.dtype in (torch.float32, torch.bfloat16, torch.float16), (
-        "logits must be float32, bfloat16 or float16"
+        f"logits of {logits.dtype}"
     )
     wanted = {
         torch.int32: (batch.legal, batch.top_k),
@@ -149,9 +149,7 @@ def _check(logits: Tensor, batch: SamplingBatch) -> None:
             assert tensor.is_contiguous(), "settings must be contiguous"
     if batch.seen is not None:
         assert batch.seen.dtype == torch.bool, "`seen` must be bool"
-        assert batch.seen_rows is not None or batch.seen.shape == logits.shape, (
-            "`seen` needs one row for each row of logits, or `seen_rows`"
-        )
+        assert batch.seen_rows is not None or batch.seen.shape == logits.shape, "no `seen_rows`"
         assert batch.seen.shape[1] == logits.shape[1], "`seen` must be as wide as the logits"
         assert batch.seen.is_contiguous(), "`seen` must be contiguous"
 
