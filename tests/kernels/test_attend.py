@@ -1,4 +1,4 @@
-"""The Triton twin of attend against its definition: placing and attention in one launch.
+"""The Triton kernel of `attend` against its definition: cache write and attention in one launch.
 
 The interpreter cuts off where it should round to bf16, so there float16 stands for short numbers.
 """
@@ -132,12 +132,12 @@ def test_rows_of_several_requests() -> None:
 @settings(derandomize=True, deadline=None, max_examples=6)
 @given(st.integers(0, 99), st.sampled_from([1, 7, 16]))
 def test_any_position(position: int, page_size: int) -> None:
-    """Wherever it stands, a row sees its own past and itself, and nothing else."""
+    """At any position a row sees its own past and itself, and nothing else."""
     Case([position], heads=(2, 1), page_size=page_size).check()
 
 
 def test_nan_of_the_newest_row_stays_visible() -> None:
-    """Law 4: what is lost in the projection is lost in the result."""
+    """NaN in the projection gives NaN in the result; nothing hides it."""
     case = Case([40], heads=(2, 1))
     case.qkv[0, -1] = math.nan  # of its value
     lost = case.run(twin, torch.float32)[0].isnan()
@@ -162,7 +162,7 @@ def test_full_width() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
 def test_a_recorded_step_serves_other_contexts() -> None:
-    """A graph recorded at one context gives the right result at others, however often."""
+    """A graph captured at one context gives the right result at others, however often."""
     case = full([1100])
     pages = LayerPages(case.k.clone(), case.v.clone())
     metadata = case.batch.metadata

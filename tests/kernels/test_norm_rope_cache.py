@@ -1,4 +1,4 @@
-"""The Triton twin of norm_rope_cache against its definition, and the definition against its parts.
+"""The Triton kernel of `norm_rope_cache` against its definition, and that against its parts.
 
 Triton's interpreter cuts off where it should round to bf16; float16 it rounds, so there float16
 shows that every rounding is where the definition has it.

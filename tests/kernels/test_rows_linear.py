@@ -1,4 +1,4 @@
-"""The linear layer for a few rows: its twin against its definition."""
+"""The linear layer for a few rows: the Triton kernels against the definition."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_every_number_of_rows_has_a_kernel(rows: int, kind: str) -> None:
 
 
 def test_wrong_layouts_are_refused() -> None:
-    """The kernel reads by the strides it was promised."""
+    """A launcher checks the strides that its kernel relies on."""
     x, weight, bias = random(1, 4, 8), random(6, 8, seed=1), random(6, seed=2)
     with pytest.raises(ValueError, match="contiguous"):
         twin(x, random(8, 6).T, bias)

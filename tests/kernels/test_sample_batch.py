@@ -1,4 +1,4 @@
-"""The batched sampler: its definition against the one-row functions, its twin against it."""
+"""The batched sampler: its definition against the one-row functions, its kernel against it."""
 
 import math
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def check(logits: Tensor, batch: SamplingBatch) -> None:
     assert twin(logits, batch).tolist() == sample_batch(logits.cpu(), on_cpu(batch)).tolist()
 
 
-def test_definition_draws_each_row_by_its_own_settings() -> None:
+def test_definition_samples_each_row_by_its_own_settings() -> None:
     """Settings, seed and step of a row reach the one-row functions, illegal ids do not."""
     logits = logits_of(3, 50, 1)
     logits[:, 40:] = 99
@@ -108,7 +108,7 @@ def test_random_numbers_are_the_same_bits() -> None:
 
 @pytest.mark.parametrize("sampler", [sample_batch, twin])
 def test_bad_logits_give_no_id(sampler: Callable[[Tensor, SamplingBatch], Tensor]) -> None:
-    """NaN or +inf anywhere legal, or nothing finite: -1. What is not legal does not matter."""
+    """NaN or +inf anywhere legal, or nothing finite: -1. Ids that are not legal do not matter."""
     logits = logits_of(6, 70, 2)
     logits[0, 3] = math.nan
     logits[1, 69] = math.inf
@@ -126,7 +126,7 @@ def test_bad_logits_give_no_id(sampler: Callable[[Tensor, SamplingBatch], Tensor
 
 
 def test_greedy_twin_takes_the_lowest_of_equals() -> None:
-    """Ties within a group of ids, across groups, and across what several programs survey."""
+    """Ties within a group of ids, across groups, and across the chunks of several programs."""
     logits = torch.zeros(5, 5000, device=DEVICE)
     logits[1, [4999, 4998, 63, 64]] = 1
     logits[2, [2047, 2048]] = 1
@@ -150,7 +150,7 @@ def test_greedy_twin_takes_the_lowest_of_equals() -> None:
         (900, 0.99),
     ],
 )
-def test_twin_draws_the_same_ids(top_k: int, top_p: float, rounded: bool) -> None:
+def test_kernel_samples_the_same_ids(top_k: int, top_p: float, rounded: bool) -> None:
     """Whatever top_k and top_p; with rounded values too, as bf16 has them: ties are common."""
     logits = logits_of(6, 1700, 3)
     logits = (logits * 4).round() / 4 if rounded else logits
@@ -184,15 +184,15 @@ def test_twin_reads_half_precision_and_every_kind_of_row_together() -> None:
         channel=0,
     )
     check(logits, given)
-    # The same histories, but in a table of more lines, in another order.
-    lines = torch.tensor([4, 0, 9, 2, 5, 1, 1, 7], device=DEVICE)
+    # The same histories, but in a table of more rows, in another order.
+    seen_rows = torch.tensor([4, 0, 9, 2, 5, 1, 1, 7], device=DEVICE)
     table = torch.ones(10, 500, dtype=torch.bool, device=DEVICE)
-    table[lines] = seen
-    seen[5] = seen[6]  # line 1 is both rows'
+    table[seen_rows] = seen
+    seen[5] = seen[6]  # row 1 belongs to both
     table[1] = seen[6]
-    by_line = replace(given, seen=table, seen_rows=lines)
-    check(logits, by_line)
-    assert twin(logits, by_line).tolist() == twin(logits, given).tolist()
+    by_index = replace(given, seen=table, seen_rows=seen_rows)
+    check(logits, by_index)
+    assert twin(logits, by_index).tolist() == twin(logits, given).tolist()
 
 
 @settings(derandomize=True, deadline=None, max_examples=15)
@@ -219,7 +219,7 @@ def test_any_settings(
 @pytest.mark.parametrize("size", [16_386, 151_680])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_full_vocabularies(size: int, dtype: torch.dtype) -> None:
-    """The published sizes, recorded as a graph: top-k 1..50 and everything off."""
+    """The published sizes, captured as a graph: top-k 1..50 and everything off."""
     given = sampling_of(
         8,
         legal=size - 1,

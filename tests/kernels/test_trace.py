@@ -1,4 +1,4 @@
-"""What is traced gives what the plain function gives; parts of it run beside each other."""
+"""A trace returns what the function returns; forked tasks of it run in parallel."""
 
 import gc
 import itertools
@@ -24,7 +24,7 @@ def one_core_for_each_operation() -> object:
 
 
 def test_other_values_and_lengths() -> None:
-    """Guards: what is left to PyTorch is not fixed by the recording."""
+    """Sizes that PyTorch computes with are not fixed by the trace."""
 
     def means(x: Tensor) -> Tensor:
         return x.cumsum(0) / torch.arange(1, x.shape[0] + 1)
@@ -36,7 +36,7 @@ def test_other_values_and_lengths() -> None:
 
 
 def test_arguments_are_written() -> None:
-    """Guards: a page that nothing in the recording reads again is written all the same."""
+    """A trace writes a page even if nothing in it reads the page again."""
 
     def store(x: Tensor, pages: Tensor, slot: Tensor) -> Tensor:
         pages.index_copy_(0, slot, x[None])
@@ -48,9 +48,8 @@ def test_arguments_are_written() -> None:
     assert pages.tolist() == [[0, 0], [0, 0], [5, 6], [0, 0]]
 
 
-def test_parts_side_by_side() -> None:
-    """Guards: a part that was begun, one inside another and one that waits for another too, gives
-    the same as in order."""
+def test_forked_tasks() -> None:
+    """A forked task gives the same as in order, also nested or waiting for another."""
 
     def chain(x: Tensor) -> Tensor:
         inner = fork(torch.sin, x)
@@ -68,7 +67,7 @@ def test_parts_side_by_side() -> None:
 
 @pytest.mark.alone
 def test_python_is_free_meanwhile() -> None:
-    """Guards: the other thread that computes need not wait for the lock of this one."""
+    """A running trace releases Python's lock, so that another thread can compute."""
 
     def long(x: Tensor) -> Tensor:
         for _ in range(40):
@@ -93,9 +92,8 @@ def test_python_is_free_meanwhile() -> None:
     assert max(b - a for a, b in itertools.pairwise(turns)) < took[0] / 2
 
 
-def test_a_recording_that_is_dropped_leaves_nothing() -> None:
-    """Guards: weights of a model that is closed, and pages of its owner, go by themselves, not when
-    the collector comes by or never."""
+def test_a_dropped_trace_frees_everything() -> None:
+    """A dropped trace frees weights and pages at once, without the garbage collector."""
 
     class Owner:
         def __init__(self) -> None:
