@@ -88,8 +88,8 @@ class PagePool:
         key = (parent, tuple(rows))
         assert len(key[1]) == self.page_size, "only full pages are published"
         assert self.references[page], "only held pages are published"
-        if (twin := self._page_of.get(key)) is not None:
-            return self._published[twin][0]
+        if (existing := self._page_of.get(key)) is not None:
+            return self._published[existing][0]
         if known := self._published.get(page):
             # A fork published this page under a prefix that is gone. A page has one key, or the old
             # one would lead here when the page holds something else.

@@ -110,13 +110,13 @@ class PageTable:
 
     def fork(self) -> "PageTable":
         """A second table over the same pages; copy on write."""
-        twin = PageTable(self.pool)
-        twin.rows, twin.pages, twin._nodes = self.rows[:], self.pages[:], self._nodes[:]
-        twin.stamp = self.stamp
-        twin._tail_done, twin._as_of = self._tail_done.copy(), self._as_of.copy()
-        for page in twin.pages:
+        forked = PageTable(self.pool)
+        forked.rows, forked.pages, forked._nodes = self.rows[:], self.pages[:], self._nodes[:]
+        forked.stamp = self.stamp
+        forked._tail_done, forked._as_of = self._tail_done.copy(), self._as_of.copy()
+        for page in forked.pages:
             self.pool.hold(page)
-        return twin
+        return forked
 
     def truncate(self, length: int) -> None:
         """Removes all rows from `length` on."""

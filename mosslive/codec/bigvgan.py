@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mosslive.checkpoint.bigvgan import EDGE_KERNEL, read_bigvgan
-from mosslive.codec.bigvgan_graph import recorded_advance
+from mosslive.codec.bigvgan_graph import graphed_advance
 from mosslive.codec.bigvgan_stream import BigVganState, BigVganStream
 from mosslive.codec.convolution import Convolution, Upsampling, compute_in
 from mosslive.codec.mel import MelSettings
@@ -179,7 +179,7 @@ class BigVgan(nn.Module):
     def advance(self, state: BigVganState, mel: Tensor) -> tuple[Tensor, BigVganState]:
         """One step of a stream, see `bigvgan_stream.advance`; on a GPU as a recorded graph, once
         shapes repeat."""
-        return recorded_advance(self, state, mel)
+        return graphed_advance(self, state, mel)
 
     def accept(self, mel: Tensor | NDArray[Any]) -> Tensor:
         """Any float mel [B, bands, T] or [bands, T] → [B, bands, T] as the weights are."""

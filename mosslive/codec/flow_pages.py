@@ -26,7 +26,7 @@ class PoolFull(MossliveError):
 
 
 class FlowPagePool:
-    """Counts holders, touches no tensor."""
+    """Allocates the pages of the codec's flow by reference count; touches no tensor."""
 
     def __init__(self, pages: int, what: str) -> None:
         self.pages, self._what = pages, what

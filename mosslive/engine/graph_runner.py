@@ -1,4 +1,4 @@
-"""The runner of a GPU: passes through the trunk as recorded graphs where one is large enough."""
+"""The runner of a GPU: prefill passes as CUDA graphs where one is large enough."""
 
 from mosslive.cache import PagePool
 from mosslive.engine.batch import Part
@@ -17,7 +17,7 @@ class GraphRunner(Runner):
         self._graphs = PassGraphs(decoder, self.storage, chunk, self.pages_per_request)
 
     def record(self, recorder: GraphRecorder) -> None:
-        """Until this was called, passes run as those of any runner."""
+        """Captures the graphs. Before this, passes run as in any runner."""
         self._graphs.record(recorder)
 
     def _run_trunk(self, group: list[Work], rows: list[Row], parts: list[Part]) -> Fresh | None:

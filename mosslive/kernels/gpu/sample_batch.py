@@ -294,7 +294,7 @@ def _sample(  # type: ignore[no-untyped-def]
             block=2048,
         )
     else:
-        # A bound that at least k groups reach, so at least k ids do, and not many more groups.
+        # A bound that at least k groups reach, so at least k ids do, and few other groups.
         low = tl.min(tl.where(tops == float("-inf"), float("inf"), tops), axis=0)
         high = top
         reach = tl.sum((tops >= low).to(tl.int32), axis=0)
