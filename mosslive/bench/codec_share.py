@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mosslive.kernels import conv1d as plain
-from mosslive.kernels import snake as plain_snake
+from mosslive.kernels.kernel_set import KernelSet
 
 
 def take_share(share: int, shares: int) -> None:
-    """From now on in this process, the twins of the vocoders' operations."""
-    from mosslive.kernels.gpu import conv1d as convolutions
-    from mosslive.kernels.gpu import snake as snakes
+    """Replaces the vocoders' Triton kernels in this process."""
+    from mosslive.kernels.gpu.conv1d import choose_tiles
+    from mosslive.kernels.gpu.kernel_set import TritonKernelSet
 
     seen: dict[Hashable, int] = {}  # kernels in the order in which they are first asked for
     ran: set[Hashable] = set()
@@ -44,20 +43,20 @@ def take_share(share: int, shares: int) -> None:
     ) -> Any:
         batch, outputs, times = (shapes[0] if isinstance(shapes, tuple) else shapes).shape
         inputs, taps = weight.shape[1:]
-        tiles = convolutions.choose_tiles(batch * times, inputs, outputs, taps, x.dtype)
+        tiles = choose_tiles(batch * times, inputs, outputs, taps, x.dtype)
         return inputs, outputs, tiles, bias is None, named.get("activation")
 
     def channels(x: Tensor, *_: Any, **__: Any) -> Hashable:
         return x.shape[1]
 
-    for module, definition, kernel in (
-        (convolutions, plain.conv1d, convolution),
-        (convolutions, plain.conv1d_snake, convolution),
-        (snakes, plain.snake, channels),
-        (snakes, plain_snake.anti_aliased_snake, channels),
+    for name, kernel in (
+        ("conv1d", convolution),
+        ("conv1d_snake", convolution),
+        ("snake", channels),
+        ("anti_aliased_snake", channels),
     ):
-        name = definition.__name__
-        setattr(module, name, divided(definition, getattr(module, name), kernel))
+        share_of = divided(getattr(KernelSet, name), getattr(TritonKernelSet, name), kernel)
+        setattr(TritonKernelSet, name, staticmethod(share_of))
 
 
 def _shape(value: Any) -> Any:

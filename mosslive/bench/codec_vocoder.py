@@ -20,8 +20,8 @@ from mosslive.bench.codec_warm import compiling
 from mosslive.codec.bigvgan import BigVgan
 from mosslive.codec.convolution import compute_in
 from mosslive.codec.random_networks import CODEC_SIZES, empty_bigvgan
-from mosslive.codec.wave_kernels import definitions_only
 from mosslive.kernels.arithmetic import Precision, arithmetic
+from mosslive.kernels.dispatch import TORCH_ONLY
 from mosslive.kernels.graph import Graphed
 
 CHUNK_FRAMES = 10
@@ -50,10 +50,11 @@ def vocoder_rows(pair: Pair, repeats: int) -> Iterator[Row]:
         wanted = cpu(begin)[:, : -cpu.hop * reach.ahead]
         here = mel.to(pair.device)
     with torch.no_grad():
-        # First, while the weights still lie in memory as they were published.
+        # First, while the weights it shares still lie in memory as they were published.
+        definitions = BigVgan.from_tensors(device.state_dict(), device.config, TORCH_ONLY)
         for precision in _PUBLISHED if pair.device == "cuda" else _PUBLISHED[:1]:
-            run = _Run(device, here, wanted, precision, pair.device)
-            with definitions_only(), arithmetic(precision):
+            run = _Run(definitions, here, wanted, precision, pair.device)
+            with arithmetic(precision):
                 yield from run.window_rows("reference form", repeats, graph=False)
                 yield from run.long_rows("reference form", repeats, graph=False)
         for precision in _OURS:

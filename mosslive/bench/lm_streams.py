@@ -15,10 +15,10 @@ from mosslive.cache import PagePool, PageTable
 from mosslive.config import Sampling
 from mosslive.engine.graph_runner import GraphRunner
 from mosslive.engine.graph_stepper import GraphStepper
-from mosslive.engine.recording import Recorder
 from mosslive.engine.request import Request
 from mosslive.engine.runner import Runner
 from mosslive.engine.stepper import PlainStepper
+from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel, Row, RowIds
 
@@ -93,7 +93,7 @@ class Streams:
             return PlainStepper(self.runner)
         stepper = GraphStepper(self.runner, len(self.tables))
         stepper.graphs.buckets = [len(self.tables)]
-        stepper.graphs.record(Recorder(self.decoder.device))
+        stepper.graphs.record(GraphRecorder(self.decoder.device))
         return stepper
 
     def _copy(self, sources: list[int], targets: list[int]) -> None:
@@ -145,7 +145,7 @@ class Conversation:
         """As an engine on a GPU runs prompts: passes of that many rows, or fewer, as graphs."""
         runner = GraphRunner(decoder, _pool(room), room)
         if decoder.device.type == "cuda":
-            runner.record(Recorder(decoder.device))
+            runner.record(GraphRecorder(decoder.device))
         return cls(runner)
 
     @torch.inference_mode()

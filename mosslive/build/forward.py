@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mosslive.cache import PageStorage
-from mosslive.kernels import PagedBatch, make_span, make_spread
+from mosslive.kernels import PagedBatch, make_attention_metadata, make_span
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel, Row
 
@@ -37,7 +37,7 @@ def run_sequences(decoder: Decoder, sequences: list[list[Row]]) -> dict[Channel,
         torch.tensor(positions, device=device),
         torch.tensor(slots, device=device),
         spans,
-        make_spread(pages, counts, device),
+        make_attention_metadata(pages, counts, device),
     )
     text, audio = (
         torch.tensor([row[index] for rows in sequences for row in rows], device=device)

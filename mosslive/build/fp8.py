@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from mosslive.build.forward import run_sequences
 from mosslive.checkpoint.engine_layout import LAYER_MATRICES, trunk_matrices
 from mosslive.config import ModelConfig, refuse
 from mosslive.kernels import Matrix, quantise_rows
+from mosslive.kernels.kernel_set import KernelSet
 from mosslive.model import Decoder, DecoderWeights
 
 _PASS_ROWS = 1024  # rows that go through the decoder together
@@ -88,7 +89,7 @@ def snr_db(
     in the unquantised model, y₈ the fp8 product with the same rows."""
     names = {id(_matrix(decoder.weights, name)): name for name in quantised}
     listening = _Listening(decoder.kernels, names, quantised)
-    heard = Decoder(decoder.config, decoder.weights, listening)
+    heard = Decoder(decoder.config, decoder.weights, cast(KernelSet, listening))
     for group in passes(samples):
         run_sequences(heard, [sample.rows for sample in group])
         progress(len(group))

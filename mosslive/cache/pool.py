@@ -1,6 +1,6 @@
-"""A fixed pool of pages: who holds which, which are free, and which rows a page is known to hold.
+"""A fixed pool of KV pages: references, free pages, and a prefix index of their content.
 
-Pure bookkeeping: it never touches a tensor. A page is in exactly one of two states: held by one or
+Bookkeeping only: it never touches a tensor. A page is in exactly one of two states: held by one or
 more tables (references > 0), or free. A free page keeps its content until it is taken again, so a
 system prompt survives the conversation that first used it.
 """
@@ -13,7 +13,7 @@ from mosslive.rows import CHANNELS, Channel, Row
 
 
 class OutOfPages(MossliveError):
-    """The pool cannot give that many pages now. Nothing was changed."""
+    """Too few pages are free. Nothing was changed."""
 
     def __init__(self, wanted: int, free: int, total: int, page_size: int) -> None:
         self.wanted, self.free, self.total = wanted, free, total
@@ -23,12 +23,14 @@ class OutOfPages(MossliveError):
         )
 
 
-# Identity of a published page's content together with everything before it. Never reused.
+# Identifies a published page's content together with its whole prefix. Never reused.
 Node = int
 ROOT: Node = 0
 
 
 class PagePool:
+    """Allocates the pages of the language model's KV cache."""
+
     def __init__(self, pages: int, page_size: int) -> None:
         if pages < 1 or page_size < 1:
             raise ValueError(f"a pool of {pages} pages of {page_size} rows; allowed: 1 or more")
@@ -36,7 +38,7 @@ class PagePool:
         self.references = [0] * pages
         # Rows at the start of each page whose keys and values a tail has computed.
         self.tail_rows: dict[Channel, list[int]] = {tail: [0] * pages for tail in CHANNELS}
-        # How often marks of a tail were taken back; what tables remember of it is then void.
+        # How often a tail's marks were taken back; what tables cached of them is then invalid.
         self.taken_back: dict[Channel, int] = dict.fromkeys(CHANNELS, 0)
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(pages))  # oldest first
         self._page_of: dict[tuple[Node, tuple[Row, ...]], int] = {}
@@ -62,7 +64,7 @@ class PagePool:
         return taken
 
     def hold(self, page: int) -> None:
-        """One more reference; a free page that was found by content comes back into use."""
+        """Adds a reference; a free page that was found by content is in use again."""
         self._free.pop(page, None)
         self.references[page] += 1
 
@@ -73,7 +75,7 @@ class PagePool:
             self._free[page] = None
 
     def overwrite(self, page: int, kept: int) -> None:
-        """Says that rows `kept` and later of a page will change: its content is known no more."""
+        """Must be called before rows `kept` and later of a page change: unpublishes its content."""
         if published := self._published.pop(page, None):
             del self._page_of[published[1]]
         for rows in self.tail_rows.values():
@@ -81,16 +83,16 @@ class PagePool:
                 rows[page] = kept
 
     def publish(self, page: int, parent: Node, rows: Sequence[Row]) -> Node:
-        """Makes a full, computed page findable. Returns the node of this content: the one that
-        exists already if another page holds the same, so that what follows is found under it."""
+        """Makes a full, computed page findable. Returns the node of this content: the existing
+        one if another page holds the same, so that later pages are found under it."""
         key = (parent, tuple(rows))
         assert len(key[1]) == self.page_size, "only full pages are published"
         assert self.references[page], "only held pages are published"
-        if (twin := self._page_of.get(key)) is not None:
-            return self._published[twin][0]
+        if (existing := self._page_of.get(key)) is not None:
+            return self._published[existing][0]
         if known := self._published.get(page):
-            # Shared by a fork that published it under a past since forgotten: one key per page,
-            # or the old one would lead here when the page holds something else.
+            # A fork published this page under a prefix that is gone. A page has one key, or the old
+            # one would lead here when the page holds something else.
             del self._page_of[known[1]]
         self._last_node += 1
         self._page_of[key] = page
@@ -98,10 +100,10 @@ class PagePool:
         return self._last_node
 
     def may_be_shared(self, page: int) -> bool:
-        """Whether another table sees this page, or could come to see it by content."""
+        """Whether another table uses this page, or could find it by content."""
         return self.references[page] > 1 or page in self._published
 
     def find(self, parent: Node, rows: Sequence[Row]) -> tuple[int, Node] | None:
-        """The page that holds exactly these rows after exactly that past, and its node."""
+        """The page that holds exactly these rows after exactly that prefix, and its node."""
         page = self._page_of.get((parent, tuple(rows)))
         return None if page is None else (page, self._published[page][0])

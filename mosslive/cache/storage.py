@@ -1,7 +1,7 @@
 """The tensors behind the pages: keys and values of all layers, and the trunk's output per row.
 
-The trunk's output is what lets an idle tail catch up later. Sizes come from the config; which page
-belongs to whom is not known here.
+An idle tail needs the trunk's output to catch up later. Sizes come from the config. Does not know
+which page belongs to which table.
 """
 
 import torch
@@ -13,7 +13,7 @@ from mosslive.rows import CHANNELS, Channel
 
 
 class PageStorage:
-    """One page more than the pool has: the last one takes writes that nobody will read."""
+    """One page more than the pool has: the last one takes writes that are never read."""
 
     def __init__(
         self,

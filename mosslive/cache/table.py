@@ -29,8 +29,8 @@ class PageTable:
         self.pages: list[int] = []
         self.stamp = next(_STAMPS)  # a new one whenever the pages change: equal stamps, equal pages
         self._nodes: list[Node] = []  # of the leading pages that are published
-        # Rows a tail has surely computed (a lower bound that saves a search), and up to which
-        # number of marks taken back that holds.
+        # Rows a tail has computed (a lower bound that saves a search), and the value of
+        # `taken_back` for which this is valid.
         self._tail_done: dict[Channel, int] = dict.fromkeys(CHANNELS, 0)
         self._as_of: dict[Channel, int] = pool.taken_back.copy()
 
@@ -38,8 +38,8 @@ class PageTable:
         return len(self.rows)
 
     def adopt(self, rows: Sequence[Row]) -> int:
-        """Into an empty table: shares the pages that already hold the beginning of `rows`. Returns
-        how many rows that is; the last row is always left to compute: its logits are wanted."""
+        """Fills an empty table with the pages that already hold a prefix of `rows`. Returns the
+        number of rows; the last row is always left to compute, because its logits are needed."""
         assert not self.rows, "only an empty table can adopt"
         size, node = self.pool.page_size, ROOT
         for first in range(0, len(rows) - size, size):
@@ -56,7 +56,7 @@ class PageTable:
         return len(self.rows)
 
     def pages_for(self, count: int) -> int:
-        """Pages that appending so many rows would take."""
+        """Pages that appending `count` rows would take."""
         if not count:
             return 0
         size = self.pool.page_size
@@ -65,14 +65,14 @@ class PageTable:
 
     @property
     def _last_is_shared(self) -> bool:
-        """A half-filled last page that another table sees as well must not be written."""
+        """A partly filled last page that another table also uses must not be written."""
         return bool(
             len(self.rows) % self.pool.page_size and self.pool.references[self.pages[-1]] > 1
         )
 
     @property
     def may_share_last(self) -> bool:
-        """Whether appending may one day take a page more than there are rows for."""
+        """Whether a later append may take one page more than its rows need."""
         half_filled = len(self.rows) % self.pool.page_size != 0
         return half_filled and self.pool.may_be_shared(self.pages[-1])
 
@@ -84,22 +84,22 @@ class PageTable:
             self.pool.overwrite(self.pages[-1], offset)
 
     def append(self, rows: Sequence[Row]) -> list[PageCopy]:
-        """Room for more rows; returns what must be copied first. Raises `OutOfPages` and changes
-        nothing if there is not enough."""
+        """Adds rows; returns the page copies to do first. Raises `OutOfPages` and changes nothing
+        if too few pages are free."""
         if not rows:
             return []
         pool = self.pool
         offset, wanted = len(self.rows) % pool.page_size, self.pages_for(len(rows))
-        taken = pool.take(wanted) if wanted else []  # most rows of a reply need none
+        taken = pool.take(wanted) if wanted else []  # most rows of a reply need no page
         copies = []
-        if wanted and self._last_is_shared:  # a fork writes into a half-filled page: now its own
+        if wanted and self._last_is_shared:  # copy on write: a fork gets its own last page
             source, target = self.pages[-1], taken.pop(0)
             for tail_rows in pool.tail_rows.values():
                 tail_rows[target] = min(tail_rows[source], offset)
             self.pages[-1] = target
             pool.release(source)
             copies.append(PageCopy(source, target, offset))
-        elif offset:  # after a truncation the page may hold, and be known for, later rows
+        elif offset:  # after a truncation the page may hold, and be found by, later rows
             pool.overwrite(self.pages[-1], offset)
         if taken or copies:
             self.pages += taken
@@ -108,7 +108,7 @@ class PageTable:
         return copies
 
     def publish(self) -> None:
-        """Makes full pages findable. Call it when the trunk has computed all rows."""
+        """Makes full pages findable. To be called when the trunk has computed all rows."""
         size = self.pool.page_size
         for index in range(len(self._nodes), len(self.rows) // size):
             parent = self._nodes[-1] if self._nodes else ROOT
@@ -116,22 +116,22 @@ class PageTable:
             self._nodes.append(self.pool.publish(self.pages[index], parent, rows))
 
     def fork(self) -> "PageTable":
-        """A second table over the same pages; nothing is copied until one of the two writes."""
-        twin = PageTable(self.pool)
-        twin.rows, twin.pages, twin._nodes = self.rows[:], self.pages[:], self._nodes[:]
-        twin.stamp = self.stamp
-        twin._tail_done, twin._as_of = self._tail_done.copy(), self._as_of.copy()
-        for page in twin.pages:
+        """A second table over the same pages; copy on write."""
+        forked = PageTable(self.pool)
+        forked.rows, forked.pages, forked._nodes = self.rows[:], self.pages[:], self._nodes[:]
+        forked.stamp = self.stamp
+        forked._tail_done, forked._as_of = self._tail_done.copy(), self._as_of.copy()
+        for page in forked.pages:
             self.pool.hold(page)
-        return twin
+        return forked
 
     def truncate(self, length: int) -> None:
-        """Forgets all rows from `length` on."""
+        """Removes all rows from `length` on."""
         if not 0 <= length <= len(self.rows):
             raise ValueError(f"truncate to {length} rows; allowed: 0..{len(self.rows)}")
         size = self.pool.page_size
         kept = -(-length // size)
-        # Later pages first: when pages run short, the beginning of a conversation goes last.
+        # Later pages first: when pages run short, the start of a conversation is reused last.
         for page in reversed(self.pages[kept:]):
             self.pool.release(page)
         if kept < len(self.pages):
@@ -141,7 +141,7 @@ class PageTable:
             self._tail_done[tail] = min(self._tail_done[tail], length)
 
     def free(self) -> None:
-        """Gives back every page. The table is empty afterwards and may be used again."""
+        """Releases every page. The table is empty afterwards and may be used again."""
         self.truncate(0)
 
     def slot(self, position: int) -> int:
@@ -171,7 +171,7 @@ class PageTable:
         return found[:most]
 
     def mark(self, tail: Channel, positions: list[int]) -> None:
-        """Says that a tail has computed these positions, which `missing` named."""
+        """Marks these positions, which `missing` returned, as computed by a tail."""
         size, filled = self.pool.page_size, self.pool.tail_rows[tail]
         for position in positions:
             page, offset = self.pages[position // size], position % size
@@ -179,7 +179,7 @@ class PageTable:
             filled[page] = offset + 1
 
     def unmark(self, tail: Channel, positions: list[int]) -> None:
-        """Takes back `mark` when the computation failed. Other tables may have relied on it."""
+        """Undoes `mark` after a failed computation. Other tables may have relied on it."""
         size, filled = self.pool.page_size, self.pool.tail_rows[tail]
         self.pool.taken_back[tail] += 1
         for position in positions:

@@ -9,6 +9,7 @@ hop · T samples.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -17,18 +18,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mosslive.checkpoint.bigvgan import EDGE_KERNEL, read_bigvgan
-from mosslive.codec.bigvgan_graph import recorded_advance
+from mosslive.codec.bigvgan_graph import graphed_advance
 from mosslive.codec.bigvgan_stream import BigVganState, BigVganStream
 from mosslive.codec.convolution import Convolution, Upsampling, compute_in
 from mosslive.codec.mel import MelSettings
 from mosslive.codec.place import COMPUTE, check_device
-from mosslive.codec.recorded import Recorded
+from mosslive.codec.recording_cache import RecordingCache
 from mosslive.codec.snake import SNAKE_REACH_SAMPLES, AntiAliasedSnake
-from mosslive.codec.wave_kernels import entering
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.config import refuse
 from mosslive.config.bigvgan import BigVganConfig
 from mosslive.errors import MossliveError
+from mosslive.kernels.dispatch import AUTO, Dispatch
 
 
 class Walk(Protocol):
@@ -82,13 +83,19 @@ class _Block(nn.Module):
     """Residual pairs of convolutions, the first of each pair dilated, a snake before each."""
 
     def __init__(
-        self, channels: int, kernel: int, dilations: Sequence[int], log_scale: bool
+        self,
+        channels: int,
+        kernel: int,
+        dilations: Sequence[int],
+        log_scale: bool,
+        dispatch: Dispatch,
     ) -> None:
         super().__init__()
-        self.convs1 = nn.ModuleList(_conv(channels, channels, kernel, d) for d in dilations)
-        self.convs2 = nn.ModuleList(_conv(channels, channels, kernel) for _ in dilations)
+        conv = partial(_conv, channels, channels, kernel, dispatch=dispatch)
+        self.convs1 = nn.ModuleList(conv(dilation=d) for d in dilations)
+        self.convs2 = nn.ModuleList(conv() for _ in dilations)
         self.activations = nn.ModuleList(
-            AntiAliasedSnake(channels, log_scale) for _ in range(2 * len(dilations))
+            AntiAliasedSnake(channels, log_scale, dispatch) for _ in range(2 * len(dilations))
         )
 
     def forward(
@@ -107,40 +114,43 @@ class _Block(nn.Module):
 
 
 class BigVgan(nn.Module):
-    def __init__(self, config: BigVganConfig) -> None:
+    def __init__(self, config: BigVganConfig, dispatch: Dispatch = AUTO) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.dispatch = config, dispatch
         self.sample_rate = config.sampling_rate
         self.hop = config.hop_size
         self.reach = reach_of(config)
         first, *stages = config.channels
         log_scale = config.snake_logscale
-        self.conv_pre = _conv(config.num_mels, first, EDGE_KERNEL)
+        self.conv_pre = _conv(config.num_mels, first, EDGE_KERNEL, dispatch=dispatch)
         sizes = zip(stages, config.upsample_kernel_sizes, config.upsample_rates, strict=True)
         # A list in a list: the published names have an index for each.
         self.ups = nn.ModuleList(
-            nn.ModuleList([Upsampling(2 * width, width, kernel, rate)])
+            nn.ModuleList([Upsampling(2 * width, width, kernel, rate, dispatch)])
             for width, kernel, rate in sizes
         )
         blocks = list(
             zip(config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True)
         )
         self.resblocks = nn.ModuleList(
-            _Block(width, kernel, dilations, log_scale)
+            _Block(width, kernel, dilations, log_scale, dispatch)
             for width in stages
             for kernel, dilations in blocks
         )
-        self.activation_post = AntiAliasedSnake(stages[-1], log_scale)
-        self.conv_post = _conv(stages[-1], 1, EDGE_KERNEL, bias=config.use_bias_at_final)
-        self.recorded: Recorded[Any] = Recorded()
+        self.activation_post = AntiAliasedSnake(stages[-1], log_scale, dispatch)
+        bias = config.use_bias_at_final
+        self.conv_post = _conv(stages[-1], 1, EDGE_KERNEL, bias=bias, dispatch=dispatch)
+        self.recordings: RecordingCache[Any] = RecordingCache()
         self.requires_grad_(False)
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], config: BigVganConfig) -> "BigVgan":
+    def from_tensors(
+        cls, tensors: Mapping[str, Tensor], config: BigVganConfig, dispatch: Dispatch = AUTO
+    ) -> "BigVgan":
         """`tensors`: published names, weight norm folded or not. Rates and dilations cannot be read
         from shapes, so the config gives all dimensions, and the shapes must agree with it."""
         with torch.device("meta"):  # nothing is allocated: the tensors become the parameters
-            network = cls(config)
+            network = cls(config, dispatch)
         try:
             network.load_state_dict(fold_weight_norm(tensors), strict=True, assign=True)
         except RuntimeError as error:
@@ -169,7 +179,7 @@ class BigVgan(nn.Module):
     def advance(self, state: BigVganState, mel: Tensor) -> tuple[Tensor, BigVganState]:
         """One step of a stream, see `bigvgan_stream.advance`; on a GPU as a recorded graph, once
         shapes repeat."""
-        return recorded_advance(self, state, mel)
+        return graphed_advance(self, state, mel)
 
     def accept(self, mel: Tensor | NDArray[Any]) -> Tensor:
         """Any float mel [B, bands, T] or [bands, T] → [B, bands, T] as the weights are."""
@@ -185,7 +195,7 @@ class BigVgan(nn.Module):
 
     def compute(self, mel: Tensor, walk: Walk) -> Tensor:
         """mel [B, bands, T] → wave [B, samples], float32 or wider, as far as the walk gets."""
-        x = walk.layer(self.conv_pre, entering(mel))  # [B, C, T]
+        x = walk.layer(self.conv_pre, self.dispatch(mel).signal_layout(mel))  # [B, C, T]
         count = len(self.config.resblock_kernel_sizes)
         for stage in range(len(self.ups)):
             x = walk.layer(self.get_submodule(f"ups.{stage}.0"), x)  # [B, C / 2, rate · T]
@@ -213,8 +223,21 @@ def load_bigvgan(path: str | Path, device: str = "cpu", dtype: str = "float32") 
 
 
 def _conv(
-    inputs: int, outputs: int, kernel: int, dilation: int = 1, bias: bool = True
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    *,
+    dilation: int = 1,
+    bias: bool = True,
+    dispatch: Dispatch,
 ) -> Convolution:
     """As many samples out as in; zeros stand beyond the ends."""
-    padding = dilation * (kernel - 1) // 2
-    return Convolution(inputs, outputs, kernel, dilation=dilation, padding=padding, bias=bias)
+    return Convolution(
+        inputs,
+        outputs,
+        kernel,
+        padding=dilation * (kernel - 1) // 2,
+        dilation=dilation,
+        bias=bias,
+        dispatch=dispatch,
+    )

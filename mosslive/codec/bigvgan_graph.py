@@ -1,8 +1,8 @@
-"""BigVGAN's steps as recorded graphs, once a stream's layers are full.
+"""BigVGAN's stream steps as CUDA graphs, once a stream's layers are full.
 
-A full stream repeats the same shapes with every chunk of the same size. What all its layers keep is
-then one row of numbers per stream, which goes into a graph and comes out of it anew: states stay
-values, and streams share a graph. Invariant: a step gives what `advance` gives, recorded or not.
+A full stream repeats the same shapes with every chunk of the same size. Everything its layers keep
+is then one row of numbers per stream, an input and an output of the graph: states stay values, and
+streams share a graph. Invariant: a step returns what `advance` returns, captured or not.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from mosslive.codec.bigvgan_stream import BigVganState, advance
-from mosslive.codec.wave_kernels import has_twin
 from mosslive.kernels.graph import Graphed
 
 if TYPE_CHECKING:
@@ -23,24 +22,24 @@ Shapes = tuple[torch.Size, ...]
 
 @dataclass(frozen=True)
 class FullState(BigVganState):
-    """A state whose `kept` are views of one tensor, after a step that left their shapes alone."""
+    """A state whose `kept` are views of one tensor, after a step that kept their shapes."""
 
     packed: Tensor | None = None  # [B, values], every part as [n, C]
     shapes: Shapes = ()
     frames: int = 0  # of that step
 
 
-def recorded_advance(
+def graphed_advance(
     network: "BigVgan", state: BigVganState, mel: Tensor
 ) -> tuple[Tensor, BigVganState]:
-    """As `advance`; a step is recorded when its shapes have repeated, and then replayed."""
-    if not has_twin(mel):
+    """As `advance`; a step is captured when its shapes repeat, and then replayed."""
+    if not network.dispatch(mel).is_triton:
         return advance(network, state, mel)
     frames = mel.shape[-1]
     if isinstance(state, FullState) and state.frames == frames:
         key = (mel.shape, mel.dtype, state.shapes)
         weight = network.conv_pre.weight
-        step: _Step = network.recorded.get(weight, key, lambda: _Step(network, state, mel))
+        step: _Step = network.recordings.get(weight, key, lambda: _Step(network, state, mel))
         return step(state, mel)
     wave, after = advance(network, state, mel)
     shapes = tuple(part.shape for part in after.kept)

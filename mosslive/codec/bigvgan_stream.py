@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from mosslive.codec.convolution import Convolution, Upsampling
 from mosslive.codec.snake import SNAKE_REACH_SAMPLES, AntiAliasedSnake
-from mosslive.codec.wave_kernels import entering
 from mosslive.config import refuse
 from mosslive.errors import MossliveError
 from mosslive.kernels.conv1d import join
+from mosslive.kernels.dispatch import Dispatch
 
 if TYPE_CHECKING:
     from mosslive.codec.bigvgan import BigVgan
@@ -42,7 +42,10 @@ class BigVganState:
 class _Step:
     """A walk over new samples only. Layers return what they can finish, possibly nothing."""
 
-    def __init__(self, kept: tuple[Tensor, ...], at_end: bool, copies: bool = True) -> None:
+    def __init__(
+        self, kept: tuple[Tensor, ...], dispatch: Dispatch, at_end: bool, copies: bool = True
+    ) -> None:
+        self._dispatch = dispatch
         self._kept = iter(kept) if kept else None
         self._at_end, self._copies = at_end, copies
         self.keep: list[Tensor] = []
@@ -70,7 +73,7 @@ class _Step:
             result: Tensor = conv(window, padding=0, addends=addends, scale=scale)
             self._keep(kept, 0)
         else:
-            fresh = conv(window, padding=0) if new else _zeros(x, conv.out_channels, 0)
+            fresh = conv(window, padding=0) if new else self._zeros(x, conv.out_channels, 0)
             both = join((kept, fresh))
             result = scale * reduce(torch.add, addends, both[..., :ready])
             self._keep(both, both.shape[-1] - ready)
@@ -81,7 +84,7 @@ class _Step:
     def _convolve(self, conv: Convolution, x: Tensor) -> Tensor:
         window = self._window_of(conv, x)
         if window.shape[-1] <= 2 * _edge(conv):
-            return _zeros(x, conv.out_channels, 0)
+            return self._zeros(x, conv.out_channels, 0)
         result: Tensor = conv(window, padding=0)
         return result
 
@@ -91,7 +94,7 @@ class _Step:
         edge = _edge(conv)
         parts = [self._take(x, edge), x]
         if self._at_end:
-            parts.append(_zeros(x, x.shape[1], edge))
+            parts.append(self._zeros(x, x.shape[1], edge))
         window = join(parts)
         self._keep(window, 2 * edge)
         return window
@@ -108,14 +111,14 @@ class _Step:
         given = max(0, kept.shape[-1] * rate - open_end)
         ready = window.shape[-1] * rate - (0 if self._at_end else open_end)
         if ready <= given:
-            return _zeros(x, channels, 0)
+            return self._zeros(x, channels, 0)
         result: Tensor = module(window)[..., given:ready]
         return result
 
     def _take(self, x: Tensor, zeros: int = 0) -> Tensor:
         """What was kept for this place in the walk; at the start that many zeros."""
         if self._kept is None:
-            return _zeros(x, x.shape[1], zeros)
+            return self._zeros(x, x.shape[1], zeros)
         return next(self._kept)
 
     def _keep(self, window: Tensor, count: int) -> None:
@@ -124,13 +127,13 @@ class _Step:
             # A view would hold the whole window in memory until the next step.
             self.keep.append(kept.clone() if self._copies else kept)
 
+    def _zeros(self, like: Tensor, channels: int, count: int) -> Tensor:
+        zeros = like.new_zeros(like.shape[0], channels, count)
+        return self._dispatch(zeros).signal_layout(zeros)
+
 
 def _edge(conv: Convolution) -> int:
     return conv.dilation[0] * (conv.kernel_size[0] - 1) // 2
-
-
-def _zeros(like: Tensor, channels: int, count: int) -> Tensor:
-    return entering(like.new_zeros(like.shape[0], channels, count))
 
 
 def advance(
@@ -139,14 +142,14 @@ def advance(
     """The next frames [B, bands, n], n ≥ 0 → the samples [B, s] that are now exact, and the state
     after them. Once a few chunks of one size have filled the layers, all shapes repeat. Without
     `copies` the new state is made of views, for a caller that copies it anyway."""
-    step = _Step(state.kept, at_end=False, copies=copies)
+    step = _Step(state.kept, network.dispatch, at_end=False, copies=copies)
     wave = network.compute(mel, step)
     return wave, BigVganState(tuple(step.keep), state.samples + wave.shape[-1])
 
 
 def rest(network: "BigVgan", state: BigVganState, no_mel: Tensor) -> Tensor:
     """The samples [B, s] that follow if the mel ends here. `no_mel`: [B, bands, 0]."""
-    return network.compute(no_mel, _Step(state.kept, at_end=True))
+    return network.compute(no_mel, _Step(state.kept, network.dispatch, at_end=True))
 
 
 class BigVganStream:

@@ -10,17 +10,32 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mosslive.codec.wave_kernels import conv1d, conv1d_snake, has_twin
 from mosslive.kernels.conv1d import (
     Activation,
     are_taps_together,
     taps_together,
     upsampling_as_conv1d,
 )
+from mosslive.kernels.dispatch import AUTO, Dispatch
 
 
 class Convolution(nn.Conv1d):
     """Zeros stand beyond the ends; `padding` must be a number."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        stride: int = 1,
+        *,
+        padding: int = 0,
+        dilation: int = 1,
+        bias: bool = True,
+        dispatch: Dispatch = AUTO,
+    ) -> None:
+        super().__init__(inputs, outputs, kernel, stride, padding, dilation, bias=bias)
+        self.dispatch = dispatch
 
     def forward(
         self,
@@ -35,7 +50,7 @@ class Convolution(nn.Conv1d):
     ) -> Tensor:
         """x [B, I, T] → [B, O, T'], see `kernels.conv1d`. padding: in place of the layer's own."""
         self.settle(x)
-        return conv1d(
+        return self.dispatch(x).conv1d(
             x,
             self.weight,
             self.bias,
@@ -55,30 +70,34 @@ class Convolution(nn.Conv1d):
         """The result, and the plain snake of it, [B, O, T] each."""
         self.settle(x)
         dilation, padding = self.dilation[0], int(self.padding[0])
-        return conv1d_snake(
+        return self.dispatch(x).conv1d_snake(
             x, self.weight, self.bias, alpha, dilation=dilation, padding=padding, addends=addends
         )
 
     def settle(self, x: Tensor) -> None:
         """The weight's order in memory, as what computes on x wants it."""
-        if has_twin(x) and not are_taps_together(self.weight):
+        if self.dispatch(x).is_triton and not are_taps_together(self.weight):
             self.weight = nn.Parameter(taps_together(self.weight), requires_grad=False)
 
 
 class Upsampling(nn.ConvTranspose1d):
     """`rate` samples for each one; kernel = rate + 2 · crop, so that T give exactly rate · T."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, rate: int) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, rate: int, dispatch: Dispatch = AUTO
+    ) -> None:
         super().__init__(inputs, outputs, kernel, rate, padding=(kernel - rate) // 2)
+        self.dispatch = dispatch
         # The same as a plain convolution: weight, bias, and the place of the weight they came from.
         self._plain: tuple[Tensor, Tensor | None, int] | None = None
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         """[B, I, T] → [B, O, rate · T]"""
-        if not has_twin(x):
+        kernels = self.dispatch(x)
+        if not kernels.is_triton:
             return super().forward(x, output_size)
         weight, bias = self._as_plain()
-        y = conv1d(x, weight, bias, padding=weight.shape[2] // 2)  # [B, rate · O, T]
+        y = kernels.conv1d(x, weight, bias, padding=weight.shape[2] // 2)  # [B, rate · O, T]
         groups = y.transpose(1, 2).reshape(len(y), -1, self.out_channels)  # [B, rate · T, O]
         return groups.transpose(1, 2)
 

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from mosslive.codec.encoder_layers import EncoderLayer, Past
 from mosslive.codec.mel import BLOCK_SAMPLES, check_pcm, floor_and_scale, segment_log10_mel
-from mosslive.codec.recorded import FreeList
-from mosslive.codec.wave_kernels import has_twin
+from mosslive.codec.recording_cache import FreeList
 from mosslive.errors import MossliveError, name_list
 from mosslive.kernels.arithmetic import arithmetic
+from mosslive.kernels.dispatch import AUTO, Dispatch
 from mosslive.kernels.graph import Graphed
 
 BLOCK_FRAMES = 8  # mel frames per code
@@ -92,15 +92,15 @@ class Encoder(nn.Module):
 
     half_norms: Tensor
 
-    def __init__(self, dims: EncoderDims) -> None:
+    def __init__(self, dims: EncoderDims, dispatch: Dispatch = AUTO) -> None:
         super().__init__()
-        self.dims = dims
+        self.dims, self.dispatch = dims, dispatch
         # Causal: the zeros on the left are joined on by hand, because a stream has values there.
         self.conv1 = nn.Conv1d(dims.mel_bands, dims.width, 3)
         self.conv2 = nn.Conv1d(dims.width, dims.width, 3, stride=2)
         self.embed_positions = _Table(dims.positions, dims.width)
         self.layers = nn.ModuleList(
-            EncoderLayer(dims.width, dims.heads, dims.ffn) for _ in range(dims.layers)
+            EncoderLayer(dims.width, dims.heads, dims.ffn, dispatch) for _ in range(dims.layers)
         )
         self.codebook = _Table(dims.codes, dims.width)
         self.register_buffer("half_norms", torch.empty(dims.codes), persistent=False)
@@ -245,7 +245,7 @@ class Encoder(nn.Module):
                 return seat
         state = self.open(1)
         step = None
-        if has_twin(weight):
+        if self.dispatch(weight).is_triton:
             frames = weight.new_zeros(1, self.dims.mel_bands, BLOCK_FRAMES)
             step = Graphed(lambda frames: self.step(state, frames), frames)
         return Seat(state, step, weight.detach())

@@ -10,10 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mosslive.codec.wave_kernels import has_twin, rows_linear
-from mosslive.kernels.step_attention import step_attention
-
-_MOST_NEW = 32  # states in a step for which reading the past in pieces is the faster way
+from mosslive.kernels.dispatch import AUTO, Dispatch
 
 
 @dataclass(frozen=True)
@@ -27,8 +24,9 @@ class Past:
 
 
 class SelfAttention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, dispatch: Dispatch = AUTO) -> None:
         super().__init__()
+        self.dispatch = dispatch
         self.head_dim = width // heads
         self.q_proj = nn.Linear(width, width)
         self.k_proj = nn.Linear(width, width, bias=False)
@@ -38,21 +36,20 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, past: Past | None, residual: Tensor) -> Tensor:
         """x [B, t, width] → residual + attention."""
+        kernels = self.dispatch(x)
         q, k, v = self._project(x)
         if past is None:
             q, k, v = (each.transpose(1, 2) for each in (q, k, v))
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         else:
-            attend = step_attention
-            if has_twin(x) and x.shape[1] <= _MOST_NEW:
-                from mosslive.kernels.gpu.step_attention import step_attention as attend
-            y = attend(q, k, v, past.k, past.v, past.position, past.reach)
-        return rows_linear(y, self.out_proj.weight, self.out_proj.bias, residual=residual)
+            y = kernels.step_attention(q, k, v, past.k, past.v, past.position, past.reach)
+        return kernels.rows_linear(y, self.out_proj.weight, self.out_proj.bias, residual=residual)
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
         """q, k, v, [B, t, heads, head_dim] each."""
-        if has_twin(x):
-            joined = rows_linear(x, *self._as_one())
+        kernels = self.dispatch(x)
+        if kernels.is_triton:
+            joined = kernels.rows_linear(x, *self._as_one())
             return joined.view(*x.shape[:2], 3, -1, self.head_dim).unbind(2)
         projections = (self.q_proj, self.k_proj, self.v_proj)
         return tuple(each(x).unflatten(-1, (-1, self.head_dim)) for each in projections)
@@ -72,9 +69,10 @@ class SelfAttention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    def __init__(self, width: int, heads: int, ffn: int) -> None:
+    def __init__(self, width: int, heads: int, ffn: int, dispatch: Dispatch = AUTO) -> None:
         super().__init__()
-        self.self_attn = SelfAttention(width, heads)
+        self.dispatch = dispatch
+        self.self_attn = SelfAttention(width, heads, dispatch)
         self.self_attn_layer_norm = nn.LayerNorm(width)
         self.fc1 = nn.Linear(width, ffn)
         self.fc2 = nn.Linear(ffn, width)
@@ -83,5 +81,6 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, past: Past | None) -> Tensor:
         x = self.self_attn(self.self_attn_layer_norm(x), past, residual=x)
         y = self.final_layer_norm(x)
-        y = rows_linear(y, self.fc1.weight, self.fc1.bias, gelu=True)
-        return rows_linear(y, self.fc2.weight, self.fc2.bias, residual=x)
+        kernels = self.dispatch(y)
+        y = kernels.rows_linear(y, self.fc1.weight, self.fc1.bias, gelu=True)
+        return kernels.rows_linear(y, self.fc2.weight, self.fc2.bias, residual=x)

@@ -19,7 +19,7 @@ from mosslive.codec.flow_pages import PageStore
 from mosslive.codec.flow_solver import FlowSettings
 from mosslive.kernels.flow_chunks import Chunks
 from mosslive.kernels.flow_conv import TAPS, Activation
-from mosslive.kernels.flow_ops import FlowOps
+from mosslive.kernels.kernel_set import KernelSet
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +59,10 @@ class EstimatorStep:
     """Packed weights; `solve` runs them."""
 
     def __init__(
-        self, estimator: Estimator, settings: FlowSettings, dtype: torch.dtype, ops: FlowOps
+        self, estimator: Estimator, settings: FlowSettings, dtype: torch.dtype, kernels: KernelSet
     ) -> None:
         """`dtype` is what products take; they add up in float32, and all else is float32."""
-        self._settings, self._dtype, self._ops = settings, dtype, ops
+        self._settings, self._dtype, self._kernels = settings, dtype, kernels
         self._dims = estimator.dims
         device = estimator.final_proj.weight.device
         grid = torch.tensor(settings.grid[:-1], device=device)[:, None]  # [steps, 1]
@@ -94,7 +94,7 @@ class EstimatorStep:
         layers = len(store.layers) // settings.steps
         for step, (now, then) in enumerate(pairwise(settings.grid)):
             run = _Run(
-                self._ops,
+                self._kernels,
                 chunks,
                 window,
                 store.layers[step * layers : (step + 1) * layers],
@@ -104,7 +104,7 @@ class EstimatorStep:
             )
             velocity = self._velocity(rows, run)
             if settings.guidance:
-                self._ops.euler_(x, velocity, rows, then - now, settings.guidance)
+                self._kernels.euler_(x, velocity, rows, then - now, settings.guidance)
             else:
                 x += (then - now) * velocity
                 rows[:, :bands] = x
@@ -118,7 +118,7 @@ class EstimatorStep:
         x = run.stage(self._up, torch.cat((x, skip), 1))
         x = run.convolve(self._final, run.convolve(self._up_leave, x))
         weight, bias = self._proj
-        return F.linear(self._ops.norm_mish_add(x, *self._final_norm, None), weight, bias)
+        return F.linear(self._kernels.norm_mish_add(x, *self._final_norm, None), weight, bias)
 
     # Packing
 
@@ -171,7 +171,7 @@ class _Run:
 
     def __init__(
         self,
-        ops: FlowOps,
+        kernels: KernelSet,
         chunks: Chunks,
         window: int | None,
         layers: Sequence[Tensor],
@@ -181,7 +181,7 @@ class _Run:
     ) -> None:
         """`layers`: the pages of this step's attention layers, [2, P, 2, H, T, D] each; `tails`
         [P, 2, V], of which this step's begin at `first_value`."""
-        self._ops, self._chunks, self._window = ops, chunks, window
+        self._kernels, self._chunks, self._window = kernels, chunks, window
         self._layers, self._tails, self._first_value = iter(layers), tails, first_value
         self._step = step
 
@@ -191,7 +191,7 @@ class _Run:
         both = self.convolve(stage.first, x)  # [M, 2 · channels]
         activation = Activation(*stage.first_norm, stage.times[self._step])
         y = self.convolve(stage.second, both[:, :channels], activation)
-        x = self._ops.norm_mish_add(y, *stage.second_norm, both[:, channels:])
+        x = self._kernels.norm_mish_add(y, *stage.second_norm, both[:, channels:])
         for block in stage.blocks:
             self._transform(block, x)
         return x
@@ -200,18 +200,18 @@ class _Run:
         self, conv: _Convolution, x: Tensor, activation: Activation | None = None
     ) -> Tensor:
         offset = self._first_value + conv.offset
-        rows = self._ops.conv_rows(
+        rows = self._kernels.conv_rows(
             x, self._tails, offset, self._chunks, conv.weight.dtype, activation
         )
-        return self._ops.conv_product(rows, conv.weight, conv.bias)
+        return self._kernels.conv_product(rows, conv.weight, conv.bias)
 
     def _transform(self, block: _Block, x: Tensor) -> None:
-        ops, chunks, pages = self._ops, self._chunks, next(self._layers)
-        q = ops.norm_qkv(x, block.qkv.weight, block.qkv.bias, pages, chunks)
-        attended = ops.chunk_attention(q, pages, chunks, self._window)
-        ops.add_linear_(x, attended.reshape(len(x), -1), block.out.weight, block.out.bias)
-        hidden = ops.norm_linear_gelu(x, block.ff_in.weight, block.ff_in.bias)
-        ops.add_linear_(x, hidden, block.ff_out.weight, block.ff_out.bias)
+        kernels, chunks, pages = self._kernels, self._chunks, next(self._layers)
+        q = kernels.norm_qkv(x, block.qkv.weight, block.qkv.bias, pages, chunks)
+        attended = kernels.chunk_attention(q, pages, chunks, self._window)
+        kernels.add_linear_(x, attended.reshape(len(x), -1), block.out.weight, block.out.bias)
+        hidden = kernels.norm_linear_gelu(x, block.ff_in.weight, block.ff_in.bias)
+        kernels.add_linear_(x, hidden, block.ff_out.weight, block.ff_out.bias)
 
 
 def _bias(layer: nn.Linear | nn.Conv1d) -> Tensor:

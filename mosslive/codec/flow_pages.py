@@ -25,8 +25,8 @@ class PoolFull(MossliveError):
     """No page is left for another chunk; streams that end give theirs back."""
 
 
-class PagePool:
-    """Counts holders, touches no tensor."""
+class FlowPagePool:
+    """Allocates the pages of the codec's flow by reference count; touches no tensor."""
 
     def __init__(self, pages: int, what: str) -> None:
         self.pages, self._what = pages, what
@@ -72,7 +72,7 @@ class PagePool:
 class Pages:
     """The pages of one stream, chunk by chunk; given back when it is closed or forgotten."""
 
-    def __init__(self, pool: PagePool, held: list[int] | None = None) -> None:
+    def __init__(self, pool: FlowPagePool, held: list[int] | None = None) -> None:
         self._pool = pool
         self.held = held or []  # page of each chunk; ZERO_PAGE where it was dropped
         self._dropped = 0  # chunks before this one are

@@ -20,10 +20,10 @@ from mosslive.codec.estimator_step import EstimatorStep
 from mosslive.codec.flow import Flow
 from mosslive.codec.flow_paged import Paged
 from mosslive.codec.flow_pages import SCRATCH_PAGE, PageForm, PageStore
+from mosslive.kernels.dispatch import AUTO, Dispatch
 from mosslive.kernels.flow_chunks import Chunks
-from mosslive.kernels.flow_ops import PLAIN, flow_ops
 from mosslive.kernels.graph import Graphed
-from mosslive.kernels.traced import Traced
+from mosslive.kernels.trace import Traced
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)  # streams a recorded step is made for
 
@@ -49,6 +49,7 @@ class FlowStep:
         dtype: torch.dtype,
         pages: tuple[int, int],
         trace_cpu_steps: bool = True,
+        dispatch: Dispatch = AUTO,
     ) -> None:
         """`pages` of the conformer and of the estimator; `dtype` of the estimator's products;
         `trace_cpu_steps`: see `StreamSettings`."""
@@ -56,8 +57,8 @@ class FlowStep:
         self._frames = FRAMES_PER_TOKEN * chunk
         self._device = device = flow.noise.device
         self._columns = -(-flow.noise.shape[1] // self._frames)  # of a page table
-        self._ops = flow_ops(device)
-        self._estimator = EstimatorStep(flow.estimator, flow.settings, dtype, self._ops)
+        self._kernels = dispatch.kernels(device, dtype)
+        self._estimator = EstimatorStep(flow.estimator, flow.settings, dtype, self._kernels)
         self.forms = token_form, frame_form, estimator_form = self._forms(dtype)
         self._tokens = PageStore(token_form, pages[0], device)
         self._frame_store = PageStore(frame_form, pages[0], device)
@@ -121,8 +122,8 @@ class FlowStep:
     def _on_cpu(self, *given: Tensor) -> Tensor:
         """A step of one stream, as most are, is recorded once for all lengths of the past."""
         given = *given, *self._memory
-        traced = self._trace_cpu_steps and self._device.type == "cpu" and self._ops is PLAIN
-        if len(given[0]) > 1 or not traced:
+        traced = self._trace_cpu_steps and self._device.type == "cpu"
+        if len(given[0]) > 1 or not traced or self._kernels.is_triton:
             return self._compute(*given)
         if self._trace is None:
             self._trace = Traced(self._compute, *given)
@@ -171,7 +172,7 @@ class FlowStep:
         frames = Chunks(conformer, index, FRAMES_PER_TOKEN * held, reach)
         at = Chunks(estimator, index, frames.held, reach)
         present = torch.arange(width, device=numbers.device) < there
-        attention, table = self._ops.chunk_attention, flow.encoder.table
+        attention, table = self._kernels.chunk_attention, flow.encoder.table
         mu = flow.mu(
             codes.long(),
             present,

@@ -17,11 +17,12 @@ from torch import Tensor
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.flow import Codes, Flow, FlowVoice
 from mosslive.codec.flow_hops import settled_prompt
-from mosslive.codec.flow_pages import PagePool, Pages
+from mosslive.codec.flow_pages import FlowPagePool, Pages
 from mosslive.codec.flow_step import ChunkInput, FlowStep
 from mosslive.config import SECONDS_PER_CODE, refuse
 from mosslive.config.files import is_positive_number
 from mosslive.errors import MossliveError
+from mosslive.kernels.dispatch import AUTO, Dispatch
 
 TailRule = Literal["reference", "cached"]
 POOL_SECONDS = 120.0
@@ -114,13 +115,13 @@ class _Move(NamedTuple):
 
 
 class FlowStream:
-    def __init__(self, flow: Flow, settings: StreamSettings) -> None:
+    def __init__(self, flow: Flow, settings: StreamSettings, dispatch: Dispatch = AUTO) -> None:
         """Sets the pool's memory aside. Streams of one flow and one setting share it."""
         self.flow, self.settings = flow, settings
         pages = settings.pages
         # A window gives the estimator's old pages back but not the conformer's small ones.
         few = pages if settings.window_frames is None else 4 * pages
-        self.pools = PagePool(few, "conformer"), PagePool(pages, "estimator")
+        self.pools = FlowPagePool(few, "conformer"), FlowPagePool(pages, "estimator")
         self._step = FlowStep(
             flow,
             settings.chunk,
@@ -128,6 +129,7 @@ class FlowStream:
             settings.dtype,
             (few, pages),
             settings.trace_cpu_steps,
+            dispatch,
         )
         tokens, frames, estimator = (form.page_bytes for form in self._step.forms)
         self._page_bytes = tokens + frames, estimator

@@ -17,12 +17,12 @@ from torch.nn import functional as F
 
 from mosslive.codec.convolution import Convolution, Upsampling
 from mosslive.codec.hift_source import F0Predictor, HarmonicSource, SourceSettings
-from mosslive.codec.recorded import Recorded
-from mosslive.codec.wave_kernels import entering, snake
+from mosslive.codec.recording_cache import RecordingCache
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.errors import MossliveError, name_list
 from mosslive.kernels.conv1d import join
-from mosslive.kernels.traced import begin
+from mosslive.kernels.dispatch import AUTO, Dispatch
+from mosslive.kernels.trace import fork
 
 _MOST_MAGNITUDE = 100.0  # of a spectral line; exp() of an untrained layer has no bound
 _LAST_SLOPE = 0.01  # the last leaky ReLU is the published one with its default slope, not `slope`
@@ -103,15 +103,20 @@ class _Snake(nn.Module):
 class _ResBlock(nn.Module):
     """Residual pairs of convolutions, the first of each pair dilated, a snake before each."""
 
-    def __init__(self, channels: int, kernel: int, dilations: tuple[int, ...]) -> None:
+    def __init__(
+        self, channels: int, kernel: int, dilations: tuple[int, ...], dispatch: Dispatch = AUTO
+    ) -> None:
         super().__init__()
-        self.convs1 = nn.ModuleList(
-            Convolution(channels, channels, kernel, dilation=d, padding=d * (kernel - 1) // 2)
-            for d in dilations
-        )
-        self.convs2 = nn.ModuleList(
-            Convolution(channels, channels, kernel, padding=(kernel - 1) // 2) for _ in dilations
-        )
+        self.dispatch = dispatch
+
+        def conv(dilation: int = 1) -> Convolution:
+            padding = dilation * (kernel - 1) // 2
+            return Convolution(
+                channels, channels, kernel, dilation=dilation, padding=padding, dispatch=dispatch
+            )
+
+        self.convs1 = nn.ModuleList(conv(d) for d in dilations)
+        self.convs2 = nn.ModuleList(conv() for _ in dilations)
         self.activations1 = nn.ModuleList(_Snake(channels) for _ in dilations)
         self.activations2 = nn.ModuleList(_Snake(channels) for _ in dilations)
 
@@ -127,7 +132,7 @@ class _ResBlock(nn.Module):
         the others need not be there."""
         snakes1 = [each.get_parameter("alpha") for each in self.activations1]
         snakes2 = [each.get_parameter("alpha") for each in self.activations2]
-        bent, last = snake(x, snakes1[0]), len(snakes1) - 1
+        bent, last = self.dispatch(x).snake(x, snakes1[0]), len(snakes1) - 1
         for index, (dilated, plain) in enumerate(zip(self.convs1, self.convs2, strict=True)):
             assert isinstance(plain, Convolution)
             bent = dilated(bent, activation="snake", alpha=snakes2[index])
@@ -142,46 +147,52 @@ class _ResBlock(nn.Module):
 class Hift(nn.Module):
     window: Tensor
 
-    def __init__(self, settings: HiftSettings) -> None:
+    def __init__(self, settings: HiftSettings, dispatch: Dispatch = AUTO) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings, self.dispatch = settings, dispatch
         mel_bins, lines = settings.mel_bins, 2 * settings.bins  # real and imaginary parts
-        self.f0_predictor = F0Predictor(mel_bins, settings.f0_channels)
+        self.f0_predictor = F0Predictor(mel_bins, settings.f0_channels, dispatch)
         self.m_source = HarmonicSource(
             settings.source, settings.harmonics, settings.samples_per_frame
         )
-        self.conv_pre = Convolution(mel_bins, settings.channels, 7, padding=3)
+        self.conv_pre = Convolution(mel_bins, settings.channels, 7, padding=3, dispatch=dispatch)
         self.ups, self.source_downs = nn.ModuleList(), nn.ModuleList()
         self.source_resblocks, self.resblocks = nn.ModuleList(), nn.ModuleList()
         width = settings.channels
         for stage, rate in enumerate(settings.upsample_rates):
             kernel, width = settings.upsample_kernels[stage], width // 2
-            self.ups.append(Upsampling(2 * width, width, kernel, rate))
+            self.ups.append(Upsampling(2 * width, width, kernel, rate, dispatch))
             # From the spectra's rate down to this stage's: by all rates that are still to come.
             down = math.prod(settings.upsample_rates[stage + 1 :])
             reach = 2 * down if down > 1 else 1
-            self.source_downs.append(Convolution(lines, width, reach, down, padding=down // 2))
+            self.source_downs.append(
+                Convolution(lines, width, reach, down, padding=down // 2, dispatch=dispatch)
+            )
             self.source_resblocks.append(
-                _ResBlock(width, settings.source_kernels[stage], settings.dilations)
+                _ResBlock(width, settings.source_kernels[stage], settings.dilations, dispatch)
             )
             self.resblocks.extend(
-                _ResBlock(width, kernel, settings.dilations) for kernel in settings.resblock_kernels
+                _ResBlock(width, kernel, settings.dilations, dispatch)
+                for kernel in settings.resblock_kernels
             )
-        self.conv_post = Convolution(width, lines, 7, padding=3)
-        self.recorded: Recorded[Any] = Recorded()  # windows of streams
+        self.conv_post = Convolution(width, lines, 7, padding=3, dispatch=dispatch)
+        self.recordings: RecordingCache[Any] = RecordingCache()  # windows of streams
         # Not in the checkpoint. Its device is named so that building on "meta" leaves it real.
         window = torch.hann_window(settings.n_fft, periodic=True, device="cpu")
         self.register_buffer("window", window, persistent=False)
 
     @classmethod
     def from_tensors(
-        cls, tensors: Mapping[str, Tensor], settings: HiftSettings | None = None
+        cls,
+        tensors: Mapping[str, Tensor],
+        settings: HiftSettings | None = None,
+        dispatch: Dispatch = AUTO,
     ) -> "Hift":
         """The network of a checkpoint, weight norm folded or not, in float32 on the tensors'
         device. `settings` gives what shapes cannot tell; default: as published."""
         folded = {name: tensor.float() for name, tensor in fold_weight_norm(tensors).items()}
         with torch.device("meta"):  # no memory, and no draw from the global generator
-            hift = cls((settings or HiftSettings()).sized_by(folded))
+            hift = cls((settings or HiftSettings()).sized_by(folded), dispatch)
         wanted = {name: tensor.shape for name, tensor in hift.state_dict().items()}
         if missing := sorted(wanted.keys() - folded.keys()):
             raise MossliveError(f"HiFT has no tensor {name_list(missing)}")
@@ -217,13 +228,16 @@ class Hift(nn.Module):
         frames = self._frames_of(mel)
         _check("source", source, (mel.shape[0], frames * settings.samples_per_frame))
         dtype = self.conv_pre.weight.dtype
-        spectra = entering(self._spectra(source).to(dtype))  # [B, 2 · bins, N]
-        x = self.conv_pre(entering(mel.to(dtype)), activation="leaky", slope=settings.slope)
+        spectra = self._layout(self._spectra(source).to(dtype))  # [B, 2 · bins, N]
+        x = self.conv_pre(self._layout(mel.to(dtype)), activation="leaky", slope=settings.slope)
         before: Callable[[], Tensor] = partial(_same, x)
         for stage in range(len(self.ups)):
-            before = begin(partial(self._stage, stage, before), spectra)
+            before = fork(partial(self._stage, stage, before), spectra)
         x = before()
         return self._samples(self.conv_post(x)).clamp(-settings.audio_limit, settings.audio_limit)
+
+    def _layout(self, x: Tensor) -> Tensor:
+        return self.dispatch(x).signal_layout(x)
 
     def _stage(self, stage: int, before: Callable[[], Tensor], spectra: Tensor) -> Tensor:
         """One upsampling and the blocks behind it. The result of the stage `before` is asked for
@@ -238,7 +252,7 @@ class Hift(nn.Module):
         x = self.source_resblocks[stage](self.source_downs[stage](spectra), (up,))
         count = len(self.settings.resblock_kernels)
         *others, final = self.resblocks[stage * count : (stage + 1) * count]
-        results = [begin(block, x) for block in others]
+        results = [fork(block, x) for block in others]
         mixed: Tensor = final(x, results, 1 / count, _LAST_SLOPE if last else slope)
         return mixed
 

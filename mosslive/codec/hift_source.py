@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mosslive.codec.convolution import Convolution
-from mosslive.codec.wave_kernels import entering
 from mosslive.errors import MossliveError
 from mosslive.kernels.arithmetic import arithmetic
+from mosslive.kernels.dispatch import AUTO, Dispatch
 
 _F0_LAYERS = 5  # fixed by the published network, as is their kernel of 3
 
@@ -34,12 +34,14 @@ class SourceSettings:
 class F0Predictor(nn.Module):
     """mel [B, M, T] → pitch in Hz [B, T], never negative."""
 
-    def __init__(self, mel_bins: int, channels: int) -> None:
+    def __init__(self, mel_bins: int, channels: int, dispatch: Dispatch = AUTO) -> None:
         super().__init__()
+        self.dispatch = dispatch
         layers: list[nn.Module] = []
         for index in range(_F0_LAYERS):
             width = channels if index else mel_bins
-            layers += [Convolution(width, channels, 3, padding=1), nn.Identity()]
+            convolution = Convolution(width, channels, 3, padding=1, dispatch=dispatch)
+            layers += [convolution, nn.Identity()]
         # Published names count an ELU after each layer, which the layer computes itself.
         self.condnet = nn.Sequential(*layers)
         self.classifier = nn.Linear(channels, 1)
@@ -53,7 +55,8 @@ class F0Predictor(nn.Module):
                 "in float32 and use autocast for the rest"
             )
         with torch.autocast(mel.device.type, enabled=False):
-            x = entering(mel.to(dtype))
+            x = mel.to(dtype)
+            x = self.dispatch(x).signal_layout(x)
             for layer in self.condnet:
                 if isinstance(layer, Convolution):
                     x = layer(x, activation="elu")

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from mosslive.codec.hift import Hift, HiftResult
 from mosslive.codec.noise_ahead import Drawn, draw_ahead, take
-from mosslive.codec.wave_kernels import has_twin
 from mosslive.errors import MossliveError
 from mosslive.kernels.graph import Graphed
-from mosslive.kernels.traced import Traced
+from mosslive.kernels.trace import Traced
 
 OVERLAP_FRAMES = 8
 _CHUNK_FRAMES = (20, 100)  # new ones in the window of a chunk of 5 codes, and of 25
@@ -168,7 +167,7 @@ class HiftStream:
         of a chunk, first or later, for 1, 2, 4 ... streams, the rows that fill up being silence;
         and that of a stream's end, which comes alone."""
         given, count = (mel, noise, source, held), len(mel)
-        if not has_twin(mel):
+        if not self.hift.dispatch(mel).is_triton:
             return self._on_cpu(*given)
         if not is_recorded(count, mel.shape[2], bool(source.shape[1])):
             return self._compute(*given)
@@ -177,7 +176,7 @@ class HiftStream:
         key = (rows, mel.shape[2], source.shape[1])  # a first window has nothing before it
         self.hift.conv_pre.settle(mel)  # else the first graph would be one of weights that move
         weight = self.hift.conv_pre.weight
-        graph = self.hift.recorded.get(weight, key, lambda: Graphed(self._compute, *padded))
+        graph = self.hift.recordings.get(weight, key, lambda: Graphed(self._compute, *padded))
         wave, source = graph(*padded)
         return HiftResult(wave[:count].clone(), source[:count].clone())
 
@@ -188,7 +187,7 @@ class HiftStream:
         mel, _, source, _ = given
         frames, follows = mel.shape[2], bool(source.shape[1])
         new, weight = frames - OVERLAP_FRAMES * follows, self.hift.conv_pre.weight
-        recorded, key = self.hift.recorded, ("window", follows)
+        recorded, key = self.hift.recordings, ("window", follows)
         wanted = new in _CHUNK_FRAMES or (new <= _MOST_FRAMES and recorded.has(weight, key))
         traced = self._trace_cpu_steps and mel.device.type == "cpu"
         if len(mel) > 1 or not wanted or not traced:

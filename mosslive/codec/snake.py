@@ -1,6 +1,6 @@
 """One anti-aliased snake as a module: its tensors under their published names, and its filter.
 
-What it computes is defined by `kernels.snake`; which form of that runs, `wave_kernels` chooses.
+`kernels.snake` defines what it computes; `kernels.dispatch` chooses the implementation.
 Knows nothing of the networks around it.
 """
 
@@ -9,10 +9,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mosslive.codec.wave_kernels import anti_aliased_snake
+from mosslive.kernels.dispatch import AUTO, Dispatch
 from mosslive.kernels.snake import SNAKE_REACH_SAMPLES, TAPS
 
-__all__ = ["SNAKE_REACH_SAMPLES", "AntiAliasedSnake", "anti_aliased_snake", "sinc_filter"]
+__all__ = ["SNAKE_REACH_SAMPLES", "AntiAliasedSnake", "sinc_filter"]
 
 _KAISER_BETA = 0.1102 * (2.285 * (TAPS // 2 - 1) * math.pi * 1.2 + 7.95 - 8.7)  # 4.6638
 
@@ -43,8 +43,9 @@ class _Downsample(nn.Module):
 class AntiAliasedSnake(nn.Module):
     """The tensors of one activation; the published files store both filters with each."""
 
-    def __init__(self, channels: int, log_scale: bool) -> None:
+    def __init__(self, channels: int, log_scale: bool, dispatch: Dispatch = AUTO) -> None:
         super().__init__()
+        self.dispatch = dispatch
         self.log_scale = log_scale
         start = torch.zeros if log_scale else torch.ones
         self.act = nn.ParameterDict({"alpha": start(channels), "beta": start(channels)})
@@ -53,7 +54,7 @@ class AntiAliasedSnake(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, T] → [B, C, T]"""
-        return anti_aliased_snake(
+        return self.dispatch(x).anti_aliased_snake(
             x,
             self.act["alpha"],
             self.act["beta"],

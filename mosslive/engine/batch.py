@@ -1,14 +1,14 @@
-"""Flattened batches for the decoder, told in the form that the decoder reads.
+"""Flattened batches for the decoder, in the form that the decoder reads.
 
-The PyTorch definition of attention reads spans, the Triton twin tensors (`Spread`); making both
-would cost every step time for what nobody looks at.
+The PyTorch definition of attention reads spans, the Triton kernel tensors (`AttentionMetadata`).
+Only one form is made: the other would cost time in every step.
 """
 
 from typing import NamedTuple
 
 import torch
 
-from mosslive.kernels import PagedBatch, make_span, make_spread, upload
+from mosslive.kernels import PagedBatch, make_attention_metadata, make_span, upload
 from mosslive.model import Decoder
 
 
@@ -31,13 +31,13 @@ def make_batch(parts: list[Part], page_size: int, decoder: Decoder) -> PagedBatc
         for part, context in zip(parts, contexts, strict=True)
     ]
     counts = [len(part.positions) for part in parts]
-    spans, spread = [], None
-    if decoder.reads_spread:
-        spread = make_spread(held, counts, device)
+    spans, metadata = [], None
+    if decoder.reads_metadata:
+        metadata = make_attention_metadata(held, counts, device)
     else:
         first = 0
         for part, pages, context, count in zip(parts, held, contexts, counts, strict=True):
             spans.append(make_span(first, pages, part.positions, context, device))
             first += count
     rows = upload([positions, slots], device, torch.int64)
-    return PagedBatch(rows[0], rows[1], spans, spread)
+    return PagedBatch(rows[0], rows[1], spans, metadata)

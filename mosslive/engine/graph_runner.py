@@ -1,10 +1,10 @@
-"""The runner of a GPU: passes through the trunk as recorded graphs where one is large enough."""
+"""The runner of a GPU: prefill passes as CUDA graphs where one is large enough."""
 
 from mosslive.cache import PagePool
 from mosslive.engine.batch import Part
 from mosslive.engine.pass_graphs import PassGraphs
-from mosslive.engine.recording import Recorder
 from mosslive.engine.runner import Fresh, Runner, Work
+from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import Row
 
@@ -16,8 +16,8 @@ class GraphRunner(Runner):
         self.pages_per_request = -(-longest // pool.page_size)
         self._graphs = PassGraphs(decoder, self.storage, chunk, self.pages_per_request)
 
-    def record(self, recorder: Recorder) -> None:
-        """Until this was called, passes run as those of any runner."""
+    def record(self, recorder: GraphRecorder) -> None:
+        """Captures the graphs. Before this, passes run as in any runner."""
         self._graphs.record(recorder)
 
     def _run_trunk(self, group: list[Work], rows: list[Row], parts: list[Part]) -> Fresh | None:

@@ -12,12 +12,12 @@ import torch
 from mosslive.cache import OutOfPages, PageTable
 from mosslive.engine.graph_runner import GraphRunner
 from mosslive.engine.history import History
-from mosslive.engine.recording import Recorder
 from mosslive.engine.request import Request
 from mosslive.engine.step_buffers import StepBuffers
 from mosslive.engine.step_graphs import StepGraphs
 from mosslive.engine.stepper import Made, PlainStepper
 from mosslive.kernels import NonFiniteLogits
+from mosslive.kernels.graph import GraphRecorder
 from mosslive.rows import CHANNELS, Channel, Row
 
 
@@ -45,7 +45,7 @@ class GraphStepper:
         """Records the graphs, which takes seconds; steps before this run without them. `progress`
         is told how many are done. Without a GPU there is nothing to record."""
         if self.runner.decoder.device.type == "cuda":
-            recorder = Recorder(self.runner.decoder.device, progress)
+            recorder = GraphRecorder(self.runner.decoder.device, progress)
             self.runner.record(recorder)
             self.graphs.record(recorder)
 

@@ -1,8 +1,8 @@
-"""A pass of many rows through the trunk as CUDA graphs, by rows and by requests.
+"""A prefill pass through the trunk as CUDA graphs, by number of rows and of requests.
 
 A prefill of a few rows is some 300 launches of a few microseconds each: launched one by one they
-would cost more than the pass. Rows that only fill up a bucket write where nobody reads. Knows rows
-and pages, not requests.
+would take longer than the computation. Rows that only pad a bucket write to the scratch slot. Knows
+rows and pages, not requests.
 """
 
 from functools import partial
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mosslive.cache import PageStorage
 from mosslive.engine.batch import Part
-from mosslive.engine.recording import Recorder
-from mosslive.kernels import PagedBatch, Spread, write_pages
+from mosslive.kernels import AttentionMetadata, PagedBatch, write_pages
+from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import Row
 
@@ -43,23 +43,23 @@ class PassGraphs:
 
         # text, audio, position, slot of each row
         self._host_rows, self._rows = pair(4, most_rows, dtype=torch.int64)
-        self._rows[3] = storage.scratch_slot  # recording runs passes: they must write nowhere else
+        self._rows[3] = storage.scratch_slot  # the capture runs passes, which must write only there
         self._host_starts, self._starts = pair(most + 1, dtype=torch.int32)
         self._host_tables, self._tables = pair(most, pages_per_request, dtype=torch.int32)
         self._graphs: dict[_Bucket, torch.cuda.CUDAGraph] = {}
 
-    def record(self, recorder: Recorder) -> None:
+    def record(self, recorder: GraphRecorder) -> None:
         for bucket in sorted(self._buckets, reverse=True):
-            self._graphs[bucket] = recorder.record(partial(self._work, bucket))
+            self._graphs[bucket], _ = recorder.record(partial(self._work, bucket))
 
     def bucket(self, rows: int, requests: int) -> _Bucket | None:
-        """The smallest recorded pass that holds so much; None: none does."""
+        """The smallest captured pass that is large enough, or None."""
         fitting = [b for b in self._graphs if b.rows >= rows and b.requests >= requests]
         return min(fitting, default=None)
 
     def run(self, bucket: _Bucket, rows: list[Row], parts: list[Part]) -> None:
-        """Keys, values and the trunk's output of these rows go to their pages."""
-        # The last pass may still be reading what it was given.
+        """Writes keys, values and the trunk's output of these rows to their pages."""
+        # The previous pass may still be reading its inputs.
         torch.cuda.current_stream(self._rows.device).synchronize()
         grid, count = self._host_rows.numpy(), len(rows)
         grid[:2, :count] = list(zip(*rows, strict=True))
@@ -79,10 +79,13 @@ class PassGraphs:
         self._tables[some].copy_(self._host_tables[some], non_blocking=True)
         self._graphs[bucket].replay()
 
+    @torch.inference_mode()
     def _work(self, bucket: _Bucket) -> None:
         text, audio, positions, slots = self._rows[:, : bucket.rows]
         requests = bucket.requests
-        spread = Spread(self._tables[:requests], self._starts[: requests + 1], bucket.rows)
-        batch = PagedBatch(positions, slots, [], spread)
+        metadata = AttentionMetadata(
+            self._tables[:requests], self._starts[: requests + 1], bucket.rows
+        )
+        batch = PagedBatch(positions, slots, [], metadata)
         hidden = self._decoder.trunk(text, audio, self._storage.trunk, batch)
         write_pages(self._storage.hidden, hidden, slots)

@@ -1,7 +1,7 @@
 """One reply being made: its settings, where it stands, and what a new row means for it.
 
 Everything random or remembered belongs to the request itself, so what runs beside it in a batch
-cannot change its reply. It draws nothing: who chooses the ids (`choose`, or a GPU) reads the plain
+cannot change its reply. It samples nothing: the sampler (`sample`, or a GPU) reads the plain
 attributes below and hands the ids to `accept`. No step costs more for a longer history.
 """
 
@@ -49,7 +49,7 @@ class Request:
         self.new_rows: list[Row] = []
         self.stop: Stop | None = None  # why the reply ended; None while it goes on
         self.refusal: OutOfPages | None = None  # with stop == "pages": what was lacking
-        # Which ids each channel's history holds, bool [V]. Kept by `choose` where the repetition
+        # Which ids each channel's history holds, bool [V]. Kept by `sample` where the repetition
         # penalty asks for it; a sampler with a memory of its own leaves this empty.
         self.seen: dict[Channel, Tensor] = {}
 

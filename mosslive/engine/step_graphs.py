@@ -1,9 +1,9 @@
 """One decode step of many rows as CUDA graphs: the trunk by bucket, each tail by bucket.
 
-Recorded once; after that a step is two or three launches, a copy before the first and the second of
-them, and one copy out. Trunk and tails are apart so that any mix of speaking and writing rows reads
-the trunk's weights once. Knows
-rows, pages and draws, not requests. Without a GPU the same functions run as they are.
+Captured once; after that a step is two or three launches, a copy before the first and the second of
+them, and one copy out. Trunk and tails are separate graphs, so that any mix of speaking and writing
+rows reads the trunk's weights once. Knows rows, pages and sampling settings, not requests. Without
+a GPU the same functions run directly.
 """
 
 from functools import partial
@@ -13,13 +13,13 @@ from torch import Tensor
 
 from mosslive.cache import PageStorage
 from mosslive.engine.history import History
-from mosslive.engine.recording import Recorder
 from mosslive.engine.step_buffers import StepBuffers
-from mosslive.kernels import Draws, PagedBatch, Spread, write_pages
+from mosslive.kernels import AttentionMetadata, PagedBatch, SamplingBatch, write_pages
+from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel
 
-# Dense where a few rows more cost time, sparse where the weights do.
+# Dense where a few more rows cost time, sparse where reading the weights dominates.
 BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 
 
@@ -33,17 +33,18 @@ class StepGraphs:
         rows = buffers.most + 1
         self.buckets = [*(b for b in BUCKETS if b < buffers.most), buffers.most]
         self._starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
-        # The trunk's output of this step; the idle row's is never computed.
+        # The trunk's output of this step; that of the idle row is never computed.
         self._hidden = torch.zeros(rows, config.hidden_size, dtype=decoder.dtype, device=device)
         self._graphs: dict[tuple[str, int], torch.cuda.CUDAGraph] = {}
 
     def bucket(self, count: int) -> int:
         return next(bucket for bucket in self.buckets if bucket >= count)
 
-    def record(self, recorder: Recorder) -> None:
+    def record(self, recorder: GraphRecorder) -> None:
         for bucket in reversed(self.buckets):
             for name in ("trunk", *CHANNELS):
-                self._graphs[name, bucket] = recorder.record(partial(self._work, name, bucket))
+                graph, _ = recorder.record(partial(self._work, name, bucket))
+                self._graphs[name, bucket] = graph
 
     def run(self, name: str, bucket: int) -> None:
         """`name`: "trunk" or a tail; reads and writes the buffers."""
@@ -79,12 +80,12 @@ class StepGraphs:
         members = own["members"]
         tables = self.buffers.tables.index_select(0, members)
         batch = self._batch(own["tail_position"], own["tail_slot"], tables)
-        # An ordinary launch, and after the tables: layers read those before they wait (`overlap`).
+        # An ordinary launch, after the tables: layers read the tables before they wait (`overlap`).
         hidden = self._hidden.index_select(0, members)
         pages = self.storage.tails[channel]
         last = self.decoder.tail(channel, hidden, pages, batch, spare=True)
         logits = self.decoder.logits(channel, last)
-        draws = Draws(
+        sampling = SamplingBatch(
             legal=own["legal"],
             greedy=own["greedy"],
             temperature=own["temperature"],
@@ -92,13 +93,13 @@ class StepGraphs:
             top_p=own["top_p"],
             penalty=own["penalty"],
             seen=self.history.seen[channel],
-            lines=own["history"],
+            seen_rows=own["history"],
             seed=own["seed"],
             step=own["step"],
             channel=index,
         )
-        self.buffers.ids[index, :bucket] = self.decoder.kernels.choose(logits, draws)
+        self.buffers.ids[index, :bucket] = self.decoder.kernels.sample_batch(logits, sampling)
 
     def _batch(self, positions: Tensor, slots: Tensor, tables: Tensor) -> PagedBatch:
-        spread = Spread(tables, self._starts[: len(positions) + 1], 1)
-        return PagedBatch(positions, slots, [], spread)
+        metadata = AttentionMetadata(tables, self._starts[: len(positions) + 1], 1)
+        return PagedBatch(positions, slots, [], metadata)

@@ -14,10 +14,10 @@ import torch
 
 from mosslive.cache import OutOfPages, PagePool, PageTable
 from mosslive.config import ModelConfig, refuse
-from mosslive.engine.choose import choose_row
 from mosslive.engine.refusals import step_failed
 from mosslive.engine.request import Request
 from mosslive.engine.runner import Runner
+from mosslive.engine.sample import sample_row
 from mosslive.errors import MossliveError
 from mosslive.rows import CHANNELS, Row
 
@@ -129,7 +129,7 @@ class PlainStepper:
         for request, _ in begun:
             own = {channel: logits[channel][id(request)] for channel in request.channels}
             try:
-                made[id(request)] = choose_row(request, own)
+                made[id(request)] = sample_row(request, own)
             except Exception as error:  # its own fault alone: the others have their rows
                 made[id(request)] = step_failed(error)
         return [made[id(request)] for request in requests]

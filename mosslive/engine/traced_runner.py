@@ -1,8 +1,8 @@
-"""The runner of a CPU: passes of one row, as in every step of a reply, as recorded functions.
+"""The runner of a CPU: passes of one row, as in every step of a reply, run as TorchScript traces.
 
 Such a pass is some 400 small operations; PyTorch runs them in half the time without Python, and
-without holding up the codec's thread. Longer passes run as those of any runner. Invariant: the
-definitions are recorded, so a row is the same either way.
+without blocking the codec's thread. Longer passes run as in any runner. Invariant: the definitions
+are traced, so a row is the same either way.
 """
 
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ from mosslive.cache import PagePool
 from mosslive.engine.batch import Part
 from mosslive.engine.runner import Fresh, Runner, Work
 from mosslive.kernels import LayerPages, PagedBatch, Span, write_pages
-from mosslive.kernels.traced import Traced
+from mosslive.kernels.trace import Traced
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel, Row
 
-_NO_END = 1 << 62  # a context's length must not become part of the recording
-_NO_ROW: Row = (0, 0)  # for a tail, which reads the trunk's output instead
+_NO_END = 1 << 62  # a context's length must not become a constant of the trace
+_NO_ROW: Row = (0, 0)  # for a tail, which reads the trunk's output instead of ids
 
 
 class TracedRunner(Runner):
     def __init__(self, decoder: Decoder, pool: PagePool, chunk: int) -> None:
         super().__init__(decoder, pool, chunk)
         storage = self.storage
-        scratch = storage.scratch_slot  # recording runs the passes: they must write there
-        storage.hidden[-1] = 0  # read before anything was written
+        scratch = storage.scratch_slot  # tracing runs the passes, which must write there
+        storage.hidden[-1] = 0  # read before anything is written
         slots = torch.tensor([0, 0, 0, scratch, scratch, scratch])
-        # What is written is given, not part of the recording: only that is sure to be written.
+        # Written tensors are arguments: a trace keeps only writes to its arguments.
         self._pages = {c: [storage.hidden, *_flat(storage.tails[c])] for c in CHANNELS}
         self._trunk_pages = [storage.hidden, *_flat(storage.trunk)]
         self._trunk_step = Traced(self._one_trunk, slots, *self._trunk_pages)
@@ -54,15 +54,15 @@ class TracedRunner(Runner):
         return self._tail_steps[tail](self._numbers(group[0], _NO_ROW), *self._pages[tail])
 
     def _numbers(self, work: Work, row: Row) -> Tensor:
-        """int64: the row's two ids, its position, its slot, the slot that is written, and the slots
-        of all rows that it sees."""
+        """int64: the row's two ids, its position, its slot, the slot to write, and the slots of all
+        rows that it sees."""
         size, (position,) = self.pool.page_size, work.positions
         held = np.asarray(work.table.pages[: position // size + 1], np.int64)
         seen = (held[:, None] * size + np.arange(size)).reshape(-1)[: position + 1]
         written = seen[-1] if work.write else self.storage.scratch_slot
         return torch.from_numpy(np.concatenate(((*row, position, seen[-1], written), seen)))
 
-    # What is recorded.
+    # The traced functions.
 
     def _one_trunk(self, numbers: Tensor, outputs: Tensor, *pages: Tensor) -> Tensor:
         batch = _batch(numbers)

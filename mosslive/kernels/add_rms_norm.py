@@ -1,6 +1,6 @@
-"""The step between two products: add a block's output to the residual stream, normalise the sum.
+"""Residual add and RMS norm: add a block's output to the residual stream, normalise the sum.
 
-One operation, because at one row per step the two would cost two launches and read the row twice.
+One operation, because at one row per step two would cost two launches and read the row twice.
 """
 
 from torch import Tensor

@@ -1,9 +1,10 @@
-"""How products are computed: the one place that touches PyTorch's global switches.
+"""How products are computed: the only module that changes PyTorch's global switches.
 
 By default PyTorch lets cuDNN round inputs of float32 convolutions to TF32 (10 bits), which moves
-results by 1e-4 and more. Here float32 means float32 unless a caller asks for less. It also lets
-cuBLAS add up parts of a half-precision product in half precision, where it cuts the sum into parts:
-by the shape, so that one shape in many is off. Here sums are float32, always.
+results by 1e-4 and more. Here float32 means float32 unless a caller asks for less. PyTorch also
+lets cuBLAS add partial sums of a half-precision product in half precision where it splits the sum.
+That depends on the shape, so a few shapes are less exact than the others. Here sums are always
+float32.
 """
 
 from collections.abc import Iterator
@@ -16,18 +17,17 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 
 
 def sum_in_float32() -> None:
-    """Products of halves are summed in float32 from now on, in the whole process: nobody here wants
-    less, and a switch that went back could do so in the middle of another thread's recording."""
+    """From now on half-precision products are summed in float32, in the whole process. Nothing here
+    needs less, and switching back could happen during another thread's graph capture."""
     matmul = torch.backends.cuda.matmul
     matmul.allow_bf16_reduced_precision_reduction = False
     matmul.allow_fp16_reduced_precision_reduction = False
 
 
-def without_detours() -> None:
-    """On ARM, PyTorch does its work itself from now on, in the whole process. As it comes it hands
-    products, convolutions and activations to a library (oneDNN on Arm's) that takes 0.5 ms to
-    begin, and its own number of threads whatever PyTorch was told: by far longer than most steps of
-    a reply last on a CPU."""
+def disable_onednn_on_arm() -> None:
+    """From now on PyTorch on ARM computes without oneDNN, in the whole process. oneDNN with Arm's
+    library takes 0.5 ms to start each product, convolution or activation, and ignores PyTorch's
+    number of threads. Most steps of a reply on a CPU are far shorter than that."""
     onednn = torch.backends.mkldnn
     if onednn.is_acl_available():  # type: ignore[no-untyped-call]
         onednn.enabled = False  # type: ignore[assignment]
@@ -35,12 +35,12 @@ def without_detours() -> None:
 
 @contextmanager
 def arithmetic(precision: Precision, *, trials: bool = False) -> Iterator[None]:
-    """float32 products exactly as such for "fp32", through TF32 for all others. What was set before
-    comes back.
+    """Computes float32 products in float32 for "fp32", through TF32 for all others. Restores the
+    previous settings at the end.
 
-    `trials`: cuDNN chooses its algorithms by trying them, worth it where shapes repeat; the trials
-    take memory for workspaces. The switches are the process's, not the thread's: whoever computes
-    on several threads must want the same on all.
+    `trials`: cuDNN chooses its algorithms by timing them (`cudnn.benchmark`), worth it where shapes
+    repeat; the timing takes memory for workspaces. The switches are the process's, not the
+    thread's: threads that compute at the same time must use the same settings.
     """
     cudnn = torch.backends.cudnn
     before = cudnn.allow_tf32, cudnn.benchmark, torch.get_float32_matmul_precision()

@@ -1,13 +1,13 @@
-"""From the joint projection to attention's result: one row of each request, or many.
+"""From the joint QKV projection to the result of attention, for any number of rows.
 
-Two operations as one, so that a decode step can do both in one launch and fetch what is in the
-pages already while the projection is still being computed.
+`norm_rope_cache` and `paged_attention` as one operation, so that a decode step can do both in one
+launch and fetch what is in the pages already while the projection is still being computed.
 """
 
 from torch import Tensor
 
+from mosslive.kernels.norm_rope_cache import norm_rope_cache
 from mosslive.kernels.paged_attention import LayerPages, PagedBatch, paged_attention
-from mosslive.kernels.place_qkv import place_qkv
 
 
 def attend(
@@ -19,11 +19,11 @@ def attend(
     pages: LayerPages,
     batch: PagedBatch,
 ) -> Tensor:
-    """`place_qkv`, then `paged_attention` of its result: [T, H, D].
+    """`norm_rope_cache`, then `paged_attention` of its result: [T, H, D].
 
-    Whether a row sees its own key as it was just computed or as its page holds it is left open: a
-    row whose slot lies elsewhere is one that its page has already.
+    A row may see its own key as computed here or as its page holds it. The two differ only for a
+    row whose slot is outside its pages, and then the page holds the row already.
     """
     positions, slots = batch.positions, batch.slots
-    q = place_qkv(qkv, qk_norm, eps, cos, signed_sin, positions, slots, pages)
+    q = norm_rope_cache(qkv, qk_norm, eps, cos, signed_sin, positions, slots, pages)
     return paged_attention(q, pages.k, pages.v, batch)

@@ -1,8 +1,9 @@
-"""A convolution over time with all that follows it in a vocoder: bias, sums, a plain snake.
+"""A convolution over time with what follows it in a vocoder: bias, sums, activation.
 
-Knows no network and no stream. Layout is the caller's choice: the meaning is that of [B, C, T], the
-twin for GPUs wants the channels of one moment side by side (`channels_together`). Invariant: sums
-are those of `F.conv1d`; another form may differ by the order of summing and by rounding less often.
+Knows no network and no stream. Shapes are [B, C, T]; the memory layout is the caller's choice, and
+the Triton kernel needs the channels of one moment adjacent (`channels_together`). Invariant: sums
+are those of `F.conv1d`; another implementation may differ by the order of summing and may round
+less often.
 """
 
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ def conv1d(
     if activation == "elu":
         return F.elu(y)
     if activation == "snake":
-        assert alpha is not None, "a snake needs its alpha"
+        assert alpha is not None, "activation 'snake' needs alpha"
         return snake(y, alpha)
     return F.leaky_relu(y, slope) if activation == "leaky" else y
 
@@ -88,7 +89,7 @@ def upsampling_as_conv1d(weight: Tensor, rate: int, crop: int) -> Tensor:
 
 
 def channels_together(x: Tensor) -> Tensor:
-    """The same values [B, C, T] with the channels of one moment side by side in memory."""
+    """The same values [B, C, T] with the channels of one moment adjacent in memory."""
     return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 

@@ -1,8 +1,8 @@
-"""The sums of a convolution over time, by the form that is fast where the signal is.
+"""The sums of a convolution over time, computed in the way that is fast on the signal's device.
 
-PyTorch's dilated convolutions on a CPU are fast through oneDNN only; without it they read a signal
-tap by tap. There the windows are laid side by side instead, and all taps are one product. Knows
-neither what follows a convolution nor streams. Invariant: the sums of `F.conv1d`, in another order.
+PyTorch's dilated convolutions on a CPU are fast only through oneDNN; without it they read a signal
+tap by tap. There the windows are unfolded instead, and all taps are one product. Knows neither what
+follows a convolution nor streams. Invariant: the sums of `F.conv1d`, in another order.
 """
 
 from typing import Any
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mosslive.kernels.traced import is_recording
+from mosslive.kernels.trace import is_tracing
 
-# Numbers that are laid out at a time, 4 MB: a long signal is computed piece by piece.
+# Values that are unfolded at a time, 4 MB: a long signal is computed piece by piece.
 _MOST_VALUES = 1 << 20
 
 
@@ -47,9 +47,9 @@ def convolve_by_products(
     dilation: int = 1,
     padding: int = 0,
 ) -> Tensor:
-    """The same, as one product for each row of the batch and piece of the signal. In a recording
-    there is one piece: how many there are would be part of it, and signals of other lengths have
-    others. Whoever records keeps them short."""
+    """The same, as one product for each row of the batch and piece of the signal. Within a trace
+    there is one piece, because the number of pieces would be a constant of the trace, wrong for
+    signals of other lengths. Traced signals must therefore be short."""
     span = dilation * (weight.shape[2] - 1) + 1
     padded = F.pad(x, (padding, padding))
     windows = padded.unfold(2, span, stride)[..., ::dilation].transpose(2, 3)  # [B, I, K, T']
@@ -58,7 +58,7 @@ def convolve_by_products(
     most = max(1, _MOST_VALUES // matrix.shape[1])
     rows = []
     for row in windows:
-        pieces = (row,) if is_recording() else row.split(most, dim=2)
+        pieces = (row,) if is_tracing() else row.split(most, dim=2)
         products = [torch.addmm(addend, matrix, piece.flatten(0, 1)) for piece in pieces]
         rows.append(torch.cat(products, dim=1))
     return torch.stack(rows)

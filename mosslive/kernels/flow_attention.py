@@ -1,8 +1,8 @@
-"""A chunk of each stream attends to its stream's past, which lies in pages.
+"""A chunk of each stream attends to its stream's past, which is stored in pages.
 
-softmax(q · kᵀ / √D + turned · placesᵀ) · v over the columns of all earlier chunks, or of those
-within `window` columns before the chunk, and of the chunk itself, both directions. Knows nothing of
-networks. Invariant: the chunk's own keys and values are in its page before this is called.
+softmax(q · kᵀ / √D + rotated · placesᵀ) · v over the columns of all earlier chunks, or of those
+within `window` columns before the chunk, and of the whole chunk itself. Knows nothing of networks.
+Invariant: the chunk's own keys and values are in its page before this is called.
 """
 
 import torch
@@ -17,13 +17,13 @@ def chunk_attention(
     pages: Tensor,
     chunks: Chunks,
     window: int | None = None,
-    turned: Tensor | None = None,
+    rotated: Tensor | None = None,
     places: Tensor | None = None,
 ) -> Tensor:
     """q [halves · B, T, H, D]; pages [2, P, halves, H, T, D]: keys, then values → like q.
 
-    turned [halves · B, T, H, E] float32, where positions enter the scores, against places [N, E]
-    float32 at the keys' positions.
+    rotated [halves · B, T, H, E] float32, if scores depend on positions; multiplied with places
+    [N, E] float32 at the keys' positions.
     """
     rows, columns, heads, width = q.shape
     streams = len(chunks.table)
@@ -37,10 +37,10 @@ def chunk_attention(
         visible &= key >= begin - window
     bias = torch.zeros(visible.shape, device=q.device).masked_fill(~visible, -torch.inf)
     bias = bias.repeat(halves, 1)[:, None, None]  # [halves · B, 1, 1, K]
-    if turned is not None:
-        assert places is not None, "positions enter through both"
+    if rotated is not None:
+        assert places is not None, "`rotated` needs `places`"
         at = places[key.clamp(max=len(places) - 1)]
-        bias = bias + turned.transpose(1, 2) @ at.T
+        bias = bias + rotated.transpose(1, 2) @ at.T
     attended = F.scaled_dot_product_attention(
         q.transpose(1, 2), seen[0], seen[1], attn_mask=bias.to(q.dtype)
     )

@@ -1,10 +1,10 @@
-"""Where the rows of one chunk step stand: the streams' page tables and the chunks they are at.
+"""The streams of one chunk step: their page tables and the chunks they are at.
 
 Rows of a step are ordered by half, then stream, then column: [halves · B · T]. The halves are the
-guided and the unguided run of a stream, or one alone. Says nothing of what pages hold. Invariants:
-a table names only pages that were written, or page 0, which is all zeros and never written; a
-stream's chunk `index` is written to page table[b, index], and the state before it is in the page
-before, or in page 0.
+guided and the unguided run of a stream, or one alone. Does not know what pages hold. Invariants:
+a table names only pages that were written, or page 0, which is all zeros and never written; chunk
+`index` of a stream is written to page table[b, index], and the state before it is in the previous
+page, or in page 0.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ ZERO_PAGE = 0
 @dataclass(frozen=True, eq=False)
 class Chunks:
     table: Tensor  # [B, N] int32: the page of each chunk of a stream
-    index: Tensor  # [B] int32: the chunk that is computed
-    held: Tensor  # [B] int32, 1..T: its columns that exist; fewer than T only at a stream's end
-    reach: int  # no index is as large; how many table columns are looked at
+    index: Tensor  # [B] int32: the chunk to compute
+    held: Tensor  # [B] int32, 1..T: its valid columns; fewer than T only at a stream's end
+    reach: int  # table columns that are read; larger than every index
 
-    # Every layer asks for both of these.
+    # Every layer uses both of these.
 
     @cached_property
     def own(self) -> Tensor:

@@ -1,9 +1,9 @@
-"""A causal convolution of three taps on the rows of a chunk step, its memory in the streams' pages.
+"""A causal convolution of three taps on the rows of a chunk step; its state is in pages.
 
-Two operations: `conv_rows` puts the two columns before each chunk, which the page before holds, in
-front of the chunk's own, and keeps the chunk's last two in its page; then a tap's shift is only an
-address, so that `conv_product` is one product over three neighbouring rows. Norm, Mish and the time
-vector of a ResNet block are applied on the way. Invariant: before a stream's first column the
+Two operations. `conv_rows` puts the two columns before each chunk, which the previous page holds,
+in front of the chunk's own, and stores the chunk's last two in its page. A tap's shift is then only
+an address, so that `conv_product` is one product over three neighbouring rows. Norm, Mish and the
+time vector of a ResNet block are applied on the way. Invariant: before a stream's first column the
 convolution sees zeros, not an activation of zeros.
 """
 

@@ -1,15 +1,16 @@
-"""One Euler step with guidance on the rows of a chunk step."""
+"""One Euler step with classifier-free guidance on the rows of a chunk step."""
 
 from torch import Tensor
 
 
 def euler_(x: Tensor, velocity: Tensor, inputs: Tensor, width: float, guidance: float) -> None:
-    """x += width · ((1 + guidance) · told - guidance · untold), and x to the first columns of both
-    halves of the next step's input. All float32, all changed in place but the velocity.
+    """x += width · ((1 + guidance) · conditional - guidance · unconditional); x is also written to
+    the first columns of both halves of the next step's input. x and inputs change in place.
 
-    x [B · T, bands], velocity [2 · B · T, bands]: told, then untold; inputs [2 · B · T, I].
+    All float32: x [B · T, bands], velocity [2 · B · T, bands]: conditional, then unconditional;
+    inputs [2 · B · T, I].
     """
     rows, bands = x.shape
-    told, untold = velocity.chunk(2)
-    x += width * ((1 + guidance) * told - guidance * untold)
+    conditional, unconditional = velocity.chunk(2)
+    x += width * ((1 + guidance) * conditional - guidance * unconditional)
     inputs.view(2, rows, -1)[:, :, :bands] = x

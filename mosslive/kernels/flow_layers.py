@@ -1,8 +1,8 @@
-"""The products of a transformer block on the rows of a chunk step, with what surrounds each.
+"""The products of a transformer block on the rows of a chunk step, fused with their neighbours.
 
-The residual stream is float32; products take their inputs in the weights' type and add up in
-float32. Norms have no scale and shift of their own: these are folded into the product that follows.
-Knows nothing of the order of the layers.
+The residual stream is float32; products take inputs in the weights' dtype and sum in float32. Norms
+have no scale and shift of their own: these are folded into the product that follows. Knows nothing
+of the order of the layers.
 """
 
 from torch import Tensor
@@ -25,7 +25,7 @@ def add_linear_(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor) -> None:
 
 
 def norm_qkv(x: Tensor, weight: Tensor, bias: Tensor, pages: Tensor, chunks: Chunks) -> Tensor:
-    """norm(x) · weightᵀ + bias, the third of it returned and the rest written to the chunks' pages.
+    """norm(x) · weightᵀ + bias; returns the queries, writes keys and values to the chunks' pages.
 
     x [halves · B · T, K] float32, weight [3 · H · D, K]: queries, keys, values; pages
     [2, P, halves, H, T, D] → queries [halves · B, T, H, D].

@@ -1,11 +1,11 @@
-"""A function of fixed shapes as a CUDA graph: recorded once, then replayed by one launch.
+"""CUDA graphs: a computation with fixed shapes, captured once and replayed by one launch.
 
-Knows nothing of what it records. Invariant: every call gives what the plain function would give,
-if the function reads only its arguments and tensors that stay where they are, never asks the device
-for a value, and may run more often than it is called (warm-up). On a CPU it is the plain function.
+Knows nothing of what it captures. The captured function must read and write only tensors that stay
+at their addresses, must not copy a value to the host, and must allow extra runs (warm-up).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 import torch
@@ -13,34 +13,61 @@ from torch import Tensor
 
 Result = TypeVar("Result")
 
-_WARM_UP = 3  # library handles, algorithm choices and caches must exist before recording
+# Library handles, algorithm choices, compiled kernels and caches must exist before the capture.
+_WARM_UP_RUNS = 2
 
 
-def is_recording() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+class GraphRecorder:
+    """Captures graphs that share one memory pool. Capture the largest first: the others then fit
+    into its memory. Graphs of one recorder must be replayed one after another, and the result of
+    one may be overwritten by the next."""
+
+    def __init__(
+        self,
+        device: torch.device | None = None,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> None:
+        """`device`: default: the current one. `progress` is called with the number of graphs that
+        are done."""
+        self._device, self._progress, self._done = device, progress, 0
+        # A graph keeps the priority of the stream it was captured on, wherever it is replayed.
+        priority = torch.cuda.current_stream(device).priority
+        self._stream = torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, work: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
+        """Runs `work` for warm-up, then captures it. The result is written anew by each replay."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            for _ in range(_WARM_UP_RUNS):
+                work()
+        current.wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads keep using the device during the capture and must not invalidate it.
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        ):
+            result = work()
+        self._done += 1
+        self._progress(self._done)
+        return graph, result
 
 
 class Graphed(Generic[Result]):
+    """A function of tensors as one CUDA graph with memory of its own; on a CPU the function itself.
+
+    Invariant: a call returns what the function would return.
+    """
+
     def __init__(self, function: Callable[..., Result], *inputs: Tensor) -> None:
-        """Records at once; `inputs` are the first arguments and fix all shapes. What a call returns
-        is overwritten by the next one."""
+        """Captures at once; `inputs` are the first arguments and fix all shapes. The next call
+        overwrites what a call returned."""
         self._function = function
         self._inputs = [tensor.clone() for tensor in inputs]
         self._graph: torch.cuda.CUDAGraph | None = None
-        if not torch.cuda.is_available() or not self._on_device():
-            return
-        current = torch.cuda.current_stream()
-        # What is recorded keeps the priority of the stream it was recorded on, wherever it runs.
-        side = torch.cuda.Stream(priority=current.priority)  # type: ignore[no-untyped-call]
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UP):
-                function(*self._inputs)
-        current.wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        # Other threads go on using the device meanwhile, and must not spoil the recording.
-        with torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
-            self._result = function(*self._inputs)
+        if torch.cuda.is_available() and self._on_device():
+            self._graph, self._result = GraphRecorder().record(partial(function, *self._inputs))
 
     def __call__(self, *inputs: Tensor) -> Result:
         if self._graph is None:
@@ -48,7 +75,7 @@ class Graphed(Generic[Result]):
         for kept, given in zip(self._inputs, inputs, strict=True):
             if kept.shape != given.shape or kept.dtype != given.dtype:
                 raise ValueError(
-                    f"a graph of {list(kept.shape)} {kept.dtype}, called with "
+                    f"a CUDA graph for {list(kept.shape)} {kept.dtype} was called with "
                     f"{list(given.shape)} {given.dtype}"
                 )
             kept.copy_(given)
@@ -58,5 +85,7 @@ class Graphed(Generic[Result]):
     def _on_device(self) -> bool:
         places = {tensor.device.type for tensor in self._inputs}
         if len(places) != 1:
-            raise ValueError(f"inputs on {sorted(places)}; one device is needed, and an input")
+            raise ValueError(
+                f"inputs on {sorted(places)}; allowed: at least one input, all on one device type"
+            )
         return places == {"cuda"}

@@ -1,7 +1,7 @@
 """Products of rows with a weight matrix, as the model stores it: in its own dtype, or in float8.
 
 Knows nothing of layers. Invariant: sums are float32 whatever the storage, and the result is rounded
-once, to the dtype of the rows; another form of this may differ by the order of summing only.
+once, to the dtype of the rows; another implementation may differ by the order of summing only.
 """
 
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mosslive.kernels.arithmetic import sum_in_float32, without_detours
+from mosslive.kernels.arithmetic import disable_onednn_on_arm, sum_in_float32
 from mosslive.kernels.quantise import quantise_rows
 from mosslive.kernels.silu_mul import silu_mul
 
-# Whoever computes here has this module: in force before any recording, and before any step.
+# Every computation imports this module, so this happens before any capture and any step.
 sum_in_float32()
-without_detours()
+disable_onednn_on_arm()
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,12 @@ class Matrix:
 
     def __post_init__(self) -> None:
         if self.weight.ndim != 2:
-            raise ValueError(f"a matrix has two dimensions, not {list(self.weight.shape)}")
+            raise ValueError(f"a weight of shape {list(self.weight.shape)}; allowed: [N, K]")
         if (self.weight.dtype == torch.float8_e4m3fn) != (self.scale is not None):
-            raise ValueError(f"{self.weight.dtype} with scale {self.scale is not None}")
+            raise ValueError(
+                f"a weight of {self.weight.dtype}, scale given: {self.scale is not None}; allowed: "
+                "a scale with float8_e4m3fn only"
+            )
         if self.scale is not None and (
             self.scale.shape != self.weight.shape[:1] or self.scale.dtype != torch.float32
         ):

@@ -1,7 +1,7 @@
-"""The products that begin with a norm: into attention, and the whole feed-forward.
+"""The products that begin with a norm: the QKV projection, and the whole feed-forward.
 
-Compositions of the operations they name; one operation each, because with float8 what lies between
-the norm and the products never has to exist in the model's dtype.
+Compositions of the operations they name. Each is one operation, because with float8 the values
+between the norm and the product never have to exist in the model's dtype.
 """
 
 from torch import Tensor

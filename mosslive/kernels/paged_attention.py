@@ -1,10 +1,11 @@
-"""Causal attention of flattened rows over keys and values that live in pages.
+"""Causal attention of flattened rows over keys and values that are stored in pages.
 
 Rows of several requests stand one after another, without padding; each request brings its own
 page list. One definition serves prefill, catch-up and decode. Knows nothing of layers.
 
-Who may see what is told twice: as spans, for the definition, and as a spread, tensors that a kernel
-reads on the device. Both say the same: row t sees its request's rows 0 .. positions[t].
+Which rows a row sees is given in two forms: as spans for the definition, and as metadata tensors
+that a kernel reads on the device. Both mean the same: row t sees rows 0 .. positions[t] of its
+request.
 """
 
 from dataclasses import dataclass
@@ -32,14 +33,14 @@ class Span:
     first: int  # rows first .. last-1 of the batch
     last: int
     pages: Tensor | slice  # the request's pages in order, [P] int64; a slice if they are adjacent
-    context: int  # rows of the request that exist, the newest of this batch included
+    context: int  # rows of the request so far, including those of this batch
     mask: Tensor | None  # bool [last - first, context]: what each row sees; None: everything
 
 
-class Spread(NamedTuple):
-    """The requests of a batch as tensors, so that a recorded step can be replayed with others."""
+class AttentionMetadata(NamedTuple):
+    """The requests of a batch as tensors, so that a CUDA graph can be replayed with others."""
 
-    tables: Tensor  # [B, P] int32, pages of each request in order, the rest is anything valid
+    tables: Tensor  # [B, P] int32, pages of each request in order, then any valid page
     starts: Tensor  # [B + 1] int32, rows starts[b] .. starts[b+1]-1 of the batch are request b's
     longest: int  # most rows of one request; 1: a decode step
 
@@ -49,7 +50,7 @@ class PagedBatch:
     positions: Tensor  # [T] int64, of each row within its request
     slots: Tensor  # [T] int64, where its key and value go: page · page_size + offset
     spans: list[Span]
-    spread: Spread | None = None  # what a GPU reads instead of the spans
+    metadata: AttentionMetadata | None = None  # read by the Triton kernels instead of the spans
 
 
 def make_span(
@@ -57,7 +58,7 @@ def make_span(
 ) -> Span:
     """`positions`: of the request's rows in this batch, ascending, not necessarily adjacent."""
     mask = None
-    if positions[0] < context - 1:  # otherwise one row, the newest, which sees everything
+    if positions[0] < context - 1:  # otherwise it is one row, the newest, which sees all rows
         rows = torch.tensor(positions, device=device)[:, None]
         mask = torch.arange(context, device=device) <= rows
     start, end = pages[0], pages[0] + len(pages)
@@ -66,12 +67,14 @@ def make_span(
     return Span(first, first + len(positions), held, context, mask)
 
 
-def make_spread(spans_pages: list[list[int]], counts: list[int], device: torch.device) -> Spread:
+def make_attention_metadata(
+    spans_pages: list[list[int]], counts: list[int], device: torch.device
+) -> AttentionMetadata:
     """`spans_pages`: pages of each request in order; `counts`: its rows in the batch."""
     widest = max(map(len, spans_pages))
     tables = [pages + pages[-1:] * (widest - len(pages)) for pages in spans_pages]
     starts = list(accumulate(counts, initial=0))
-    return Spread(
+    return AttentionMetadata(
         upload(tables, device, torch.int32),
         upload(starts, device, torch.int32),
         max(counts),
@@ -102,7 +105,7 @@ def paged_attention(q: Tensor, k_pages: Tensor, v_pages: Tensor, batch: PagedBat
         v = read_pages(v_pages, span).transpose(0, 1)[None]
         rows = q[span.first : span.last]  # [n, H, D]
         if span.mask is None:
-            # One row: the heads of a group are as good as rows, so keys need no repeating.
+            # One row: the heads of a group act as rows, so keys need not be repeated.
             grouped = rows.reshape(1, k.shape[1], -1, q.shape[-1])  # [1, H_kv, H / H_kv, D]
             results.append(F.scaled_dot_product_attention(grouped, k, v).reshape(rows.shape))
         else:

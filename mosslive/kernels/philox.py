@@ -1,8 +1,8 @@
 """Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011).
 
-The number for a draw depends on (seed, step, channel) alone, not on how many draws came before or
-on what else runs in the batch. So a request gets the same reply alone, batched, or with draws left
-out that nobody looks at. The word to float rule is exact in float32, for any device.
+A number depends on (seed, step, channel) alone, not on how many were used before or on what else
+runs in the batch. So a request gets the same reply alone or batched, and unused numbers need not be
+computed. The rule from a word to a float is exact in float32, on any device.
 """
 
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57

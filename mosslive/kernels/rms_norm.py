@@ -15,7 +15,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """
     wide = x.float()
     length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
-    # mean(x²) + eps in one operation: between two large products every small one counts.
+    # mean(x²) + eps in one operation: on a CPU the number of small operations counts.
     mean_square = torch.addcmul(_constant(eps, x.device), length, length, value=1 / x.shape[-1])
     return (wide * mean_square.rsqrt_()).to(x.dtype) * weight
 

@@ -1,4 +1,4 @@
-"""Rotary positions, half-split form: pairs are (x[i], x[i + D/2])."""
+"""Rotary position embedding (RoPE), half-split form: pairs are (x[i], x[i + D/2])."""
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ class RotaryTable:
         frequencies = 1.0 / (theta**exponents)  # [D/2]
         angles = torch.arange(positions).float()[:, None] * frequencies  # [P, D/2]
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-        # Whole-width tables with the sign in the sine: turning is then two products and a sum.
+        # Full-width tables with the sign in the sine: a rotation is then two products and a sum.
         self.cos = torch.cat((cos, cos), dim=1).to(device)  # [P, D]
         self.signed_sin = torch.cat((-sin, sin), dim=1).to(device)
 
@@ -31,5 +31,5 @@ class RotaryTable:
 
 
 def rotate(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
-    """x [T, H, D] turned by the angles of its positions; arithmetic in x's dtype."""
+    """x [T, H, D] rotated by the angles of its positions; arithmetic in x's dtype."""
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * signed_sin

@@ -1,7 +1,7 @@
 """A linear layer for a few rows, with what follows it: bias, a residual sum or a GELU.
 
-Knows no layer. Invariant: the product of `F.linear` in the dtype of the rows, float32 exactly as
-such; another form may differ by the order of summing and by rounding less often.
+Knows no layer. Invariant: the product of `F.linear` in the dtype of the rows, with no TF32 for
+float32; another implementation may differ by the order of summing and may round less often.
 """
 
 from torch import Tensor

@@ -1,7 +1,7 @@
-"""From one row of logits to one id: penalty, temperature, top-k, top-p, draw; in this order.
+"""Samples one id from one row of logits: penalty, temperature, top-k, top-p, in this order.
 
-The order and the handling of ties are part of the model's contract. Masks belong to the caller
-and come first: a masked id is cut off, or arrives here as -inf.
+The order and the handling of ties are part of the model's contract. The caller applies masks first:
+a masked id is cut off, or is -inf here. `sample_batch` does the same for a batch.
 """
 
 import math
@@ -13,7 +13,7 @@ from mosslive.errors import MossliveError
 
 
 class NonFiniteLogits(MossliveError):
-    """The model gave NaN or +inf, or masked everything: no id can be drawn honestly."""
+    """The model gave NaN or +inf, or masked everything: no id can be sampled."""
 
 
 def greedy(logits: Tensor) -> int:
@@ -23,11 +23,13 @@ def greedy(logits: Tensor) -> int:
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """`seen` bool [V]: ids of the channel's history, each penalised once however often it came."""
+    """`seen` bool [V]: ids of the channel's history, each penalised once."""
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
-def draw(logits: Tensor, temperature: float, top_k: int, top_p: float, uniform: float) -> int:
+def sample_token(
+    logits: Tensor, temperature: float, top_k: int, top_p: float, uniform: float
+) -> int:
     """One id by inverse transform of `uniform` in [0, 1) over the ids kept, most likely first.
 
     logits float32 [V]. Top-k keeps ties with the k-th value; top-p keeps the smallest set of most
@@ -53,7 +55,9 @@ def draw(logits: Tensor, temperature: float, top_k: int, top_p: float, uniform: 
 
 
 def check_logits(logits: Tensor) -> None:
-    """Raises unless the largest value is a finite number."""
+    """Raises `NonFiniteLogits` unless the largest value is a finite number."""
     largest = float(logits.max())  # NaN anywhere makes it NaN
     if not math.isfinite(largest):
-        raise NonFiniteLogits(f"the largest logit is {largest}: the weights or the dtype are wrong")
+        raise NonFiniteLogits(
+            f"the largest logit is {largest}; a finite one is needed. Check weights and dtype"
+        )

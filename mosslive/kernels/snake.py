@@ -1,11 +1,11 @@
-"""The anti-aliased SnakeBeta activation: twice the rate, a periodic bend, half the rate again.
+"""The anti-aliased SnakeBeta activation: upsample by 2, a periodic nonlinearity, downsample by 2.
 
     up   = sinc filter of x at twice the rate
     bent = up + sin²(α · up) / (β + 1e-9)          one α and one β per channel
     y    = sinc filter of bent, every second sample
 
-The bend adds harmonics; at twice the rate those above the band can be filtered out before they
-fold back. Knows nothing of networks or streams. Invariant: sample t of the result depends on
+The nonlinearity adds harmonics; at twice the rate those above the band are filtered out before
+they alias. Knows nothing of networks or streams. Invariant: sample t of the result depends on
 samples t-5 .. t+5 of the input, the ends being continued by their last value, once before each
 filter.
 """

@@ -19,10 +19,10 @@ def step_attention(
     reach: int | None = None,
 ) -> Tensor:
     """q, k, v [B, t, H, D], past_k and past_v [B, H, P, D], position int64 [B] → [B, t, H · D]; the
-    pasts take up the new keys and values.
+    new keys and values are written to the pasts.
 
-    reach: a bound the caller has on position + t, at most P; None: P. A stream without room for t
-    more (position + t > P) gets finite values without meaning, and loses nothing before `position`.
+    reach: an upper bound of position + t, at most P; None: P. A stream without space for t more
+    (position + t > P) gets finite, meaningless values, and keeps everything before `position`.
     """
     new = q.shape[1]
     rows = torch.arange(len(q), device=q.device)[:, None]

@@ -1,7 +1,7 @@
-"""Numbers of the host on a device, without waiting for what the device is doing.
+"""Copies numbers from the host to a device without waiting for the device.
 
-An ordinary copy to a GPU waits until the device has come to it, and with it the host, which could
-have prepared what comes next.
+An ordinary copy to a GPU blocks the host until the device reaches it; the host could prepare the
+next work instead.
 """
 
 from collections.abc import Sequence
@@ -14,5 +14,5 @@ def upload(values: Sequence[object], device: torch.device, dtype: torch.dtype) -
     """A tensor of (nested) numbers; later work on the current stream sees it."""
     if device.type != "cuda":
         return torch.tensor(values, dtype=dtype, device=device)
-    # Pinned memory that a copy still reads is not given to another: PyTorch's cache sees to that.
+    # PyTorch's cache does not reuse pinned memory that a copy still reads.
     return torch.tensor(values, dtype=dtype, pin_memory=True).to(device, non_blocking=True)

@@ -1,15 +1,15 @@
 """The decoder: a trunk of Qwen3 layers, then a text tail and an audio tail with their heads.
 
-Three functions of flattened rows. It keeps no state: keys and values go where the caller's pages
-say, and the caller decides which tail runs, on which rows, and when.
+Three functions of flattened rows. It keeps no state: keys and values go to the caller's pages, and
+the caller decides which tail runs, on which rows, and when.
 """
 
 from torch import Tensor
 
-import mosslive.kernels
 from mosslive.config import ModelConfig
 from mosslive.kernels import LayerPages, PagedBatch, RotaryTable
-from mosslive.model.kernel_set import KernelSet, kernel_set
+from mosslive.kernels.dispatch import AUTO
+from mosslive.kernels.kernel_set import KernelSet
 from mosslive.model.weights import DecoderWeights, LayerWeights
 from mosslive.rows import Channel
 
@@ -18,14 +18,14 @@ class Decoder:
     def __init__(
         self, config: ModelConfig, weights: DecoderWeights, kernels: KernelSet | None = None
     ) -> None:
-        """`kernels`: default: the Triton twins on a GPU, else the PyTorch definitions."""
+        """`kernels`: default: the Triton kernels on a GPU, else the PyTorch definitions."""
         self.config = config
         self.weights = weights
         norm = weights.tails["text"].norm
         self.device, self.dtype = norm.device, norm.dtype
-        self.kernels = kernels or kernel_set(self.device)
-        # Whether attention wants a batch as tensors (`Spread`); the definition wants spans.
-        self.reads_spread = self.kernels is not mosslive.kernels
+        self.kernels = kernels or AUTO.kernels(self.device, self.dtype)
+        # Whether attention reads `AttentionMetadata`; the definition reads spans.
+        self.reads_metadata = self.kernels.is_triton
         self._rotary = RotaryTable(
             config.rope_theta,
             config.head_dim,
@@ -53,8 +53,8 @@ class Decoder:
         spare: bool = False,
     ) -> Tensor:
         """Trunk output [T, H] → the tail's residual stream [T, H], before its final norm; or [n, H]
-        of the rows `wanted`, int64 [n]. All rows' keys and values go to the pages. `spare`: nobody
-        needs `hidden` afterwards, it may be overwritten."""
+        of the rows `wanted`, int64 [n]. All rows' keys and values go to the pages. `spare`:
+        `hidden` is not needed afterwards and may be overwritten."""
         # Layers add to the stream in place, and the other tail needs the trunk's output.
         stream = hidden if spare else hidden.clone()
         return self._run(self.weights.tails[tail].layers, stream, pages, batch, wanted)
@@ -73,7 +73,7 @@ class Decoder:
         batch: PagedBatch,
         wanted: Tensor | None = None,
     ) -> Tensor:
-        """What a half layer adds to the stream waits for the norm that follows: one operation."""
+        """The output of a half layer is added to the stream by the norm that follows, as one op."""
         kernels, eps = self.kernels, self.config.rms_norm_eps
         cos, signed_sin = self._rotary.cos, self._rotary.signed_sin
         delta = None
@@ -82,7 +82,7 @@ class Decoder:
             attended = kernels.attend(
                 qkv, weights.qk_norm, eps, cos, signed_sin, layer_pages, batch
             ).flatten(1)
-            if wanted is not None and weights is layers[-1]:  # no later layer looks at the others
+            if wanted is not None and weights is layers[-1]:  # no later layer reads the others
                 hidden, attended = hidden[wanted], attended[wanted]
             delta = kernels.linear(attended, weights.o)
             delta = kernels.norm_feed_forward(

@@ -1,4 +1,4 @@
-"""The decoder's weights on a device, and how they come out of a checkpoint.
+"""The decoder's weights on a device, and how they are loaded from a checkpoint.
 
 Projections that read the same input are stored as one matrix: q|k|v and gate|up. Each target is
 allocated once and filled from the mapped file piece by piece, so loading needs no second copy.
@@ -30,7 +30,7 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class TailWeights:
-    """What one channel has of its own: embedding, layers, final norm, head."""
+    """The weights of one channel: embedding, layers, final norm, head."""
 
     embed: Tensor  # [V, H]
     layers: list[LayerWeights]

@@ -41,7 +41,7 @@ def speaking_pieces(
 ) -> Iterator[Piece]:
     """First and further chunks of 1, 2, 4 ... and so many replies, then ends of every length; or,
     where steps are not `recorded` as on a GPU, one reply with one end, twice: what PyTorch runs
-    side by side (`kernels.traced.begin`) it looks at in one run and improves in the next."""
+    side by side (`kernels.trace.fork`) it looks at in one run and improves in the next."""
     two_chunks = 2 * chunk + LOOK_AHEAD
     if not recorded:
         for _ in range(2):

@@ -20,6 +20,7 @@ from mosslive.codec.flow import Flow, FlowDims
 from mosslive.codec.flow_past import Whole
 from mosslive.codec.flow_solver import Condition, FlowSettings, solve
 from mosslive.kernels.arithmetic import arithmetic
+from mosslive.kernels.dispatch import TORCH_ONLY
 from recipes.bundled.flow_start import begin_straight, can_begin_straight
 from recipes.bundled.quantiser import Quantiser
 from recipes.bundled.sizes import SPEAKER_WIDTH, Sizes
@@ -60,7 +61,7 @@ class CodecModel(nn.Module):
         super().__init__()
         self.sizes = sizes
         width = sizes.encoder.width
-        self.encoder = Encoder(sizes.encoder).requires_grad_(True)
+        self.encoder = Encoder(sizes.encoder, TORCH_ONLY).requires_grad_(True)
         self.encoder.embed_positions.weight.requires_grad_(False)
         self.encoder.codebook.weight.requires_grad_(False)
         # PyTorch's start would leave the sound a tenth of the positions it is added to: for

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mosslive.codec.wave_kernels import definitions_only
 from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.augment import Augment, augmented_features, features
 from recipes.bundled.bank import HEARD_SAMPLES, Bank
@@ -102,12 +101,12 @@ def encode_bank(
     # Of version 0 the very codes that the package will hear: products in full. Of the others, what
     # is fast: halves turn a few codes, as noise does. No trials of convolutions in either, since
     # every group has a length of its own.
-    with definitions_only(), arithmetic("fp32"):
+    with arithmetic("fp32"):
         for group in _groups(order, source):
             fill(0, group, source.waves(group), recorded)
     changed = [recorded.copy() for _ in range(1, versions)]
     heard = np.isin(order, source.where("user", "train"))
-    with definitions_only(), arithmetic("tf32"):
+    with arithmetic("tf32"):
         for group in _groups(order[heard], source):
             wave = source.waves(group)
             for number, found in enumerate(changed):
@@ -157,9 +156,8 @@ def said_again(model: CodecModel, bank: Bank, spoken: Spoken) -> Tensor:
     table = torch.from_numpy(np.pad(codes, (0, rows * _SPEAK_CODES - len(codes))))
     table = table.view(rows, _SPEAK_CODES).to(bank.device)
     made = []
-    with definitions_only():
-        for group in torch.split(table, _SPEAK_ROWS):
-            mel = model.speak(model.quantiser.codebook[group], chunk=5)  # [B, 80, 4W]
-            made.append(mel.mT.half())
+    for group in torch.split(table, _SPEAK_ROWS):
+        mel = model.speak(model.quantiser.codebook[group], chunk=5)  # [B, 80, 4W]
+        made.append(mel.mT.half())
     again = torch.cat(made).reshape(rows * _SPEAK_CODES, 4, -1)
     return again[: bank.assistant_codes]

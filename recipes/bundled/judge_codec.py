@@ -11,7 +11,6 @@ import torch
 from torch.nn import functional as F
 
 from mosslive.bench.bundled_words import edits
-from mosslive.codec.wave_kernels import definitions_only
 from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.augment import features
 from recipes.bundled.bank import Bank
@@ -32,25 +31,24 @@ def judge_codec(model: CodecModel, bank: Bank, phone_names: list[str]) -> dict[s
             chosen[utterance.voice].append(index)
     found: dict[str, float] = {}
     distances: list[list[float]] = []
-    with definitions_only():
-        for voice, members in sorted(chosen.items()):
-            wrong = total = 0
-            for index in members:
-                begin, count = int(bank.first[index]), int(bank.count[index])
-                wave = bank.heard[begin : begin + count].flatten()[None].float() / 32768
-                heard = model.hear(features(wave))
-                vectors = model.quantiser.codebook[model.quantiser.nearest(heard.states)]
-                said = _greedy(model.phone_logits(vectors)[0].argmax(-1).tolist())
-                wanted = [number[p] for p in bank.utterances[index].phones]
-                wrong += edits(said, wanted)
-                total += len(wanted)
-                if bank.utterances[index].role == "assistant":
-                    mu = model.mu(vectors, 5, finalize=True)[0]
-                    mel = bank.mel[begin : begin + count].flatten(0, 1).T.float()
-                    spoken = model.speak(vectors, 5)[0]
-                    apart = [F.l1_loss(each, mel).item() / MEL_SCALE for each in (mu, spoken)]
-                    distances.append(apart)
-            found[f"phones {voice}"] = wrong / max(1, total)
+    for voice, members in sorted(chosen.items()):
+        wrong = total = 0
+        for index in members:
+            begin, count = int(bank.first[index]), int(bank.count[index])
+            wave = bank.heard[begin : begin + count].flatten()[None].float() / 32768
+            heard = model.hear(features(wave))
+            vectors = model.quantiser.codebook[model.quantiser.nearest(heard.states)]
+            said = _greedy(model.phone_logits(vectors)[0].argmax(-1).tolist())
+            wanted = [number[p] for p in bank.utterances[index].phones]
+            wrong += edits(said, wanted)
+            total += len(wanted)
+            if bank.utterances[index].role == "assistant":
+                mu = model.mu(vectors, 5, finalize=True)[0]
+                mel = bank.mel[begin : begin + count].flatten(0, 1).T.float()
+                spoken = model.speak(vectors, 5)[0]
+                apart = [F.l1_loss(each, mel).item() / MEL_SCALE for each in (mu, spoken)]
+                distances.append(apart)
+        found[f"phones {voice}"] = wrong / max(1, total)
     if not distances:
         return found
     mu_mean, flow_mean = np.mean(distances, 0).tolist()

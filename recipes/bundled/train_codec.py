@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from mosslive.codec.wave_kernels import definitions_only
 from recipes.bundled.augment import Augment, augmented_features, features
 from recipes.bundled.bank import HEARD_SAMPLES, Bank, Rows, on_device, plan_rows
 from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
@@ -123,26 +122,25 @@ def train_codec(
     device, quantised = bank.device, resumed
     kept: list[Tensor] = []
     step = 0
-    with definitions_only():
-        while (done := budget.progress(step)) < 1:
-            set_rate(chosen, budget.rate(step))
-            if not resumed:
-                batches.strength = min(1.0, 0.4 + 0.6 * done / how.full_strength)
-            told, mel, phones, counts = batches.next(how.heard_rows)
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                heard = model.hear(told)
-                if not quantised:
-                    kept = [*kept[-15:], heard.states.detach()]
-                    if step >= how.free_steps or done >= how.most_free:
-                        model.quantiser.start(torch.cat(kept).flatten(0, 1), batches.draws)
-                        quantised, kept = True, []
-                with_flow = resumed or done >= how.flow_from
-                losses = _losses(model, batches, heard, mel, phones, counts, quantised, with_flow)
-            take_step(chosen, losses.total())
-            if quantised and (step + 1) % _REVIVE_EVERY == 0 and done < 0.8:
-                model.quantiser.revive(heard.states.detach().flatten(0, 1), batches.draws)
-            log.add(step, vars(losses) | {"perplexity": model.quantiser.perplexity()})
-            step += 1
+    while (done := budget.progress(step)) < 1:
+        set_rate(chosen, budget.rate(step))
+        if not resumed:
+            batches.strength = min(1.0, 0.4 + 0.6 * done / how.full_strength)
+        told, mel, phones, counts = batches.next(how.heard_rows)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            heard = model.hear(told)
+            if not quantised:
+                kept = [*kept[-15:], heard.states.detach()]
+                if step >= how.free_steps or done >= how.most_free:
+                    model.quantiser.start(torch.cat(kept).flatten(0, 1), batches.draws)
+                    quantised, kept = True, []
+            with_flow = resumed or done >= how.flow_from
+            losses = _losses(model, batches, heard, mel, phones, counts, quantised, with_flow)
+        take_step(chosen, losses.total())
+        if quantised and (step + 1) % _REVIVE_EVERY == 0 and done < 0.8:
+            model.quantiser.revive(heard.states.detach().flatten(0, 1), batches.draws)
+        log.add(step, vars(losses) | {"perplexity": model.quantiser.perplexity()})
+        step += 1
     log.flush(step)
     return log.last
 
@@ -199,18 +197,17 @@ def train_flow(
     chosen = optimiser([(model.flow, how.rate / 2), (model.bridge, how.rate / 2)])
     log = Curves(curves, "flow", budget)
     device, step = bank.device, 0
-    with definitions_only():
-        while budget.progress(step) < 1:
-            set_rate(chosen, budget.rate(step))
-            told, mel, _, _ = batches.next(0)
-            # Never in half precision: the package decides about codes in float32.
-            with torch.no_grad():
-                codes = model.quantiser.nearest(model.hear(told).states)
-                vectors = model.quantiser.codebook[codes]
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                mu_loss, flow_loss = _spoken_losses(model, batches, vectors, mel, True)
-            take_step(chosen, 2 * mu_loss + flow_loss)
-            log.add(step, {"mu": mu_loss, "flow": flow_loss})
-            step += 1
+    while budget.progress(step) < 1:
+        set_rate(chosen, budget.rate(step))
+        told, mel, _, _ = batches.next(0)
+        # Never in half precision: the package decides about codes in float32.
+        with torch.no_grad():
+            codes = model.quantiser.nearest(model.hear(told).states)
+            vectors = model.quantiser.codebook[codes]
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            mu_loss, flow_loss = _spoken_losses(model, batches, vectors, mel, True)
+        take_step(chosen, 2 * mu_loss + flow_loss)
+        log.add(step, {"mu": mu_loss, "flow": flow_loss})
+        step += 1
     log.flush(step)
     return log.last

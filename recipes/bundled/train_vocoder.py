@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from mosslive.codec.hift import Hift, HiftSettings
 from mosslive.codec.hift_stream import OVERLAP_FRAMES
 from mosslive.codec.mel import MelSettings, log_mel
-from mosslive.codec.wave_kernels import definitions_only
+from mosslive.kernels.dispatch import TORCH_ONLY
 from recipes.bundled.bank import FRAMES, Bank
 from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.discriminators import Judges, judges_loss, maker_losses
@@ -53,7 +53,7 @@ class VocoderTraining:
 
 def fresh_hift(settings: HiftSettings) -> Hift:
     """To begin with: the pitch near a voice, and all harmonics alike, which is a pulse."""
-    hift = Hift(settings)
+    hift = Hift(settings, TORCH_ONLY)  # Triton kernels have no gradients
     with torch.no_grad():
         hift.f0_predictor.classifier.bias.fill_(150.0)
         hift.m_source.l_linear.weight.fill_(0.3)
@@ -125,37 +125,36 @@ def train_vocoder(
     judge = optimiser([(judges, how.judges_rate)], betas=(0.8, 0.99))
     log = Curves(curves, "vocoder", budget)
     device, step = bank.device, 0
-    with definitions_only():
-        while budget.progress(step) < 1:
-            for each in (maker, judge):
-                set_rate(each, budget.rate(step, floor=0.1))
-            if step % how.look_every == 0 and (found := find_again()) is not None:
-                batches.again = found
-            mel, pitch, sound = batches.next()
-            judged = begin_step + step >= how.judges_from
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                taught = 1.0 if begin_step + step < how.true_pitch_until else how.true_pitch
-                heard, wave = _render(hift, mel, pitch, taught, batches.draws)
-                losses = {
-                    "pitch": F.smooth_l1_loss(heard / _PITCH_UNIT_HZ, pitch / _PITCH_UNIT_HZ),
-                    "spectra": spectral_loss(wave, sound),
-                    "mel": mel_loss(wave, sound),
-                }
-                total = losses["pitch"] + 2 * losses["spectra"] + 2 * losses["mel"]
-                if judged:
-                    losses["judges"] = judges_loss(judges(sound), judges(wave.detach()))
-                    take_step(judge, losses["judges"], 5.0)
-                    with torch.no_grad():
-                        true = judges(sound)
-                    fooled, unlike = maker_losses(true, judges(wave))
-                    losses |= {"fooled": fooled, "unlike": unlike}
-                    total = total + fooled + 2 * unlike
-            take_step(maker, total, 5.0)
-            _follow(average, hift, min(_KEEP, (1 + step) / (10 + step)))
-            log.add(step, losses)
-            step += 1
-            if step % how.keep_every == 0:
-                keep(average)
+    while budget.progress(step) < 1:
+        for each in (maker, judge):
+            set_rate(each, budget.rate(step, floor=0.1))
+        if step % how.look_every == 0 and (found := find_again()) is not None:
+            batches.again = found
+        mel, pitch, sound = batches.next()
+        judged = begin_step + step >= how.judges_from
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            taught = 1.0 if begin_step + step < how.true_pitch_until else how.true_pitch
+            heard, wave = _render(hift, mel, pitch, taught, batches.draws)
+            losses = {
+                "pitch": F.smooth_l1_loss(heard / _PITCH_UNIT_HZ, pitch / _PITCH_UNIT_HZ),
+                "spectra": spectral_loss(wave, sound),
+                "mel": mel_loss(wave, sound),
+            }
+            total = losses["pitch"] + 2 * losses["spectra"] + 2 * losses["mel"]
+            if judged:
+                losses["judges"] = judges_loss(judges(sound), judges(wave.detach()))
+                take_step(judge, losses["judges"], 5.0)
+                with torch.no_grad():
+                    true = judges(sound)
+                fooled, unlike = maker_losses(true, judges(wave))
+                losses |= {"fooled": fooled, "unlike": unlike}
+                total = total + fooled + 2 * unlike
+        take_step(maker, total, 5.0)
+        _follow(average, hift, min(_KEEP, (1 + step) / (10 + step)))
+        log.add(step, losses)
+        step += 1
+        if step % how.keep_every == 0:
+            keep(average)
     log.flush(step)
     keep(average)
     return average.eval()

@@ -167,23 +167,20 @@ def test_parts_are_chosen_by_name_and_seen_as_they_come() -> None:
 def test_shares_are_disjoint_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that divide kernels among them run each in exactly one of them and once; every call
     returns results of the right shape."""
-    from mosslive.kernels.gpu import conv1d as convolutions
-    from mosslive.kernels.gpu import snake as snakes
+    from mosslive.kernels.gpu.kernel_set import TritonKernelSet as Kernels
 
     ran: list[int] = []
-    names = {convolutions: ("conv1d", "conv1d_snake"), snakes: ("snake", "anti_aliased_snake")}
     for share in range(3):
-        for module in names:
-            for name in names[module]:
-                note: Callable[..., None] = lambda x, *_, **__: ran.append(x.shape[1])  # noqa: E731
-                monkeypatch.setattr(module, name, note)
+        for name in ("conv1d", "conv1d_snake", "snake", "anti_aliased_snake"):
+            note: Callable[..., None] = lambda x, *_, **__: ran.append(x.shape[1])  # noqa: E731
+            monkeypatch.setattr(Kernels, name, staticmethod(note))
         take_share(share, 3)
         for channels in (8, 9, 10, 11, 8):
             x, weight, one = torch.zeros(2, channels, 6), torch.zeros(4, channels, 3), torch.ones(4)
-            y = convolutions.conv1d(x, weight, one, padding=1, addends=[torch.zeros(2, 4, 6)])
-            bent = convolutions.conv1d_snake(x, weight, None, one)
+            y = Kernels.conv1d(x, weight, one, padding=1, addends=[torch.zeros(2, 4, 6)])
+            bent = Kernels.conv1d_snake(x, weight, None, one)
             assert [y.shape, *(each.shape for each in bent)] == [(2, 4, 6), (2, 4, 4), (2, 4, 4)]
-            assert snakes.snake(x, torch.ones(channels)).shape == x.shape
+            assert Kernels.snake(x, torch.ones(channels)).shape == x.shape
     assert sorted(ran) == sorted(3 * [8, 9, 10, 11])
 
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-import mosslive.kernels
 from mosslive.bench import decode, engine, load, prefill
 from mosslive.bench.engine_watch import Seen, full_steps
 from mosslive.bench.lm_bytes import cache_bytes, pass_flops, weight_bytes
@@ -35,6 +34,7 @@ from mosslive.engine.runner import Runner
 from mosslive.engine.stepper import Made
 from mosslive.errors import MossliveError
 from mosslive.kernels import Matrix
+from mosslive.kernels.kernel_set import KernelSet
 from mosslive.model import DecoderWeights, LayerWeights, TailWeights
 
 _CPU = torch.device("cpu")
@@ -92,7 +92,7 @@ def test_prefill_is_verified_at_several_lengths() -> None:
 
 def test_a_wrong_kernel_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 1: a decoder that computes something else than transformers is an error."""
-    honest = mosslive.kernels.norm_feed_forward
+    honest = KernelSet.norm_feed_forward
 
     def swapped(
         hidden: Tensor, delta: Tensor, norm: Tensor, eps: float, gate_up: Matrix, down: Matrix
@@ -100,7 +100,7 @@ def test_a_wrong_kernel_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
         rolled = Matrix(gate_up.weight.roll(len(gate_up.weight) // 2, 0))
         return honest(hidden, delta, norm, eps, rolled, down)
 
-    monkeypatch.setattr(mosslive.kernels, "norm_feed_forward", swapped)
+    monkeypatch.setattr(KernelSet, "norm_feed_forward", staticmethod(swapped))
     result = decode.measure_decode(_decode())
     assert not result.rows
     assert "fp32, text head: differs from transformers" in result.refused[0]
@@ -283,7 +283,7 @@ def test_engine_reports_rows_per_second_and_missed_deadlines() -> None:
 
 def test_an_engine_that_draws_wrong_codes_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 1: greedy replies are judged before anything is timed."""
-    monkeypatch.setattr("mosslive.engine.choose.greedy", lambda logits: int(logits.argmin()))
+    monkeypatch.setattr("mosslive.engine.sample.greedy", lambda logits: int(logits.argmin()))
     settings = engine.EngineBenchSettings(_NANO, (2,), context=24, rows=12, precision="fp32")
     result = engine.measure_engine(settings)
     assert not result.rows

@@ -1,5 +1,4 @@
-"""How many pages an append will take, told before it is made; the served engine's promises rest on
-it."""
+"""How many pages an append will take, computed before it; the engine's admission depends on it."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ moves = st.one_of(
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(plan=st.lists(moves, min_size=5, max_size=40), page_size=st.integers(1, 5))
 def test_an_append_takes_what_was_said(plan: list[tuple[str, int, int]], page_size: int) -> None:
-    """Exactly, whatever is shared; and none beyond that ever where `may_share_last` says so."""
+    """`pages_for` is exact whatever is shared; one page more only if `may_share_last`."""
     pool = PagePool(2000, page_size)
     tables = [PageTable(pool)]
     alone: dict[int, int] = {}  # tables whose last page nobody can come to share: their length

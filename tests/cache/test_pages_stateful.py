@@ -1,4 +1,4 @@
-"""Random lives of a small pool: what every table reads through its pages is its own history.
+"""Random operations on a small pool: every table reads its own history through its pages.
 
 The tensors are modelled by dictionaries slot → history, the rows up to and including the one
 computed there, which is exactly what a key depends on. Nothing here knows how the pool keeps its

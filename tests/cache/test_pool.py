@@ -1,4 +1,4 @@
-"""The pool of pages alone: who gets which page, what a free page is still known for."""
+"""The page pool alone: which page is allocated, and what a free page can be found by."""
 
 import pytest
 
@@ -12,7 +12,7 @@ B: list[Row] = [(3, 0), (4, 0)]
 
 
 def test_pages_are_reused_longest_unused_first() -> None:
-    """Least recently used: what was given back first is taken first."""
+    """Least recently used: the page released first is taken first."""
     pool = PagePool(3, 2)
     assert pool.take(3) == [0, 1, 2]
     for page in (1, 0, 2):
@@ -22,7 +22,7 @@ def test_pages_are_reused_longest_unused_first() -> None:
 
 
 def test_take_is_all_or_nothing() -> None:
-    """A refusal carries its numbers, says what to do, and takes no page."""
+    """`OutOfPages` has the numbers, says what to do, and no page is taken."""
     pool = PagePool(4, 16)
     pool.take(1)
     with pytest.raises(
@@ -37,14 +37,14 @@ def test_take_is_all_or_nothing() -> None:
 
 
 def test_taking_nothing_is_possible_when_nothing_is_free() -> None:
-    """A full pool still serves a table that has room in its last page."""
+    """A full pool still serves a table with free rows in its last page."""
     pool = PagePool(1, 1)
     pool.take(1)
     assert pool.take(0) == []
 
 
 def test_a_page_is_free_after_its_last_holder() -> None:
-    """Reference counts: a page is free when as many have let go as have held, not before."""
+    """A page is free exactly when its reference count is 0."""
     pool = PagePool(2, 1)
     (page,) = pool.take(1)
     pool.hold(page)
@@ -68,7 +68,7 @@ def test_content_is_found_after_its_owner_left() -> None:
 
 
 def test_a_taken_page_is_empty() -> None:
-    """Whoever takes a page anew must not inherit content or the marks of a tail."""
+    """A newly taken page inherits neither content nor tail marks."""
     pool = PagePool(1, 2)
     pool.take(1)
     pool.publish(0, ROOT, A)
@@ -82,7 +82,7 @@ def test_a_taken_page_is_empty() -> None:
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
 def test_overwriting_keeps_marks_of_the_rows_before(kept: int) -> None:
-    """Rows before the first one that changes keep their tails; the page is findable no more."""
+    """Rows before the first one that changes keep their tails; the page can no longer be found."""
     pool = PagePool(1, 2)
     pool.take(1)
     pool.publish(0, ROOT, A)
@@ -93,7 +93,7 @@ def test_overwriting_keeps_marks_of_the_rows_before(kept: int) -> None:
 
 
 def test_equal_content_twice_has_one_node_and_one_page() -> None:
-    """Twins: what follows either page is found under the same node; the first page is the one."""
+    """Two pages with equal content share one node, and `find` returns the first page."""
     pool = PagePool(3, 2)
     first, second, child = pool.take(3)
     node = pool.publish(first, ROOT, A)
@@ -106,7 +106,7 @@ def test_equal_content_twice_has_one_node_and_one_page() -> None:
 
 
 def test_content_includes_the_past() -> None:
-    """Equal rows after different pasts are different content: their keys differ."""
+    """Equal rows after different prefixes are different content: their keys differ."""
     pool = PagePool(3, 2)
     first, other, child = pool.take(3)
     node_a, node_b = pool.publish(first, ROOT, A), pool.publish(other, ROOT, B)
@@ -129,7 +129,7 @@ def test_a_node_never_means_something_else() -> None:
 
 
 def test_a_page_published_under_two_pasts_is_forgotten_under_both() -> None:
-    """Two tables can know one past by two nodes; overwriting must forget the page under each."""
+    """Two tables can know one prefix by two nodes; overwriting removes the page under each."""
     pool = PagePool(2, 2)
     pool.take(2)
     # Node 8 and node 9 stand for the same past, published by twins at different times.
@@ -158,7 +158,7 @@ def test_releasing_too_often_is_caught() -> None:
 
 
 def test_only_full_and_held_pages_are_published() -> None:
-    """A half page or a free page is nobody's content."""
+    """A partly filled or a free page cannot be published."""
     pool = PagePool(1, 2)
     with pytest.raises(AssertionError, match="only held pages"):
         pool.publish(0, ROOT, A)

@@ -59,7 +59,7 @@ def test_appending_nothing_changes_nothing() -> None:
     [("abcd", 2), ("abcde", 4), ("ab", 0), ("a", 0), ("abxd", 2), ("xbcd", 0)],
 )
 def test_adopting_shares_whole_pages_and_leaves_the_last_row(letters: str, shared: int) -> None:
-    """Shared is what is equal from the beginning, in whole pages, without the last row."""
+    """Tables share the equal prefix, in whole pages, without the last row."""
     pool = PagePool(4, 2)
     owner = filled(pool, "abcdef")
     table = PageTable(pool)
@@ -77,7 +77,7 @@ def test_unpublished_pages_are_not_adopted() -> None:
 
 
 def test_a_conversation_is_found_after_it_ended() -> None:
-    """Earlier turns survive their table, and the one who adopts them holds them again."""
+    """Earlier turns survive their table, and a table that adopts them holds them again."""
     pool = PagePool(3, 2)
     owner = filled(pool, "abcd")
     pages = owner.pages[:]
@@ -88,7 +88,7 @@ def test_a_conversation_is_found_after_it_ended() -> None:
 
 
 def test_the_beginning_of_a_conversation_is_forgotten_last() -> None:
-    """When pages run short the end goes first: a system prompt outlives the turns after it."""
+    """When pages run short the last ones are reused first: a system prompt outlives later turns."""
     pool = PagePool(3, 2)
     filled(pool, "abcdef").free()
     pool.take(1)
@@ -106,7 +106,7 @@ def test_twins_share_what_follows() -> None:
 
 
 def test_writing_after_a_truncation_unpublishes_the_page() -> None:
-    """A truncated page is still known for its later rows; writing there must end that."""
+    """A truncated page can still be found by its later rows; writing there must end that."""
     pool = PagePool(3, 2)
     table = filled(pool, "abcd")
     for tail in CHANNELS:
@@ -145,7 +145,7 @@ def test_a_page_found_by_content_is_not_written_by_its_owner() -> None:
 
 
 def test_of_two_forks_the_first_writer_copies_and_the_second_writes_in_place() -> None:
-    """Nothing is copied before somebody writes, and never more than once."""
+    """Copy on write: nothing is copied before a write, and never more than once."""
     pool = PagePool(4, 4)
     table = filled(pool, "abcdef")
     twin = table.fork()
@@ -171,7 +171,7 @@ def test_a_copy_carries_the_tails_of_the_rows_it_copies(done: int, kept: int, ca
 
 
 def test_a_fork_at_a_page_border_copies_nothing() -> None:
-    """Full pages stay shared for ever."""
+    """Full pages stay shared."""
     pool = PagePool(4, 2)
     table = filled(pool, "abcd")
     twin = table.fork()
@@ -182,7 +182,7 @@ def test_a_fork_at_a_page_border_copies_nothing() -> None:
 
 @pytest.mark.parametrize(("letters", "wanted"), [("x", 1), ("xyz", 2)])
 def test_a_fork_without_room_for_its_copy_is_refused(letters: str, wanted: int) -> None:
-    """The page of the copy counts, and a refusal changes nothing."""
+    """The page of the copy counts, and a failed append changes nothing."""
     pool = PagePool(2, 4)
     table = filled(pool, "abcdef")
     twin = table.fork()
@@ -206,7 +206,7 @@ def test_shared_pages_stay_when_one_of_two_lets_go() -> None:
 
 
 def test_a_freed_table_may_be_used_again() -> None:
-    """`free` leaves an empty table that remembers nothing of its tails."""
+    """`free` leaves an empty table without tail marks."""
     pool = PagePool(2, 2)
     table = filled(pool, "abc")
     compute(table, "text")
@@ -216,7 +216,7 @@ def test_a_freed_table_may_be_used_again() -> None:
 
 
 def test_missing_is_asked_in_portions() -> None:
-    """A pass takes as many rows as it has room for, the earliest first."""
+    """`missing` returns at most the given number of rows, the earliest first."""
     table = filled(PagePool(4, 2), "abcdefg")
     assert compute(table, "text", 3) == [0, 1, 2]
     assert compute(table, "text", 3) == [3, 4, 5]
@@ -265,7 +265,7 @@ def test_a_failed_computation_is_missing_again(forget: int) -> None:
 
 
 def test_a_failed_computation_is_missing_for_the_other_table_too() -> None:
-    """A table that saw rows as done, because another had claimed them, must see them undone."""
+    """`unmark` is seen by tables that had taken the rows as done."""
     pool = PagePool(4, 2)
     table = filled(pool, "abcd")
     twin = table.fork()
@@ -277,7 +277,7 @@ def test_a_failed_computation_is_missing_for_the_other_table_too() -> None:
 
 
 def test_a_page_published_again_by_a_fork_is_not_taken_for_what_it_held() -> None:
-    """A second node of one past must not lead to a page that holds other rows by now."""
+    """A second node of one prefix must not lead to a page that now holds other rows."""
     pool = PagePool(4, 1)
     first = filled(pool, "x")
     table = PageTable(pool)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mosslive.codec.flow_pages import PageForm, PagePool, Pages, PageStore, PoolFull
+from mosslive.codec.flow_pages import FlowPagePool, PageForm, Pages, PageStore, PoolFull
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -12,7 +12,7 @@ from mosslive.codec.flow_pages import PageForm, PagePool, Pages, PageStore, Pool
 def test_pool_accounting(choices: list[int]) -> None:
     """Whatever streams do, a page is free exactly when nobody holds it, and none is held twice by
     streams that did not share it."""
-    pool = PagePool(6, "test")
+    pool = FlowPagePool(6, "test")
     streams = [Pages(pool)]
     for step, choice in enumerate(choices):
         stream = streams[step % len(streams)]

@@ -12,8 +12,8 @@ from mosslive.codec.flow_pages import PageForm
 from mosslive.codec.flow_step import BUCKETS
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
 from mosslive.kernels.arithmetic import arithmetic
+from mosslive.kernels.dispatch import TORCH_ONLY, TRITON_ONLY
 from mosslive.kernels.flow_chunks import ZERO_PAGE
-from mosslive.kernels.flow_ops import PLAIN, triton_ops
 from tests.codec.flow_models import error, small_codes, small_flow, small_voice
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -31,15 +31,13 @@ def moved(stream: FlowStream, replies: int) -> Tensor:
 
 
 @pytest.mark.parametrize("guidance", [0.7, 0.0])
-def test_triton_step_equals_the_definitions(
-    monkeypatch: pytest.MonkeyPatch, guidance: float
-) -> None:
+def test_triton_step_equals_the_definitions(guidance: float) -> None:
     """Codes to mel through all kernels at once, in two runs and in one: one chunk of one code,
     since each program of a kernel takes the interpreter milliseconds."""
     settings, mels = StreamSettings(1, pool_seconds=8), []
-    for device, ops in (("cpu", PLAIN), (DEVICE, triton_ops())):
-        monkeypatch.setattr(flow_step, "flow_ops", lambda _, ops=ops: ops)
-        stream = FlowStream(copy.deepcopy(small_flow(1, guidance=guidance)).to(device), settings)
+    for device, dispatch in (("cpu", TORCH_ONLY), (DEVICE, TRITON_ONLY)):
+        flow = copy.deepcopy(small_flow(1, guidance=guidance)).to(device)
+        stream = FlowStream(flow, settings, dispatch)
         with arithmetic("fp32"):
             state = stream.open(small_voice(0, 1)).fork()
             mels += stream.step([state], [[1, 2, 3, 4]])

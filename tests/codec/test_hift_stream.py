@@ -16,6 +16,7 @@ from mosslive.codec.hift import Hift, HiftResult, HiftSettings
 from mosslive.codec.hift_stream import HiftState, HiftStream, is_recorded
 from mosslive.errors import MossliveError
 from mosslive.kernels import convolve
+from mosslive.kernels.kernel_set import KernelSet
 
 FILE = load_file(Path(__file__).parent.parent / "golden" / "hift.safetensors")
 S = 480  # samples per frame
@@ -283,10 +284,17 @@ class Recording:
 @pytest.fixture
 def recording(monkeypatch: pytest.MonkeyPatch) -> HiftStream:
     """A stream as on a GPU, as far as graphs go."""
-    monkeypatch.setattr(hift_stream, "has_twin", lambda _: True)
     monkeypatch.setattr(hift_stream, "Graphed", Recording)
     monkeypatch.setattr(Recording, "made", [])
-    return HiftStream(tiny())
+    hift = tiny()
+    monkeypatch.setattr(hift, "dispatch", lambda _: Graphs())
+    return HiftStream(hift)
+
+
+class Graphs(KernelSet):
+    """The definitions, on a device that records graphs."""
+
+    is_triton = True
 
 
 class Plain(HiftStream):
@@ -365,7 +373,7 @@ def test_a_chunk_of_one_stream_runs_without_python_and_the_same(threads: int) ->
                 plain.wave = wave[:, -held:]
     finally:
         torch.set_num_threads(before)
-    assert len(hift.recorded._passes) == 2, "a first window, and one that follows"
+    assert len(hift.recordings._recordings) == 2, "a first window, and one that follows"
 
 
 @pytest.mark.parametrize("library", [False, True])
@@ -386,9 +394,9 @@ def test_a_window_of_any_length_runs_as_the_chunks_recording(
         return torch.cat([*pieces, *by.finish([state], [mels[-1]])])
 
     said(stream, [12])
-    assert not hift.recorded._passes
+    assert not hift.recordings._recordings
     said(stream, [chunk, chunk, 4])
-    recordings = dict(hift.recorded._passes)
+    recordings = dict(hift.recordings._recordings)
     assert len(recordings) == 2, "a first window, and one that follows"
     computed = []
 
@@ -401,4 +409,4 @@ def test_a_window_of_any_length_runs_as_the_chunks_recording(
         for cuts in ([last], [chunk, last], [100, 100, last]):
             torch.testing.assert_close(said(stream, cuts), said(plain, cuts))
     assert computed == [120, 128, 128], "longer ones are computed, to bound memory"
-    assert hift.recorded._passes == recordings
+    assert hift.recordings._recordings == recordings

@@ -11,9 +11,9 @@ from torch import Tensor
 from mosslive.codec.snake import (
     SNAKE_REACH_SAMPLES,
     AntiAliasedSnake,
-    anti_aliased_snake,
     sinc_filter,
 )
+from mosslive.kernels.snake import anti_aliased_snake
 from tests.codec.test_bigvgan import golden, relative_error
 
 # Spec 4.2: the first half of the taps; the second mirrors it.

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-import mosslive.kernels
 from mosslive import LanguageModel, Sampling
 from mosslive.cache import PagePool, PageTable
 from mosslive.engine.graph_runner import GraphRunner
@@ -16,7 +15,8 @@ from mosslive.engine.graph_stepper import GraphStepper
 from mosslive.engine.request import Request
 from mosslive.engine.runner import Runner
 from mosslive.engine.stepper import PlainStepper, Stepper
-from mosslive.kernels import NonFiniteLogits, gpu
+from mosslive.kernels import NonFiniteLogits
+from mosslive.kernels.dispatch import TORCH, triton_kernels
 from mosslive.model import Decoder, DecoderWeights
 from mosslive.rows import Row
 from tests.engine.models import prompt_rows, storage_tensors, wandering_lm
@@ -32,17 +32,18 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     of which find nothing to do here; how a launch is cut is tested with each kernel."""
     if DEVICE == "cuda":
         return
+    triton_kernels()  # imports them
     # By their full names: in `gpu` a function of the same name hides a module.
     attention = sys.modules["mosslive.kernels.gpu.paged_attention"]
     step = sys.modules["mosslive.kernels.gpu.attend"]
     product = sys.modules["mosslive.kernels.gpu.one_row"]
     shape, tile = attention._shape, product._tile
 
-    def few_parts(requests: int, longest: int, *heads: int) -> Any:
-        return shape(requests, longest, *heads)._replace(parts=2 if longest == 1 else 1)
+    def few_splits(requests: int, longest: int, *heads: int) -> Any:
+        return shape(requests, longest, *heads)._replace(splits=2 if longest == 1 else 1)
 
-    monkeypatch.setattr(attention, "_shape", few_parts)
-    monkeypatch.setattr(step, "_PARTS", 2)
+    monkeypatch.setattr(attention, "_shape", few_splits)
+    monkeypatch.setattr(step, "_SPLITS", 2)
     monkeypatch.setattr(product, "_tile", lambda *size: (128, *tile(*size)[1:]))
 
 
@@ -60,12 +61,12 @@ def wandering(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> La
 
 
 def plain(lm: LanguageModel) -> PlainStepper:
-    decoder = Decoder(lm.config, lm.runner.decoder.weights, mosslive.kernels)
+    decoder = Decoder(lm.config, lm.runner.decoder.weights, TORCH)
     return PlainStepper(Runner(decoder, PagePool(64, 16), 512))
 
 
 def graphed(lm: LanguageModel, most: int = 4) -> GraphStepper:
-    decoder = Decoder(lm.config, lm.runner.decoder.weights, gpu)
+    decoder = Decoder(lm.config, lm.runner.decoder.weights, triton_kernels())
     stepper = GraphStepper(GraphRunner(decoder, PagePool(64, 16), 512), most)
     for tensor in (stepper.runner.storage.hidden, *stepper.runner.storage.trunk[0]):
         tensor.fill_(float("nan"))  # what nobody computed must not be read

@@ -15,7 +15,7 @@ from mosslive.engine.load import load_stepper
 from mosslive.engine.runner import Runner
 from mosslive.engine.stepper import PlainStepper, Tails
 from mosslive.engine.traced_runner import TracedRunner
-from mosslive.kernels.traced import Traced
+from mosslive.kernels.trace import Traced
 from tests.engine.models import (
     PROMPTS,
     SETTINGS,

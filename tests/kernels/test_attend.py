@@ -1,4 +1,4 @@
-"""The Triton twin of attend against its definition: placing and attention in one launch.
+"""The Triton kernel of `attend` against its definition: cache write and attention in one launch.
 
 The interpreter cuts off where it should round to bf16, so there float16 stands for short numbers.
 """
@@ -15,7 +15,12 @@ from torch import Tensor
 from mosslive.kernels.attend import attend
 from mosslive.kernels.gpu.attend import attend as twin
 from mosslive.kernels.graph import Graphed
-from mosslive.kernels.paged_attention import LayerPages, PagedBatch, make_span, make_spread
+from mosslive.kernels.paged_attention import (
+    LayerPages,
+    PagedBatch,
+    make_attention_metadata,
+    make_span,
+)
 from mosslive.kernels.rotary import RotaryTable
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -67,8 +72,8 @@ class Case:
             make_span(row, pages[: p // self.page_size + 1], [p], p + 1, DEVICE)
             for row, (pages, p) in enumerate(zip(self.tables, positions.tolist(), strict=True))
         ]
-        spread = make_spread(self.tables, [1] * len(spans), DEVICE)
-        return PagedBatch(positions, self.slots, spans, spread)
+        metadata = make_attention_metadata(self.tables, [1] * len(spans), DEVICE)
+        return PagedBatch(positions, self.slots, spans, metadata)
 
     def run(self, form: object, dtype: torch.dtype) -> tuple[Tensor, LayerPages]:
         """The result, and the pages afterwards."""
@@ -96,14 +101,14 @@ class Case:
 @pytest.mark.parametrize("dtype", [torch.float32, SHORT])
 @pytest.mark.parametrize("position", [0, 1, 31, 32, 150])
 def test_one_row(position: int, page_size: int, dtype: torch.dtype) -> None:
-    """From the newest row alone to several parts; borders of pages, turns and parts."""
+    """From the newest row alone to several splits; borders of pages, loop blocks and splits."""
     Case([position], heads=(4, 1), page_size=page_size, dtype=dtype).check()
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_long_parts(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More keys than one turn of each part: those that come after the wait count as well."""
-    monkeypatch.setattr(sys.modules["mosslive.kernels.gpu.attend"], "_PARTS", parts)
+@pytest.mark.parametrize("splits", [1, 2])
+def test_long_splits(splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More keys than one loop iteration of a split: those loaded after the wait count as well."""
+    monkeypatch.setattr(sys.modules["mosslive.kernels.gpu.attend"], "_SPLITS", splits)
     for dtype in (torch.float32, SHORT):
         Case([200], heads=(2, 1), dtype=dtype).check()
 
@@ -116,7 +121,7 @@ def test_heads_and_widths_that_are_no_power_of_two() -> None:
 
 
 def test_rows_of_several_requests() -> None:
-    """Placing, then attention: a row may rest on one that another request writes in this pass."""
+    """Cache writes come before attention: a row may see one that another request writes here."""
     case = Case([20, 21, 3], heads=(2, 1))
     case.tables[1] = case.tables[0]
     case.slots[1] = case.slots[0] + 1
@@ -127,12 +132,12 @@ def test_rows_of_several_requests() -> None:
 @settings(derandomize=True, deadline=None, max_examples=6)
 @given(st.integers(0, 99), st.sampled_from([1, 7, 16]))
 def test_any_position(position: int, page_size: int) -> None:
-    """Wherever it stands, a row sees its own past and itself, and nothing else."""
+    """At any position a row sees its own past and itself, and nothing else."""
     Case([position], heads=(2, 1), page_size=page_size).check()
 
 
 def test_nan_of_the_newest_row_stays_visible() -> None:
-    """Law 4: what is lost in the projection is lost in the result."""
+    """NaN in the projection gives NaN in the result; nothing hides it."""
     case = Case([40], heads=(2, 1))
     case.qkv[0, -1] = math.nan  # of its value
     lost = case.run(twin, torch.float32)[0].isnan()
@@ -157,16 +162,16 @@ def test_full_width() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
 def test_a_recorded_step_serves_other_contexts() -> None:
-    """A graph recorded at one context gives the right result at others, however often."""
+    """A graph captured at one context gives the right result at others, however often."""
     case = full([1100])
     pages = LayerPages(case.k.clone(), case.v.clone())
-    spread = case.batch.spread
-    assert spread is not None
+    metadata = case.batch.metadata
+    assert metadata is not None
     scratch = torch.zeros_like(case.slots)  # page 0 is nobody's
     angles = case.rotary.cos, case.rotary.signed_sin
 
     def step(positions: Tensor) -> Tensor:
-        batch = PagedBatch(positions, scratch, [], spread)
+        batch = PagedBatch(positions, scratch, [], metadata)
         return twin(case.qkv, case.qk_norm, 1e-6, *angles, pages, batch)
 
     graph = Graphed(step, torch.tensor([0], device=DEVICE))

@@ -1,5 +1,5 @@
-"""The convolution's twin against its definition, in Triton's interpreter or on a GPU, and the
-rewriting of a transposed convolution as a plain one."""
+"""The convolution's Triton kernel against its definition, on a GPU or in the interpreter; a
+transposed convolution as a plain one."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -83,7 +83,7 @@ def test_addends(count: int) -> None:
 
 
 def test_snakes() -> None:
-    """The snake alone, and beside the sum it is made of."""
+    """The snake alone, and together with the sum it is computed from."""
     x, w, bias = signal(1, 8, 19), weight(12, 8, 3), random(12, seed=2)
     alpha, addend = random(12, seed=3).abs(), signal(1, 12, 19, seed=4)
     alone = twin.conv1d(x, w, bias, padding=1, activation="snake", alpha=alpha)
@@ -117,7 +117,7 @@ def test_upsampling_as_a_plain_convolution(rate: int, kernel: int) -> None:
 
 @pytest.mark.parametrize("channels", [1, 4])
 def test_join_keeps_the_layout(channels: int) -> None:
-    """Values as `torch.cat` gives them; channels side by side stay so."""
+    """Values as `torch.cat` gives them; adjacent channels stay adjacent."""
     x, y = signal(2, channels, 5), signal(2, channels, 3, seed=1)
     assert torch.equal(join((x, y)), torch.cat((x, y), -1))
     assert join((x, y)).stride(1) == 1 or channels == 1
@@ -125,9 +125,9 @@ def test_join_keeps_the_layout(channels: int) -> None:
 
 
 def test_wrong_layouts_are_refused() -> None:
-    """The kernel reads by the strides it was promised; a caller that breaks the promise is told."""
+    """A launcher checks the strides that its kernel relies on, and reports what is wrong."""
     x, w = signal(1, 4, 9), weight(3, 4, 3)
-    with pytest.raises(ValueError, match="side by side"):
+    with pytest.raises(ValueError, match="adjacent"):
         twin.conv1d(x.contiguous(), w, None)
     with pytest.raises(ValueError, match="weight"):
         twin.conv1d(x, w.contiguous(), None)
@@ -135,7 +135,7 @@ def test_wrong_layouts_are_refused() -> None:
         twin.conv1d(x.half(), w, None)
     with pytest.raises(ValueError, match="addends"):
         twin.conv1d(x, w, None, addends=[x])
-    with pytest.raises(ValueError, match="fewer"):
+    with pytest.raises(ValueError, match="at least"):
         twin.conv1d(x, w, None, dilation=9)
 
 

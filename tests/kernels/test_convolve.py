@@ -1,6 +1,6 @@
-"""A dilated convolution as products, and where it is the one that runs.
+"""A dilated convolution as products, and where it is used.
 
-Guards: the form that a CPU without oneDNN gets has the sums of `F.conv1d`, whatever the shape.
+On a CPU without oneDNN it must have the sums of `F.conv1d`, whatever the shape.
 """
 
 import pytest
@@ -45,7 +45,7 @@ def test_products_equal_pytorchs_convolution(
 
 
 def test_a_long_signal_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards: memory does not grow with taps times length, and the seams cannot be seen."""
+    """Memory does not grow with taps times length, and pieces join without a difference."""
     x, weight = random(2, 3, 100), random(4, 3, 5, seed=1)
     wanted = F.conv1d(x, weight, dilation=3, padding=6)
     monkeypatch.setattr(module, "_MOST_VALUES", 15 * 7)
@@ -68,7 +68,7 @@ def test_products_run_where_pytorch_has_no_fast_form(
 
 
 def test_training_goes_through_products() -> None:
-    """Guards: the recipe trains vocoders through these layers."""
+    """Gradients flow through: the recipe trains vocoders through these layers."""
     x, weight = random(1, 2, 20).requires_grad_(), random(2, 2, 3, seed=1).requires_grad_()
     found, wanted = (
         torch.autograd.grad(form(x, weight, dilation=2).square().sum(), (x, weight))
@@ -78,8 +78,7 @@ def test_training_goes_through_products() -> None:
 
 
 def test_arm_computes_without_detours() -> None:
-    """Guards: importing the kernels keeps PyTorch on ARM from Arm's library, and leaves oneDNN on
-    where it is the fast one."""
+    """Importing the kernels disables oneDNN with Arm's library, and leaves it on elsewhere."""
     onednn = torch.backends.mkldnn
     on_arm = onednn.is_acl_available()  # type: ignore[no-untyped-call]
     assert onednn.enabled != on_arm

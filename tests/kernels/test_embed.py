@@ -11,7 +11,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.mark.parametrize("width", [16, 1100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_twin_equals_definition(width: int, dtype: torch.dtype) -> None:
-    """Law 3: same vectors, whichever table a row reads; the other table is never looked at."""
+    """The kernel returns the definition's vectors, and never reads the other table."""
     generator = torch.Generator().manual_seed(1)
     texts, audios = (torch.randn(n, width, generator=generator).to(DEVICE, dtype) for n in (7, 5))
     text = torch.tensor([3, 0, 3, 6], device=DEVICE)

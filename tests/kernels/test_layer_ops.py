@@ -33,8 +33,8 @@ def test_rms_norm_formula() -> None:
 
 
 def test_rms_norm_rounds_before_the_weight() -> None:
-    """Spec 3.6: float32 inside, rounded to bf16, then times the bf16 weight. Keeping float32
-    through the product differs somewhere, and accumulating in bf16 differs widely."""
+    """The published order: float32 inside, rounded to bf16, then times the bf16 weight. Keeping
+    float32 through the product differs somewhere, and accumulating in bf16 differs widely."""
     x, weight = random(64, 777).bfloat16(), random(777, seed=1).bfloat16()
     wide = x.float()
     normed = wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
@@ -43,7 +43,7 @@ def test_rms_norm_rounds_before_the_weight() -> None:
 
 
 def test_rotation_formula() -> None:
-    """Half-split pairs turned by position · theta^(-2i/D); lengths stay, position 0 is identity."""
+    """Half-split pairs rotated by position · theta^(-2i/D); lengths stay, position 0 stays."""
     table = RotaryTable(1e6, 8, 50, torch.float32, CPU)
     positions = [0, 1, 7, 49]
     x = random(4, 3, 8)

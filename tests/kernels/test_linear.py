@@ -60,7 +60,7 @@ def assert_near(got: Tensor, wanted: Tensor, share: float) -> None:
 
 
 def assert_within(got: Tensor, wanted: Tensor, allowed: Tensor) -> None:
-    """On failure tells how many are off, and the worst: where, what, and by how much."""
+    """On failure reports how many are off, and the worst one: where, what, and by how much."""
     assert got.shape == wanted.shape
     off = (got.float() - wanted.float()).abs()
     wrong = ~(off <= allowed)  # NaN is wrong
@@ -108,7 +108,7 @@ def test_matrices_that_fit_nothing_are_refused() -> None:
 @pytest.mark.parametrize("count", [1, 2, 16, 35, 70])
 @pytest.mark.parametrize(("n", "k"), [(1, 3), (38, 70), (66, 300)])
 def test_twin_of_linear(count: int, n: int, k: int, dtype: torch.dtype) -> None:
-    """Every way of computing it, at ragged sizes in all three dimensions."""
+    """Every kernel, at ragged sizes in all three dimensions."""
     x, matrix = random(count, k).to(DEVICE, dtype), Matrix(random(n, k, seed=1).to(DEVICE, dtype))
     assert_near(gpu.linear(x, matrix), linear(x, matrix), TOLERANCE[dtype])
 
@@ -125,7 +125,7 @@ def test_twin_of_gated(count: int, n: int, k: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("count", [1, 2, 16, 35, 70])
 @pytest.mark.parametrize(("n", "k"), [(2, 16), (64, 112), (38, 70)])
 def test_twin_with_float8(count: int, n: int, k: int) -> None:
-    """Float8 rows and channels, each with its scale; sizes the vendor's product takes, and not."""
+    """Float8 rows and channels, each with its scale; sizes that cuBLAS takes, and others."""
     x, matrix = representable(count, k).to(DEVICE), float8(n, k)
     x = x if not CUDA or n % 16 or k % 16 else x.bfloat16()  # the vendor's gives bf16 only
     wanted, cut = linear(x, matrix), float8_cut(x, matrix)
@@ -146,7 +146,7 @@ def test_long_sums_are_float32(count: int) -> None:
 
 
 def test_parts_of_sums_are_float32() -> None:
-    """The vendor's products may be cut into parts; PyTorch would let them be added up in halves."""
+    """cuBLAS may split sums; by default PyTorch lets the parts be added in half precision."""
     matmul = torch.backends.cuda.matmul
     assert not matmul.allow_bf16_reduced_precision_reduction
     assert not matmul.allow_fp16_reduced_precision_reduction
@@ -154,7 +154,7 @@ def test_parts_of_sums_are_float32() -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_nan_reaches_the_result_through_float8(count: int) -> None:
-    """Law 4: the other rows keep their values, and nothing hides the one that is lost."""
+    """NaN in one row stays visible and does not reach the other rows."""
     x, matrix = representable(count, 16).to(DEVICE), float8(2, 16)
     x[-1, 5] = float("nan")
     for multiply in (gpu.linear, gpu.gated, linear, gated):
@@ -164,7 +164,7 @@ def test_nan_reaches_the_result_through_float8(count: int) -> None:
 
 
 def test_layouts_the_kernels_cannot_read_are_refused() -> None:
-    """Strides, widths and dtypes are checked, never guessed; no rows are legal."""
+    """Strides, widths and dtypes are checked; zero rows are allowed."""
     x, weight = random(2, 8).to(DEVICE), random(6, 8, seed=1).to(DEVICE)
     with pytest.raises(ValueError, match="contiguous"):
         gpu.linear(x, Matrix(random(8, 6).to(DEVICE).T))
@@ -174,7 +174,7 @@ def test_layouts_the_kernels_cannot_read_are_refused() -> None:
         gpu.linear(x, Matrix(weight[:, :4].contiguous()))
     with pytest.raises(ValueError, match="float16"):
         gpu.linear(x.half(), Matrix(weight))
-    with pytest.raises(ValueError, match="pairs"):
+    with pytest.raises(ValueError, match="even number"):
         gpu.gated(x, Matrix(weight[:3].contiguous()))
     assert gpu.linear(x[:0], Matrix(weight)).shape == (0, 6)
 

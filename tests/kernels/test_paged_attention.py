@@ -1,4 +1,4 @@
-"""The Triton twin of paged attention against its definition, on a GPU or in the interpreter.
+"""The Triton kernel of paged attention against its definition, on a GPU or in the interpreter.
 
 The interpreter cuts off where it should round to bf16, so there float16 stands for short numbers.
 """
@@ -16,8 +16,8 @@ from mosslive.kernels.gpu.paged_attention import paged_attention as twin
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.paged_attention import (
     PagedBatch,
+    make_attention_metadata,
     make_span,
-    make_spread,
     paged_attention,
     write_pages,
 )
@@ -71,7 +71,10 @@ class Case:
             )
         ]
         self.batch = PagedBatch(
-            where, torch.zeros_like(where), spans, make_spread(self.tables, counts, DEVICE)
+            where,
+            torch.zeros_like(where),
+            spans,
+            make_attention_metadata(self.tables, counts, DEVICE),
         )
 
     def check(self) -> None:
@@ -84,13 +87,13 @@ class Case:
 @pytest.mark.parametrize("page_size", [16, 32])
 @pytest.mark.parametrize("dtype", [torch.float32, SHORT])
 def test_decode(page_size: int, dtype: torch.dtype) -> None:
-    """One row of each request, contexts from one key to many: the parts join to the whole."""
+    """One row of each request, contexts from one key to many: the splits merge to the whole."""
     Case([[0], [16], [299], [63], [15]], heads=(4, 1), page_size=page_size, dtype=dtype).check()
 
 
 @pytest.mark.parametrize("requests", [1, 9, 33])
 def test_decode_of_every_number_of_requests(requests: int) -> None:
-    """The number of parts depends on the number of requests; an odd one leaves parts empty."""
+    """The number of splits depends on the number of requests; some splits stay empty."""
     Case([[(37 * n + 70) % 71] for n in range(requests)], heads=(3, 1)).check()
 
 
@@ -120,7 +123,7 @@ def test_shared_pages() -> None:
     st.sampled_from([1, 5, 16]),
 )
 def test_any_batch(jobs: list[list[int]], page_size: int) -> None:
-    """Whatever rows of whatever requests: each sees its own past and nothing else."""
+    """Any rows of any requests: each row sees its own past and nothing else."""
     Case(jobs, heads=(2, 1), page_size=page_size).check()
 
 
@@ -142,13 +145,13 @@ def test_full_width(page_size: int) -> None:
 @pytest.mark.gpu
 @gpu
 def test_a_recorded_step_serves_other_contexts() -> None:
-    """A graph recorded at one context gives the right result at others, however often."""
+    """A graph captured at one context gives the right result at others, however often."""
     case = full([[900], [700], [1100]])
-    spread = case.batch.spread
-    assert spread is not None
+    metadata = case.batch.metadata
+    assert metadata is not None
 
     def step(positions: Tensor) -> Tensor:
-        return twin(case.q, case.k, case.v, PagedBatch(positions, positions, [], spread))
+        return twin(case.q, case.k, case.v, PagedBatch(positions, positions, [], metadata))
 
     graph = Graphed(step, torch.tensor([0, 0, 0], device=DEVICE))
     for contexts in ([900, 700, 1100], [0, 64, 1100], [63, 300, 2]):

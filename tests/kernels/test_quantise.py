@@ -1,4 +1,4 @@
-"""Float8 rows: the definition against the format's own law, the twin against the definition.
+"""Float8 rows: the definition against the format's own rule, the kernel against the definition.
 
 Triton's interpreter rounds to float8 wrongly where a carry runs into the exponent, so there the
 twin is held to values that need no rounding; a GPU is held to equal bits.
@@ -68,7 +68,7 @@ def test_twin_equals_the_definition(shape: tuple[int, int], dtype: torch.dtype) 
 @pytest.mark.parametrize("place", [0, 70, 2500])
 @pytest.mark.parametrize("bad", [math.nan, -math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_stays_visible(bad: float, place: int) -> None:
-    """Law 4: a row with NaN or infinity must not become a finite one, nor touch its neighbours."""
+    """A row with NaN or infinity must not become finite, nor change its neighbours."""
     x = representable(3, 2600)
     x[1, place] = bad
     for name, quantise in {"definition": quantise_rows, "twin": gpu.quantise_rows}.items():
@@ -78,7 +78,7 @@ def test_what_is_not_finite_stays_visible(bad: float, place: int) -> None:
 
 
 def test_layouts_the_kernel_cannot_read_are_refused() -> None:
-    """Strides are checked; no rows are legal."""
+    """Strides are checked; zero rows are allowed."""
     with pytest.raises(ValueError, match="contiguous"):
         gpu.quantise_rows(torch.zeros(4, 8, device=DEVICE).T)
     assert gpu.quantise_rows(torch.zeros(0, 8, device=DEVICE))[0].shape == (0, 8)

@@ -1,10 +1,11 @@
-"""The linear layer for a few rows: its twin against its definition."""
+"""The linear layer for a few rows: the Triton kernels against the definition."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from mosslive.kernels.gpu.rows_linear import rows_linear as twin
+from mosslive.kernels.gpu.rows_linear import few_rows_linear as twin
+from mosslive.kernels.gpu.rows_linear import rows_linear as any_rows
 from mosslive.kernels.rows_linear import rows_linear
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -30,8 +31,19 @@ def test_twin(batch: int, times: int, inputs: int, outputs: int, kind: str) -> N
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("rows", [0, 8, 9, 64, 65])
+@pytest.mark.parametrize("kind", ["residual", "gelu"])
+def test_every_number_of_rows_has_a_kernel(rows: int, kind: str) -> None:
+    """The number of rows decides which kernel runs, and changes the result by rounding only."""
+    x, bias, weight = random(1, rows, 5), random(3, seed=2), random(3, 5, seed=1)
+    residual = random(1, rows, 3, seed=3) if kind == "residual" else None
+    found = any_rows(x, weight, bias, residual=residual, gelu=kind == "gelu")
+    wanted = rows_linear(x, weight, bias, residual=residual, gelu=kind == "gelu")
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=2e-6)
+
+
 def test_wrong_layouts_are_refused() -> None:
-    """The kernel reads by the strides it was promised."""
+    """A launcher checks the strides that its kernel relies on."""
     x, weight, bias = random(1, 4, 8), random(6, 8, seed=1), random(6, seed=2)
     with pytest.raises(ValueError, match="contiguous"):
         twin(x, random(8, 6).T, bias)

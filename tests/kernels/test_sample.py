@@ -10,7 +10,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from mosslive.kernels import NonFiniteLogits, check_logits, draw, greedy, penalise
+from mosslive.kernels import NonFiniteLogits, check_logits, greedy, penalise, sample_token
 
 INF = float("inf")
 
@@ -59,36 +59,36 @@ def test_the_distribution_is_hugging_faces(
     steps = 2000
     counts = torch.zeros(60)
     for n in range(steps):
-        counts[draw(logits, temperature, top_k, top_p, (n + 0.5) / steps)] += 1
+        counts[sample_token(logits, temperature, top_k, top_p, (n + 0.5) / steps)] += 1
     assert torch.all((counts / steps - wanted).abs() <= 1.5 / steps)
 
 
 def test_top_k_keeps_ties_with_the_last() -> None:
     """Hugging Face drops only what is below the k-th value."""
     logits = torch.tensor([3.0, 1.0, 1.0, 1.0, 0.0])
-    drawn = {draw(logits, 1.0, 2, 1.0, u / 100) for u in range(100)}
-    assert drawn == {0, 1, 2, 3}
+    sampled = {sample_token(logits, 1.0, 2, 1.0, u / 100) for u in range(100)}
+    assert sampled == {0, 1, 2, 3}
 
 
-def test_masked_ids_are_never_drawn() -> None:
+def test_masked_ids_are_never_sampled() -> None:
     """-inf has probability zero at every random number, the largest included."""
     logits = torch.tensor([-INF, 0.0, -INF, 0.0, -INF])
-    drawn = {draw(logits, 1.0, 0, 1.0, u) for u in (0.0, 0.3, 0.5, 0.99, 1 - 2.0**-24)}
-    assert drawn == {1, 3}
+    sampled = {sample_token(logits, 1.0, 0, 1.0, u) for u in (0.0, 0.3, 0.5, 0.99, 1 - 2.0**-24)}
+    assert sampled == {1, 3}
 
 
 @pytest.mark.parametrize("bad", [float("nan"), INF])
 def test_bad_logits_are_an_error(bad: float) -> None:
-    """A broken model says so; it does not speak noise."""
+    """Non-finite logits raise an error instead of giving noise."""
     with pytest.raises(NonFiniteLogits, match="largest logit"):
         check_logits(torch.tensor([0.0, bad, 1.0]))
     with pytest.raises(NonFiniteLogits):
         check_logits(torch.full((4,), -INF))
 
 
-def test_the_extremes_sampling_allows_still_draw_honestly() -> None:
-    """Spec scale: logits reach 114. The smallest temperature and penalty must not overflow."""
+def test_the_extreme_settings_still_sample_correctly() -> None:
+    """Logits reach 114 in the published model: the smallest temperature must not overflow."""
     logits = torch.tensor([1.0, 114.0, 3.0, -114.0])
-    assert draw(logits, 0.01, 0, 1.0, 0.3) == 1
+    assert sample_token(logits, 0.01, 0, 1.0, 0.3) == 1
     strong = penalise(logits, torch.ones(4, dtype=torch.bool), 0.01)
-    assert draw(strong, 0.01, 0, 1.0, 0.3) == 1
+    assert sample_token(strong, 0.01, 0, 1.0, 0.3) == 1

@@ -1,4 +1,4 @@
-"""Attention over a growing past: the definition against single rows, the twin against it."""
+"""Attention over a growing past: the definition against single rows, the kernel against it."""
 
 import math
 
@@ -23,7 +23,7 @@ def fresh(batch: int, new: int) -> tuple[Tensor, ...]:
 
 
 def pasts(batch: int) -> tuple[Tensor, Tensor]:
-    """With NaN where nothing was written: whoever reads it is found out."""
+    """NaN where nothing was written, so that a read of it shows in the result."""
     made = random(2, batch, HEADS, MOST, WIDTH, seed=1)
     return made[0].contiguous(), made[1].contiguous()
 
@@ -52,7 +52,7 @@ def test_each_state_sees_exactly_what_came_before() -> None:
 )
 @pytest.mark.parametrize("bounded", [True, False])
 def test_twin(new: int, positions: list[int], bounded: bool) -> None:
-    """Streams at, before and across the borders of pieces; the pasts end up the same."""
+    """Streams at, before and across the borders of splits; the pasts end up the same."""
     q, k, v = fresh(4, new)
     at = torch.tensor(positions, device=DEVICE)
     reach = max(positions) + new if bounded else None
@@ -65,7 +65,7 @@ def test_twin(new: int, positions: list[int], bounded: bool) -> None:
 
 @pytest.mark.parametrize("attend", [step_attention, twin])
 def test_a_full_stream_loses_nothing(attend: object) -> None:
-    """An idle stream without room stays as it was before its position, and gives no NaN."""
+    """An idle stream without space stays as it was before its position, and gives no NaN."""
     q, k, v = fresh(1, 4)
     past_k, past_v = pasts(1)
     before = past_k[:, :, : MOST - 2].clone()
@@ -76,7 +76,7 @@ def test_a_full_stream_loses_nothing(attend: object) -> None:
 
 
 def test_wrong_layouts_are_refused() -> None:
-    """The kernel reads by the strides it was promised."""
+    """A launcher checks the strides that its kernel relies on."""
     q, k, v = fresh(1, 4)
     past_k, past_v = pasts(1)
     at = torch.zeros(1, dtype=torch.int64, device=DEVICE)

@@ -12,13 +12,13 @@ from tests.reference.variants import VARIANTS, broken_reference
 
 FP32_SHARE = 1e-4  # largest error as a share of the logit scale
 
-# Spec 6.2, frozen for logits whose mean magnitude is 9.25: |error| <= 1.0 + 0.02 |ref| for all but
-# 1e-4 of the elements, and never above 4.5. The absolute parts are scaled to our logits.
+# The frozen tolerance, for logits whose mean magnitude is 9.25: |error| <= 1.0 + 0.02 |ref| for all
+# but 1e-4 of the elements, and never above 4.5. The absolute parts are scaled to our logits.
 BF16_MEAN, BF16_ABSOLUTE, BF16_RELATIVE, BF16_OUTSIDE, BF16_MOST = 9.25, 1.0, 0.02, 1e-4, 4.5
 
 
 def mixed_rows(lm: LanguageModel) -> Tensor:
-    """Text and speech turns of both speakers: every kind of row the prompt format knows."""
+    """Text and speech turns of both speakers: every kind of row in the prompt format."""
     turns = [
         Turn("system", text="You are a helpful assistant."),
         Turn("user", codes=[3, 499, 64, 64, 0, 17]),  # 64 is the audio pad and a code
@@ -30,7 +30,7 @@ def mixed_rows(lm: LanguageModel) -> Tensor:
 
 
 def random_rows(lm: LanguageModel, count: int, seed: int) -> Tensor:
-    """Any ids at all, half of them speech rows, the ids above the end of speech included."""
+    """Any ids, half of them speech rows, the ids above the end of speech included."""
     generator = torch.Generator().manual_seed(seed)
     text = torch.randint(lm.config.vocab_size, (count,), generator=generator)
     audio = torch.randint(lm.config.audio_vocab_size, (count,), generator=generator)
@@ -53,7 +53,7 @@ def bf16_close(ours: Tensor, wanted: Tensor) -> bool:
 
 
 def test_fp32_logits_equal_the_reference(nano_lm: LanguageModel, nano_folder: Path) -> None:
-    """Law 1: both heads, every position, prompt-like and arbitrary rows."""
+    """Logits equal the independent reference: both heads, every position, any rows."""
     reference = ReferenceModel(nano_folder)
     for rows in (mixed_rows(nano_lm), random_rows(nano_lm, 150, 5), random_rows(nano_lm, 1, 6)):
         assert fp32_close(nano_lm.forward(rows), reference.logits(rows))
@@ -75,7 +75,7 @@ def test_a_wrong_model_is_noticed(nano_lm: LanguageModel, nano_folder: Path, var
 
 
 def test_bf16_logits_are_within_the_frozen_tolerance(nano_folder: Path) -> None:
-    """Spec 6.2: bf16 arithmetic in the order the published model uses."""
+    """bf16 arithmetic follows the published model's order, within the published tolerance."""
     lm = load_lm(nano_folder, dtype="bfloat16")
     rows = random_rows(lm, 150, 8)
     ours, wanted = lm.forward(rows), ReferenceModel(nano_folder, torch.bfloat16).logits(rows)
@@ -92,7 +92,7 @@ def test_the_bf16_tolerance_can_fail(nano_lm: LanguageModel, nano_folder: Path) 
 
 
 def test_the_unselected_channel_never_reaches_the_network(nano_lm: LanguageModel) -> None:
-    """Spec 3.1: embedding is selection. The audio id of a text row changes nothing, bit for bit."""
+    """Embedding selects one table. The audio id of a text row changes nothing, bit for bit."""
     rows = mixed_rows(nano_lm)
     other = rows.clone()
     text_rows = rows[:, 0] != nano_lm.ids.modality_pad

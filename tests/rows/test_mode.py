@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mosslive.cache import PagePool, PageTable
 from mosslive.config import Sampling
-from mosslive.engine.choose import choose_row
 from mosslive.engine.request import Request
+from mosslive.engine.sample import sample_row
 from mosslive.kernels import uniform
 from mosslive.rows import Mode, Row, RowIds, compose, ends_reply, first_mode, next_mode
 from tests.reference.straight_loop import Ids, Settings, Trace, straight_loop
@@ -91,7 +91,7 @@ class Loop:
                 "text": torch.from_numpy(logits[k, : IDS.text_size]),
                 "audio": torch.from_numpy(logits[k, : IDS.audio_size]),
             }
-            choose_row(self.request, {c: both[c] for c in self.request.channels})
+            sample_row(self.request, {c: both[c] for c in self.request.channels})
         self.trace = Trace(self.request.new_rows, modes, str(self.request.stop))
 
 

@@ -1,9 +1,10 @@
-"""Twin of `kernels.conv1d`: one matrix product per layer, its left side gathered from the signal.
+"""Triton version of `kernels.conv1d`: one implicit GEMM per layer.
 
-Row m of the left side is one moment of one batch row, column k one tap of one channel; nothing is
-unfolded in memory. Channels of a moment lie side by side, so that rows are read in one piece, and
-bias, sums and snake are done before the result leaves the registers. Float32 is computed as three
-TF32 products, which is float32 up to its own rounding, whatever PyTorch's switches say.
+Row m of the left matrix is one moment of one batch row, column k one tap of one channel; it is read
+from the signal, not unfolded in memory. The channels of a moment are adjacent, so that rows are
+read contiguously. Bias, sums and snake are applied before the result leaves the registers. Float32
+is computed as three TF32 products, which is float32 up to its own rounding, whatever PyTorch's
+switches say.
 """
 
 from collections.abc import Sequence
@@ -22,8 +23,8 @@ _MOST_ADDENDS = 3
 
 
 class Tiles(NamedTuple):
-    """How one product is cut: rows, output channels and depth of a tile; warps; stages; and into
-    how many parts the depth is cut, which are summed up by a second kernel."""
+    """Launch settings of one product: rows, output channels and depth of a tile; warps; stages; and
+    the split-K parts, which a second kernel sums."""
 
     rows: int
     outputs: int
@@ -52,7 +53,7 @@ def conv1d(
     place = _Place(stride, dilation, padding)
     y = _result(x, weight, place)
     if (activation == "snake") != (alpha is not None):
-        raise ValueError("alpha belongs to the snake, and to nothing else")
+        raise ValueError("alpha must be given with activation 'snake' and only then")
     _launch(x, weight, bias, place, addends, scale, activation, slope, y, alpha, None, tiles)
     return y
 
@@ -82,11 +83,13 @@ class _Place(NamedTuple):
 
 
 def _result(x: Tensor, weight: Tensor, place: _Place) -> Tensor:
-    """[B, O, T'], nothing in it yet."""
+    """[B, O, T'], uninitialised."""
     reach = place.dilation * (weight.shape[2] - 1)
     times = (x.shape[2] + 2 * place.padding - reach - 1) // place.stride + 1
     if times < 1:
-        raise ValueError(f"{x.shape[2]} samples are fewer than the kernel reaches over")
+        raise ValueError(
+            f"{x.shape[2]} samples; the convolution needs at least {reach + 1 - 2 * place.padding}"
+        )
     return x.new_empty(x.shape[0], times, weight.shape[0]).transpose(1, 2)
 
 
@@ -112,7 +115,7 @@ def _launch(
         raise ValueError(f"at most {_MOST_ADDENDS} addends of shape {list(y.shape)}")
     for signal in (x, *addends):
         if signal.stride()[1:] != (1, signal.shape[1]) and signal.shape[2] > 1:
-            raise ValueError(f"strides {signal.stride()}: channels must lie side by side")
+            raise ValueError(f"strides {signal.stride()}: channels must be adjacent")
     for vector in (bias, alpha):
         if vector is not None and (vector.shape != (outputs,) or not vector.is_contiguous()):
             raise ValueError(f"bias and alpha must be [{outputs}], contiguous")
@@ -175,8 +178,8 @@ def _launch(
 
 
 def _moments(signal: Tensor) -> int:
-    """From one batch row to the next, in moments: the kernel then knows that a row starts where a
-    moment does, and reads in wide pieces."""
+    """The batch stride in moments: the kernel then knows that a row starts at a moment, and can
+    use wide loads."""
     if signal.shape[0] == 1:
         return 0
     if signal.stride(0) % signal.shape[1]:
@@ -185,10 +188,10 @@ def _moments(signal: Tensor) -> int:
 
 
 def choose_tiles(rows: int, inputs: int, outputs: int, taps: int, dtype: torch.dtype) -> Tiles:
-    """Measured on an H200: the largest tiles that keep its processors busy; where even small ones
-    are too few, the depth is cut as well."""
+    """Measured on an H200: the largest tiles that keep its SMs busy; split-K where even small tiles
+    are too few."""
     wide, deep = dtype == torch.float32, taps * inputs
-    few = wide and rows <= _FEW_ROWS  # then the weight is all that is read: many small programs
+    few = wide and rows <= _FEW_ROWS  # then only the weight is read: many small programs
     for tiles, enough in () if few else _WIDE if wide else _HALF:
         count = triton.cdiv(rows, tiles.rows) * triton.cdiv(outputs, tiles.outputs)
         one_tile = triton.next_power_of_2(outputs) == tiles.outputs
@@ -196,18 +199,18 @@ def choose_tiles(rows: int, inputs: int, outputs: int, taps: int, dtype: torch.d
             return tiles
     tiles = Tiles(32, 16, 64, 4, 4) if few else Tiles(64, 32, 32, 4, 4) if wide else _SMALL_HALF
     count = triton.cdiv(rows, tiles.rows) * triton.cdiv(outputs, tiles.outputs)
-    wanted = max(2, 2 * _PROCESSORS // count) if few else _PROCESSORS // count
+    wanted = max(2, 2 * _SMS // count) if few else _SMS // count
     parts = min(wanted, deep // (_FEWEST_STEPS * tiles.depth), _MOST_PARTS)
     return tiles._replace(parts=max(1, parts))
 
 
-_PROCESSORS = 132
+_SMS = 132
 _MOST_PARTS = 8
 _FEW_ROWS = 32
-_FEWEST_STEPS = 6  # of a part: fewer do not pay for the second kernel
+_FEWEST_STEPS = 6  # of a split-K part: fewer do not pay for the second kernel
 _SUM_ROWS, _SUM_COLUMNS = 4, 64
 _SMALL_HALF = Tiles(64, 32, 64, 4, 5)
-# (tiles, how many of them must be there), tried from above.
+# (tiles, least number of them), tried in this order.
 _HALF = (
     (Tiles(128, 256, 64, 8, 3), 80),
     (Tiles(128, 128, 64, 8, 3), 132),
@@ -221,7 +224,7 @@ _WIDE = (
     (Tiles(64, 32, 32, 4, 4), 132),
 )
 
-# Of every size, and not worth a kernel each.
+# Vary too much to compile a kernel for each value.
 _COUNTS = ("rows", "times_out", "addends", "add0_step", "add1_step", "add2_step")
 _PLACES = ("times_in", "x_step", "taps", "stride", "dilation", "padding")
 
@@ -293,7 +296,7 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
     SNAKE_TOO: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """Adds up the parts of a tile, always in the same order."""
+    """Sums the split-K parts of a tile, always in the same order."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < OUTPUTS)[None, :]
@@ -322,8 +325,8 @@ def _finish(  # type: ignore[no-untyped-def]
     if BIAS:
         total += tl.load(bias_at + column, column < OUTPUTS, other=0).to(tl.float32)[None, :]
     across = column[None, :]
-    # How many there are is no constant: three kinds of each kernel would take three times as long
-    # to compile, and a load that is masked out costs nothing.
+    # The number of addends is no constexpr: that would compile each kernel several times, and a
+    # masked load costs nothing.
     count = row * 0 + addends
     place = ((batch * add0_step + time) * OUTPUTS)[:, None] + across
     total += tl.load(add0_at + place, inside & (count > 0)[:, None], other=0).to(tl.float32)

@@ -1,4 +1,4 @@
-"""A few rows times a matrix: the rows are padded to what tensor cores take, the matrix streams by.
+"""A few rows times a matrix (skinny GEMM): rows are padded to a tensor-core tile.
 
 Takes any number of rows, but reads the matrix again for every further tile of them.
 Invariant: float32 sums, one rounding; gates rounded as `kernels.silu_mul` rounds them.
@@ -18,14 +18,14 @@ from mosslive.kernels.gpu.silu_mul import gate
 @dataclass(frozen=True)
 class _Tiling:
     channels: int  # per program
-    depth_bytes: int  # of each channel, and of each row of x, that one step multiplies
-    stages: int  # steps whose weights are on the way at once
+    depth_bytes: int  # of each channel and row of x in one loop iteration
+    stages: int  # loop iterations whose weights are in flight at once
     warps: int
 
 
-# Measured on an H200 (4.2 TB/s, 132 processors) with 4096 inputs, and 12288 for the narrow; by rows
-# of x in a tile. A narrow matrix is about one program per processor, which must then have much on
-# the way; two of them on one processor would leave others idle, so they fill its shared memory.
+# Measured on an H200 (4.2 TB/s, 132 SMs) with 4096 inputs, and 12288 for the narrow; by rows of x
+# in a tile. A narrow matrix is about one program per SM, which must then have many loads in flight.
+# Two programs on one SM would leave other SMs idle, so each fills the shared memory of one.
 _NARROW_CHANNELS = 32 * 132
 _NARROW = {16: _Tiling(32, 512, 6, 4), 32: _Tiling(32, 512, 6, 4), 64: _Tiling(32, 256, 5, 4)}
 _WIDE = {16: _Tiling(32, 256, 5, 4), 32: _Tiling(32, 256, 5, 4), 64: _Tiling(64, 256, 4, 4)}
@@ -40,7 +40,7 @@ def few_rows(
     dtype: torch.dtype,
     gated: bool,
 ) -> Tensor:
-    """x [T, K], weight [N, K] → [T, N], or [T, N/2] of gates; the scales come with float8."""
+    """x [T, K], weight [N, K] → [T, N], or [T, N/2] if gated; scales with float8 only."""
     count, channels, width = len(x), weight.shape[0] // (1 + gated), weight.shape[1]
     out = x.new_empty(count, channels, dtype=dtype)
     tile = min(max(triton.next_power_of_2(count), 16), 64)
@@ -69,7 +69,7 @@ def few_rows(
 
 @triton.jit
 def _add_product(total, x, weight):  # type: ignore[no-untyped-def]
-    # Hopper's tensor cores keep float8 sums in fewer bits than float32: move them there often.
+    # Hopper's tensor cores keep float8 sums in fewer bits than float32: promote them often.
     return tl.dot(x, weight.T, total, input_precision="ieee", max_num_imprecise_acc=128)
 
 

@@ -1,8 +1,8 @@
-"""Triton twin of `mosslive.kernels.flow_attention`.
+"""Triton version of `mosslive.kernels.flow_attention`.
 
-A program has all queries of one head of one row and a share of the keys. With few streams a row's
-keys are shared out among several programs, and a second kernel joins their results. Keys are
-gathered row by row through the page table, so tiles need not be multiples of pages.
+A program has all queries of one head of one row and one split of the keys. With few streams a row's
+keys are split among several programs, and a second kernel merges their results. Keys are gathered
+row by row through the page table, so tiles need not be multiples of pages.
 """
 
 from typing import NamedTuple
@@ -19,32 +19,32 @@ from mosslive.kernels.gpu.overlap import after_previous, overlap
 _PLACE_TILE = 64  # of the position table's width
 
 
-class Shares(NamedTuple):
-    parts: int  # programs for one head of one row; a power of 2
-    keys: int  # of one turn of the loop
+class Splits(NamedTuple):
+    splits: int  # programs for one head of one row; a power of 2
+    keys: int  # of one loop iteration
     warps: int
     stages: int
 
 
-def attention_shares(groups: int, columns: int, dtype: torch.dtype, placed: bool) -> Shares:
-    """For so many heads of rows; as measured on an H200 for chunks of 20 columns."""
+def attention_splits(groups: int, columns: int, dtype: torch.dtype, placed: bool) -> Splits:
+    """`groups`: heads times rows. Measured on an H200 for chunks of 20 columns."""
     warps = 4 if columns <= 32 else 8  # not measured: longer chunks need more registers
     if placed:
-        return Shares(1 if groups > 64 else 4, 32, warps, 2)
+        return Splits(1 if groups > 64 else 4, 32, warps, 2)
     if groups >= 512:
-        return Shares(1, 128 if dtype != torch.float32 and columns <= 32 else 64, warps, 2)
-    parts = 8 if groups <= 32 else 4 if groups <= 128 else 2
-    return Shares(parts, 64, warps, 3 if warps == 4 else 2)
+        return Splits(1, 128 if dtype != torch.float32 and columns <= 32 else 64, warps, 2)
+    splits = 8 if groups <= 32 else 4 if groups <= 128 else 2
+    return Splits(splits, 64, warps, 3 if warps == 4 else 2)
 
 
 @triton.jit
-def _share(index, held, window, part, columns, parts, keys, windowed: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The keys first .. last - 1 are a part's."""
+def _split_range(index, held, window, split, columns, splits, keys, windowed: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The first key of a split, and the key after its last."""
     first, end = 0, index * columns + held
     if windowed:
         first = tl.maximum(0, index * columns - window)
-    share = tl.cdiv(tl.cdiv(end - first, parts), keys) * keys
-    return first + part * share, tl.minimum(end, first + part * share + share)
+    split_keys = tl.cdiv(tl.cdiv(end - first, splits), keys) * keys
+    return first + split * split_keys, tl.minimum(end, first + split * split_keys + split_keys)
 
 
 @triton.jit(do_not_specialize=["streams", "window", "last_place"])
@@ -56,8 +56,8 @@ def _attention(  # type: ignore[no-untyped-def]
     held_at,
     out_at,
     partial_at,
-    heights_at,
-    turned_at,
+    lse_at,
+    rotated_at,
     places_at,
     streams,
     table_stride,
@@ -70,7 +70,7 @@ def _attention(  # type: ignore[no-untyped-def]
     columns: tl.constexpr,
     width: tl.constexpr,
     extent: tl.constexpr,
-    parts: tl.constexpr,
+    splits: tl.constexpr,
     windowed: tl.constexpr,
     placed: tl.constexpr,
     tile_t: tl.constexpr,
@@ -81,11 +81,11 @@ def _attention(  # type: ignore[no-untyped-def]
     OVERLAP: tl.constexpr,
 ):
     after_previous(OVERLAP)
-    group, part = tl.program_id(0), tl.program_id(1)
+    group, split = tl.program_id(0), tl.program_id(1)
     head, row = group % heads, group // heads
     stream, half = row % streams, row // streams
     index, held = tl.load(index_at + stream), tl.load(held_at + stream)
-    first, last = _share(index, held, window, part, columns, parts, tile_n, windowed)
+    first, last = _split_range(index, held, window, split, columns, splits, tile_n, windowed)
     t, d, n = tl.arange(0, tile_t), tl.arange(0, tile_d), tl.arange(0, tile_n)
     wide = (d < width)[None, :]
     query = (t < columns)[:, None] & wide
@@ -95,7 +95,7 @@ def _attention(  # type: ignore[no-untyped-def]
     total = tl.zeros((tile_t,), tl.float32)
     top = tl.full((tile_t,), float("-inf"), tl.float32)
     table = table_at + stream * table_stride
-    # Pages are looked up a turn ahead, so that keys can be fetched before they are needed.
+    # Pages are looked up one iteration ahead, so that keys can be prefetched.
     page = tl.load(table + (first + n) // columns, mask=first + n < last, other=0)
     for start in range(first, last, tile_n):
         key = start + n
@@ -112,60 +112,62 @@ def _attention(  # type: ignore[no-untyped-def]
             for e_start in range(0, extent, tile_e):
                 e = (e_start + tl.arange(0, tile_e))[None, :]
                 aim = (t < columns)[:, None] & (e < extent)
-                aimed = tl.load(turned_at + cell * extent + e, mask=aim, other=0.0)
+                aimed = tl.load(rotated_at + cell * extent + e, mask=aim, other=0.0)
                 place = tl.load(place_row + e, mask=e < extent, other=0.0)
                 scores = tl.dot(aimed, tl.trans(place), scores, input_precision=precision)
         scores = tl.where(seen[None, :], scores * 1.4426950408889634, float("-inf"))
-        higher = tl.maximum(top, tl.max(scores, 1))  # finite: a turn has a key for all queries
+        higher = tl.maximum(
+            top, tl.max(scores, 1)
+        )  # finite: each iteration has a visible key for all queries
         weights = tl.exp2(scores - higher[:, None])
-        fade = tl.exp2(top - higher)
-        total = total * fade + tl.sum(weights, 1)
-        sums = tl.dot(weights.to(v.dtype), v, sums * fade[:, None], input_precision=precision)
+        rescale = tl.exp2(top - higher)
+        total = total * rescale + tl.sum(weights, 1)
+        sums = tl.dot(weights.to(v.dtype), v, sums * rescale[:, None], input_precision=precision)
         top = higher
-    if parts == 1:
+    if splits == 1:
         answer = sums / total[:, None]
         tl.store(out_at + cell * width + d[None, :], answer.to(out_at.dtype.element_ty), mask=query)
     elif first < last:
-        piece = (group * columns + t) * parts + part
+        at_partial = (group * columns + t) * splits + split
         answer = sums / total[:, None]
-        tl.store(partial_at + piece[:, None] * tile_d + d[None, :], answer, mask=query)
-        tl.store(heights_at + piece, top + tl.log2(total), mask=t < columns)
+        tl.store(partial_at + at_partial[:, None] * tile_d + d[None, :], answer, mask=query)
+        tl.store(lse_at + at_partial, top + tl.log2(total), mask=t < columns)
 
 
 @triton.jit(do_not_specialize=["streams", "window"])
-def _join(  # type: ignore[no-untyped-def]
+def _merge_splits(  # type: ignore[no-untyped-def]
     index_at,
     held_at,
     out_at,
     partial_at,
-    heights_at,
+    lse_at,
     streams,
     window,
     heads: tl.constexpr,
     columns: tl.constexpr,
     width: tl.constexpr,
-    parts: tl.constexpr,
+    splits: tl.constexpr,
     windowed: tl.constexpr,
     tile_d: tl.constexpr,
     tile_n: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """One query from its parts: their mean, weighted by 2 to the part's height."""
+    """One query's result: the mean of its splits, weighted by 2^lse."""
     after_previous(OVERLAP)
     group, t = tl.program_id(0), tl.program_id(1)
     head, row = group % heads, group // heads
-    part, d = tl.arange(0, parts), tl.arange(0, tile_d)
+    split, d = tl.arange(0, splits), tl.arange(0, tile_d)
     index, held = tl.load(index_at + row % streams), tl.load(held_at + row % streams)
-    first, last = _share(index, held, window, part, columns, parts, tile_n, windowed)
+    first, last = _split_range(index, held, window, split, columns, splits, tile_n, windowed)
     there = first < last
-    piece = (group * columns + t) * parts + part
-    height = tl.load(heights_at + piece, mask=there, other=float("-inf"))
+    at_partial = (group * columns + t) * splits + split
+    own_lse = tl.load(lse_at + at_partial, mask=there, other=float("-inf"))
     mean = tl.load(
-        partial_at + piece[:, None] * tile_d + d[None, :],
+        partial_at + at_partial[:, None] * tile_d + d[None, :],
         mask=there[:, None] & (d < width)[None, :],
         other=0.0,
     )
-    weight = tl.exp2(height - tl.max(height, 0))
+    weight = tl.exp2(own_lse - tl.max(own_lse, 0))
     answer = tl.sum(mean * weight[:, None], 0) / tl.sum(weight, 0)
     place = ((row * columns + t) * heads + head) * width + d
     tl.store(out_at + place, answer.to(out_at.dtype.element_ty), mask=d < width)
@@ -176,7 +178,7 @@ def chunk_attention(
     pages: Tensor,
     chunks: Chunks,
     window: int | None = None,
-    turned: Tensor | None = None,
+    rotated: Tensor | None = None,
     places: Tensor | None = None,
 ) -> Tensor:
     rows, columns, heads, width = q.shape
@@ -187,23 +189,23 @@ def chunk_attention(
     require("table", chunks.table, tuple(chunks.table.shape), torch.int32)
     require("index", chunks.index, (streams,), torch.int32)
     require("held", chunks.held, (streams,), torch.int32)
-    placed, extent = turned is not None, 1
-    aimed, table = (q if turned is None else turned), (q if places is None else places)
+    placed, extent = rotated is not None, 1
+    aimed, table = (q if rotated is None else rotated), (q if places is None else places)
     if placed:
         extent = aimed.shape[3]
-        require("turned", aimed, (rows, columns, heads, extent), torch.float32)
+        require("rotated", aimed, (rows, columns, heads, extent), torch.float32)
         require("places", table, (len(table), extent), torch.float32)
         if q.dtype != torch.float32:
             raise ValueError(f"q {q.dtype} with positions; allowed: float32")
     groups = rows * heads
-    shares = attention_shares(groups, columns, q.dtype, placed)
-    split, tile_d = shares.parts > 1, tile(width)
-    pieces = groups * columns * shares.parts if split else 0
+    splitting = attention_splits(groups, columns, q.dtype, placed)
+    split, tile_d = splitting.splits > 1, tile(width)
+    partials = groups * columns * splitting.splits if split else 0
     out = torch.empty_like(q)
-    partial = torch.empty(pieces, tile_d, device=q.device)
-    heights = torch.empty(pieces, device=q.device)
+    partial = torch.empty(partials, tile_d, device=q.device)
+    lse = torch.empty(partials, device=q.device)
     nearest = 0 if window is None else window
-    _attention[(groups, shares.parts)](
+    _attention[(groups, splitting.splits)](
         q,
         pages,
         chunks.table,
@@ -211,7 +213,7 @@ def chunk_attention(
         chunks.held,
         out,
         partial,
-        heights,
+        lse,
         aimed,
         table,
         streams,
@@ -225,34 +227,34 @@ def chunk_attention(
         columns=columns,
         width=width,
         extent=extent,
-        parts=shares.parts,
+        splits=splitting.splits,
         windowed=window is not None,
         placed=placed,
         tile_t=tile(columns),
         tile_d=tile_d,
-        tile_n=shares.keys,
+        tile_n=splitting.keys,
         tile_e=min(_PLACE_TILE, tile(extent)),
         precision=input_precision(q),
-        num_warps=shares.warps,
-        num_stages=shares.stages,
+        num_warps=splitting.warps,
+        num_stages=splitting.stages,
         **overlap(q),
     )
     if split:
-        _join[(groups, columns)](
+        _merge_splits[(groups, columns)](
             chunks.index,
             chunks.held,
             out,
             partial,
-            heights,
+            lse,
             streams,
             nearest,
             heads=heads,
             columns=columns,
             width=width,
-            parts=shares.parts,
+            splits=splitting.splits,
             windowed=window is not None,
             tile_d=tile_d,
-            tile_n=shares.keys,
+            tile_n=splitting.keys,
             num_warps=1,
             **overlap(q),
         )

@@ -1,4 +1,4 @@
-"""Triton twin of `conv_rows` in `mosslive.kernels.flow_conv`; the product is in `flow_layers`."""
+"""Triton version of `conv_rows` in `kernels.flow_conv`; the product is in `flow_layers`."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Triton twin of `mosslive.kernels.flow_euler`."""
+"""Triton version of `mosslive.kernels.flow_euler`."""
 
 import torch
 import triton
@@ -27,10 +27,10 @@ def _euler(  # type: ignore[no-untyped-def]
     after_previous(OVERLAP)
     place = tl.program_id(0) * block + tl.arange(0, block)
     inside = place < size
-    told = tl.load(velocity_at + place, mask=inside)
-    untold = tl.load(velocity_at + size + place, mask=inside)
+    conditional = tl.load(velocity_at + place, mask=inside)
+    unconditional = tl.load(velocity_at + size + place, mask=inside)
     x = tl.load(x_at + place, mask=inside)
-    x += width * ((1 + guidance) * told - guidance * untold)
+    x += width * ((1 + guidance) * conditional - guidance * unconditional)
     tl.store(x_at + place, x, mask=inside)
     target = place // bands * stride + place % bands
     tl.store(inputs_at + target, x, mask=inside)

@@ -1,9 +1,9 @@
-"""Triton twins of `mosslive.kernels.flow_layers`, and of the product in `flow_conv`.
+"""Triton version of `mosslive.kernels.flow_layers`, and of the product in `flow_conv`.
 
-One kernel for all products: rows in tiles, each program a tile of columns. With few rows the norm
-is computed anew in every program, because a launch costs more than reading 256 numbers twice; with
-many rows it is a kernel of its own. Where the whole depth fits into a tile, weights are fetched
-while the kernel before still runs.
+One kernel for all products: rows in tiles, each program a tile of columns. With few rows every
+program computes the norm again, because a launch costs more than reading 256 numbers twice; with
+many rows the norm is a kernel of its own. Where the whole depth fits into a tile, weights are
+fetched while the previous kernel still runs.
 """
 
 from typing import NamedTuple
@@ -32,8 +32,8 @@ class Tiles(NamedTuple):
 
 
 def product_tiles(rows: int, depth: int, dtype: torch.dtype) -> Tiles:
-    """As measured on an H200: many small tiles while the device is not full, since then only the
-    way through one program counts."""
+    """Measured on an H200: many small tiles while the device is not full, since then only the
+    latency of one program counts."""
     halves = dtype != torch.float32
     if rows <= _FEW_ROWS:
         if halves or depth <= 256:
@@ -80,7 +80,7 @@ def _product(  # type: ignore[no-untyped-def]
     m = tl.program_id(1) * tile_m + tl.arange(0, tile_m)
     n = tl.program_id(0) * tile_n + tl.arange(0, tile_n)
     row, column = m < rows, n < outputs
-    if taps > 1:  # neighbouring rows of a chunk, which has two more than it has results
+    if taps > 1:  # neighbouring rows of a chunk, which has two more rows than results
         x_row = x_at + (m // columns * (columns + taps - 1) + m % columns) * (depth // taps)
     else:
         x_row = x_at + m * depth

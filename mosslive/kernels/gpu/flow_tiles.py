@@ -1,4 +1,4 @@
-"""What the flow's Triton kernels share: sizes of tiles, checks, and how products are computed."""
+"""Shared by the flow's Triton kernels: tile sizes, checks, and how products are computed."""
 
 import torch
 import triton
@@ -14,8 +14,8 @@ def tile(size: int) -> int:
 
 
 def input_precision(weight: Tensor) -> str:
-    """float32 as three TF32 products, which is float32 up to its own rounding; as one only where
-    PyTorch was told so (`kernels.arithmetic`). Halves are what they are."""
+    """float32 as three TF32 products, which is float32 up to its own rounding; as one TF32 product
+    only if PyTorch is set so (`kernels.arithmetic`). Half precision as it is."""
     if weight.dtype != torch.float32:
         return "ieee"
     return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"

@@ -1,7 +1,7 @@
-"""Twin of `kernels.norm_products`: what a float8 matrix multiplies is float8 as soon as it is made.
+"""Triton version of `kernels.norm_products`: float8 inputs are quantised where they are made.
 
-The norm rounds its own result, and so does the gate of many rows; a launch and a pass over the rows
-less for each. Bits are those of the norm, then `quantise_rows`.
+The norm quantises its own result, and so does the gate of many rows, which saves a launch and a
+pass over the rows each time. Bits are those of the norm, then `quantise_rows`.
 """
 
 from torch import Tensor

@@ -1,7 +1,7 @@
-"""One row times a matrix: what a single conversation's decode step consists of.
+"""One row times a matrix (GEMV): most of the decode step of a single conversation.
 
-Nothing but reading the matrix counts. A program takes a few output channels, has a large piece of
-their weights on the way at once, and begins reading before the kernel that makes the row has ended.
+Only reading the matrix takes time. A program takes a few output channels, has a large part of their
+weights in flight at once, and starts reading before the kernel that computes the row has ended.
 Invariant: float32 sums, one rounding; gates rounded as `kernels.silu_mul` rounds them.
 """
 
@@ -22,7 +22,7 @@ def one_row(
     dtype: torch.dtype,
     gated: bool,
 ) -> Tensor:
-    """x [1, K], weight [N, K] → [1, N], or [1, N/2] of gates; the scales come with float8."""
+    """x [1, K], weight [N, K] → [1, N], or [1, N/2] if gated; scales with float8 only."""
     channels, width = weight.shape[0] // (1 + gated), weight.shape[1]
     out = x.new_empty(1, channels, dtype=dtype)
     rows, block, warps = _tile(width, weight.element_size(), gated)
@@ -46,7 +46,7 @@ def one_row(
 
 def _tile(width: int, item_bytes: int, gated: bool) -> tuple[int, int, int]:
     """→ channels per program, inputs per step, warps. Measured on an H200 within a whole decode
-    step, where what is on the way before the row is ready counts: 16 to 32 KiB per program."""
+    step, where the loads in flight before the row is ready count: 16 to 32 KiB per program."""
     if width > 4096:
         return 4, 1024, 4
     block = max(triton.next_power_of_2(width), 16)
@@ -57,7 +57,7 @@ def _tile(width: int, item_bytes: int, gated: bool) -> tuple[int, int, int]:
 
 @triton.jit
 def _weights(first, start, exists, columns, WIDTH: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
-    """[ROWS, BLOCK] from input `start` on. They are read once, and must not drive out the row."""
+    """[ROWS, BLOCK] from input `start` on. They are read once and must not evict the row."""
     inside = exists[:, None]
     if not EVEN:
         inside = inside & (columns < WIDTH - start)[None, :]

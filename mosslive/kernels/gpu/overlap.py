@@ -1,12 +1,12 @@
-"""Kernels that start while the one before them still runs (CUDA's programmatic dependent launch).
+"""Kernels that start while the previous one still runs (CUDA's programmatic dependent launch, PDL).
 
-A decode step is some 250 short kernels; one that starts only after the last one ended leaves the
-memory idle for a few microseconds. A kernel launched with `**overlap(x)` may read at once what an
-ordinary launch separates from its making: weights, and whatever was written before the last kernel
-that was launched without these options, or before the recorded graph. It calls `after_previous` (or
-`wait_for_previous`) before it touches anything else. Invariant: at least one program of every such
-kernel calls it, and every program does before its first read of an activation and before its first
-write; then "all earlier kernels are done" holds after the call, as without overlap.
+A decode step is some 250 short kernels; if each starts only after the previous one has ended, the
+memory is idle for a few microseconds each time. A kernel launched with `**overlap(x)` may at once
+read what was written before an ordinary launch: weights, and everything written before the last
+kernel that was launched without these options, or before the CUDA graph. It calls `after_previous`
+(or `wait_for_previous`) before it touches anything else. Invariant: at least one program of every
+such kernel calls it, and every program does so before its first read of an activation and before
+its first write; then "all earlier kernels are done" holds after the call, as without overlap.
 """
 
 from functools import lru_cache
@@ -20,7 +20,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 def overlap(x: Tensor) -> dict[str, Any]:
-    """Launch options for a kernel that has the argument OVERLAP; off where the device cannot."""
+    """Launch options for a kernel that has the argument OVERLAP; off without PDL, before Hopper."""
     if not x.is_cuda or not _can_overlap(x.device.index):
         return {"OVERLAP": False}
     return {"OVERLAP": True, "launch_pdl": True}
@@ -40,8 +40,8 @@ def wait_for_previous(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def release_next(OVERLAP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The next kernel may start once every program has come here, or has ended. Where programs are
-    few and large, late is better: an early next kernel crowds onto the processors free first."""
+    """Lets the next kernel start once every program has called this or has ended. With few, large
+    programs call it late: an early next kernel crowds onto the SMs that are free first."""
     if OVERLAP:
         gdc_launch_dependents()
 

@@ -1,7 +1,7 @@
-"""Twin of `kernels.quantise`: every program finds the maximum of its row and writes a part of it.
+"""Triton version of `kernels.quantise`: a program finds its row's maximum and writes a part of it.
 
-A long row in one program would keep the whole device waiting for one processor; reading the row
-once per part costs less. Invariant: the definition's bits, as every operation rounds like its own.
+One program for a long row would keep the whole device waiting for one SM; reading the row once per
+part costs less. Invariant: the definition's bits, since every operation rounds in the same way.
 """
 
 import torch
@@ -22,7 +22,7 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """x [T, K] → q float8_e4m3fn [T, K], scale float32 [T]: max|row| / 448, never 0."""
     count, width = x.shape
     if not x.is_contiguous() or width > _LONGEST:
-        raise ValueError(f"needs contiguous rows of at most {_LONGEST} values, not {width}")
+        raise ValueError(f"rows of {width} values; allowed: contiguous rows of at most {_LONGEST}")
     q = torch.empty_like(x, dtype=torch.float8_e4m3fn)
     scale = x.new_empty(count, dtype=torch.float32)
     block = triton.next_power_of_2(width)
@@ -43,8 +43,8 @@ def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 @triton.jit
 def scale_of(row):  # type: ignore[no-untyped-def]
     """The scale of a row given as float32."""
-    # The largest as whole numbers, which order as floats without a sign do, with NaN above all: as
-    # floats the maximum would pass over a NaN, and the row would come out finite and wrong.
+    # The maximum over the bits as integers, which order like floats without a sign, with NaN above
+    # all: a float maximum would ignore a NaN, and the row would come out finite and wrong.
     bits = row.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     scale = tl.div_rn(tl.max(bits, 0).to(tl.float32, bitcast=True), _LARGEST)
     return tl.where(scale < _SMALLEST_SCALE, _SMALLEST_SCALE, scale)

@@ -1,7 +1,7 @@
-"""Twin of `kernels.rms_norm` and `kernels.add_rms_norm`: one program per row, one pass over it.
+"""Triton version of `kernels.rms_norm` and `kernels.add_rms_norm`: one program per row.
 
-The row stays in registers between the sum and the product, and while its float8 scale is found if
-float8 is what its reader wants. Invariant: float32 inside, one rounding to the dtype before the
+The row stays in registers between the sum and the product, and while its float8 scale is computed
+for a float8 result. Invariant: float32 inside, one rounding to the dtype before the
 weight, as the definition says.
 """
 
@@ -56,7 +56,7 @@ def norm_float8(
 
 def _check(x: Tensor, *others: Tensor) -> None:
     if x.shape[-1] > _LONGEST:
-        raise ValueError(f"rows of {x.shape[-1]} values; at most {_LONGEST}")
+        raise ValueError(f"rows of {x.shape[-1]} values; allowed: at most {_LONGEST}")
     for tensor in (x, *others):
         if not tensor.is_contiguous() or tensor.dtype != x.dtype or tensor.device != x.device:
             raise ValueError("all tensors must be contiguous, of one dtype, on one device")

@@ -1,16 +1,22 @@
-"""Twin of `kernels.rows_linear`, for so few rows that reading the weight is all the time it takes.
+"""Triton version of `kernels.rows_linear`; the number of rows decides which kernel runs.
 
-Each program reads some rows of the weight once, in wide pieces, multiplies and adds on the ordinary
-units in float32 (exactly: no TF32), and sums across only at the end. Many small programs per
-processor keep the memory busy.
+The kernel here is for so few rows that reading the weight takes all the time. Each program reads
+some rows of the weight once, in wide pieces, multiplies and adds on the ordinary units in float32
+(exactly: no TF32), and sums across only at the end. Many small programs per SM keep the memory
+busy.
 """
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from mosslive.kernels import rows_linear as definition
+from mosslive.kernels.conv1d import Activation
+from mosslive.kernels.gpu.conv1d import conv1d
 from mosslive.kernels.gpu.overlap import after_previous, overlap
 
+_GEMV_ROWS = 8  # up to here reading the weight takes longer than multiplying
+_CONV_ROWS = 64  # above this, cuBLAS is faster
 _COLUMNS = 4  # output channels of a program
 _DEPTHS = {4: 512, 8: 256}  # values of a weight's row at once, by rows of x that share them
 
@@ -23,7 +29,27 @@ def rows_linear(
     residual: Tensor | None = None,
     gelu: bool = False,
 ) -> Tensor:
-    """x [B, t, I], weight [O, I], bias [O], all contiguous → [B, t, O], as the definition."""
+    """As the definition; all tensors contiguous."""
+    rows = x.shape[0] * x.shape[1]
+    if rows <= _GEMV_ROWS:
+        return few_rows_linear(x, weight, bias, residual=residual, gelu=gelu)
+    if rows > _CONV_ROWS:
+        return definition.rows_linear(x, weight, bias, residual=residual, gelu=gelu)
+    addends = () if residual is None else (residual.transpose(1, 2),)  # a convolution of one tap
+    activation: Activation | None = "gelu" if gelu else None
+    signal, taps = x.transpose(1, 2), weight[..., None]
+    return conv1d(signal, taps, bias, addends=addends, activation=activation).transpose(1, 2)
+
+
+def few_rows_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    residual: Tensor | None = None,
+    gelu: bool = False,
+) -> Tensor:
+    """x [B, t, I], weight [O, I], bias [O], all contiguous → [B, t, O], for any number of rows."""
     batch, times, inputs = x.shape
     outputs = weight.shape[0]
     if weight.shape != (outputs, inputs) or bias.shape != (outputs,):

@@ -1,6 +1,6 @@
-"""Twin of `kernels.silu_mul`, for products that come from the vendor's library.
+"""Triton version of `kernels.silu_mul`, for products computed by cuBLAS.
 
-Where our own kernel computes the product, the gate is its last line (`linear.gated`).
+Our own product kernels apply the gate themselves (`linear.gated`).
 """
 
 import torch
@@ -18,7 +18,7 @@ _LONGEST = 32768  # values of a row that one program can hold in registers
 def silu_mul(gate_up: Tensor) -> Tensor:
     """gate_up [..., 2·I], gate first → [..., I]. silu is rounded to the dtype first."""
     if gate_up.shape[-1] % 2 or not gate_up.is_contiguous():
-        raise ValueError(f"needs contiguous gates and ups in pairs, not {list(gate_up.shape)}")
+        raise ValueError(f"gate_up {list(gate_up.shape)}; allowed: contiguous, [..., 2·I]")
     width = gate_up.shape[-1] // 2
     out = gate_up.new_empty(*gate_up.shape[:-1], width)
     if out.numel():
@@ -31,9 +31,9 @@ def silu_mul_float8(gate_up: Tensor) -> tuple[Tensor, Tensor]:
     """gate_up [T, 2·I] → `quantise_rows` of `silu_mul`. A program per row: for many rows."""
     count, width = len(gate_up), gate_up.shape[-1] // 2
     if gate_up.ndim != 2 or 2 * width != gate_up.shape[1] or not gate_up.is_contiguous():
-        raise ValueError(f"needs contiguous gates and ups in pairs, not {list(gate_up.shape)}")
+        raise ValueError(f"gate_up {list(gate_up.shape)}; allowed: contiguous, [..., 2·I]")
     if width > _LONGEST:
-        raise ValueError(f"rows of {width} values; at most {_LONGEST}")
+        raise ValueError(f"rows of {width} values; allowed: at most {_LONGEST}")
     q = gate_up.new_empty(count, width, dtype=torch.float8_e4m3fn)
     scale = gate_up.new_empty(count, dtype=torch.float32)
     if count:

@@ -1,8 +1,8 @@
-"""Twin of `kernels.snake`: both filters and the bend in one pass, nothing at twice the rate stored.
+"""Triton version of `kernels.snake`: one pass, and no upsampled signal in memory.
 
-Each lane computes GROUP neighbouring samples of one channel, so that the bent samples between them
-are computed once. Lanes run over channels first, which lie side by side. Invariant: float32 inside,
-whatever comes and goes; sample t reads samples t-5 .. t+5.
+Each lane computes GROUP neighbouring samples of one channel, so that the upsampled samples between
+them are computed once. Lanes run over channels first, which are adjacent. Invariant: float32
+inside, whatever the dtype of input and output; sample t reads samples t-5 .. t+5.
 """
 
 import torch
@@ -27,10 +27,10 @@ def anti_aliased_snake(
     *,
     log_scale: bool,
 ) -> Tensor:
-    """x [B, C, T] → [B, C, T], as the definition; channels side by side."""
+    """x [B, C, T] → [B, C, T], as the definition; channels adjacent."""
     batch, channels, times = x.shape
     if x.stride()[1:] != (1, channels) and times > 1:
-        raise ValueError(f"strides {x.stride()}: channels must lie side by side")
+        raise ValueError(f"strides {x.stride()}: channels must be adjacent")
     for p in (alpha, beta):
         if p.shape != (channels,) or not p.is_contiguous():
             raise ValueError(f"alpha and beta must be [{channels}], contiguous")
@@ -38,7 +38,7 @@ def anti_aliased_snake(
         if f.numel() != _TAPS or not f.is_contiguous():
             raise ValueError(f"filters have {_TAPS} taps, contiguous")
     y = x.new_empty(batch, times, channels).transpose(1, 2)
-    # Long groups compute less twice, short ones keep more of the device busy.
+    # Long groups recompute less, short ones keep more of the device busy.
     fast = x.is_cuda and x.dtype != torch.float32
     group = 4 if y.numel() < 1 << 20 else 16 if fast and y.numel() > 1 << 22 else 8
     lanes = triton.cdiv(times, group) * channels
@@ -86,10 +86,10 @@ def bend(x, alpha):  # type: ignore[no-untyped-def]
 
 
 def snake(x: Tensor, alpha: Tensor) -> Tensor:
-    """x [B, C, T], channels side by side, alpha [C] → [B, C, T], as `kernels.conv1d.snake`."""
+    """x [B, C, T], channels adjacent, alpha [C] → [B, C, T], as `kernels.conv1d.snake`."""
     batch, channels, times = x.shape
     if x.stride()[1:] != (1, channels) and times > 1:
-        raise ValueError(f"strides {x.stride()}: channels must lie side by side")
+        raise ValueError(f"strides {x.stride()}: channels must be adjacent")
     if alpha.shape != (channels,) or not alpha.is_contiguous():
         raise ValueError(f"alpha must be [{channels}], contiguous")
     y = x.new_empty(batch, times, channels).transpose(1, 2)

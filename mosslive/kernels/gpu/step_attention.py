@@ -1,9 +1,9 @@
-"""Twin of `kernels.step_attention`: the past is cut into pieces that are read at the same time.
+"""Triton version of `kernels.step_attention`: split-KV attention over the stream's past.
 
-One program takes one piece of one head for a few new states and leaves their weighted sum; a second
-kernel joins the pieces. How many pieces there are is read on the device, so that one launch, and
-one recorded graph, serves every position. Invariant: float32 inside; entries at and after a
-stream's position come from the new states, never from memory.
+One program takes one split of one head for a few new states and stores their weighted sum; a second
+kernel merges the splits. The number of splits is read on the device, so that one launch, and one
+CUDA graph, serves every position. Invariant: float32 inside; entries at and after a stream's
+position come from the new states, never from memory.
 """
 
 import torch
@@ -11,10 +11,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mosslive.kernels import step_attention as definition
 from mosslive.kernels.gpu.overlap import after_previous, overlap
 
-_PIECE = 64  # entries of the past per program
-_QUERIES = 4  # new states that share one reading of a piece
+_MOST_NEW = 32  # new states up to which reading the past in splits is faster than the definition
+_SPLIT = 64  # entries of the past per program
+_QUERIES = 4  # new states that share one reading of a split
 
 
 def step_attention(
@@ -28,12 +30,14 @@ def step_attention(
 ) -> Tensor:
     """q, k, v [B, t, H, D] with equal strides, pasts [B, H, P, D] contiguous → [B, t, H · D]."""
     batch, new, heads, width = q.shape
+    if new > _MOST_NEW:
+        return definition.step_attention(q, k, v, past_k, past_v, position, reach)
     most = past_k.shape[2]
     if past_k.shape != (batch, heads, most, width) or past_v.shape != past_k.shape:
         raise ValueError(f"pasts {list(past_k.shape)}, {list(past_v.shape)} for {list(q.shape)}")
     for fresh in (q, k, v):
         if fresh.shape != q.shape or fresh.stride() != q.stride() or fresh.stride(3) != 1:
-            raise ValueError("q, k and v must have one shape and stride, heads in one piece each")
+            raise ValueError("q, k and v must have one shape and stride, each head contiguous")
     if q.stride(2) != width or width & (width - 1):
         raise ValueError(f"heads of {width} must follow each other, in a power of two")
     if not past_k.is_contiguous() or not past_v.is_contiguous():
@@ -42,41 +46,41 @@ def step_attention(
         raise ValueError(f"positions must be int64 [{batch}]")
     if any(t.dtype != q.dtype for t in (k, v, past_k, past_v)):
         raise ValueError("all tensors must be of one dtype")
-    pieces = triton.cdiv(min(reach or most, most), _PIECE)
+    splits = triton.cdiv(min(reach or most, most), _SPLIT)
     groups = triton.cdiv(new, _QUERIES)
-    sums = torch.empty(batch, heads, new, pieces, width, dtype=torch.float32, device=q.device)
-    weights = torch.empty(batch, heads, new, pieces, 2, dtype=torch.float32, device=q.device)
+    sums = torch.empty(batch, heads, new, splits, width, dtype=torch.float32, device=q.device)
+    weights = torch.empty(batch, heads, new, splits, 2, dtype=torch.float32, device=q.device)
     result = q.new_empty(batch, new, heads * width)
-    _piece_kernel[(pieces, heads, batch * groups)](
+    _split_kernel[(splits, heads, batch * groups)](
         q, k, v, past_k, past_v, position, sums, weights,
         q.stride(0), q.stride(1), new, most, width**-0.5,
-        HEADS=heads, WIDTH=width, PIECE=_PIECE, QUERIES=_QUERIES, num_warps=4, **overlap(q),
+        HEADS=heads, WIDTH=width, SPLIT=_SPLIT, QUERIES=_QUERIES, num_warps=4, **overlap(q),
     )  # fmt: skip
-    _join_kernel[(batch * new, heads)](
-        sums, weights, position, result, new, most, pieces,
-        HEADS=heads, WIDTH=width, PIECE=_PIECE, MOST=triton.next_power_of_2(pieces),
+    _merge_kernel[(batch * new, heads)](
+        sums, weights, position, result, new, most, splits,
+        HEADS=heads, WIDTH=width, SPLIT=_SPLIT, MOST=triton.next_power_of_2(splits),
         num_warps=2, **overlap(q),
     )  # fmt: skip
     return result
 
 
 @triton.jit(do_not_specialize=("new", "most"))
-def _piece_kernel(  # type: ignore[no-untyped-def]
+def _split_kernel(  # type: ignore[no-untyped-def]
     q_at, k_at, v_at, past_k_at, past_v_at, position_at, sums_at, weights_at,
     q_batch, q_step, new, most, scale,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, PIECE: tl.constexpr, QUERIES: tl.constexpr,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr, QUERIES: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    piece, pieces, head = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
+    split, splits, head = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     groups = (new + QUERIES - 1) // QUERIES
     batch, group = (tl.program_id(2) // groups).to(tl.int64), tl.program_id(2) % groups
     after_previous(OVERLAP)
     begin = tl.load(position_at + batch)
     last = tl.minimum(begin + new, most) - 1  # the last entry any new state sees
-    if piece * PIECE <= last:
-        entry = piece * PIECE + tl.arange(0, PIECE)
+    if split * SPLIT <= last:
+        entry = split * SPLIT + tl.arange(0, SPLIT)
         across = tl.arange(0, WIDTH)
-        # What is old lies in memory; what is new comes from the projections, and goes to memory.
+        # Old entries are in memory; new ones come from the projections and are stored.
         old, fresh = (entry < begin)[:, None], ((entry >= begin) & (entry <= last))[:, None]
         stored = (batch * HEADS + head) * most * WIDTH + entry[:, None] * WIDTH + across[None, :]
         given = batch * q_batch + (entry - begin)[:, None] * q_step + head * WIDTH + across[None, :]
@@ -95,28 +99,28 @@ def _piece_kernel(  # type: ignore[no-untyped-def]
                 score = tl.sum(keys * (tl.load(at).to(tl.float32) * scale)[None, :], 1)
                 place = tl.minimum(begin + query, most - 1)
                 score = tl.where(entry <= place, score, float("-inf"))
-                # Where the whole piece comes later than this state its weight must be 0, not NaN.
+                # If all of the split is later than this state, its weight must be 0, not NaN.
                 peak = tl.maximum(tl.max(score, 0), -1e30)
                 share = tl.exp(score - peak)
-                out = ((batch * HEADS + head) * new + query) * pieces + piece
+                out = ((batch * HEADS + head) * new + query) * splits + split
                 tl.store(sums_at + out * WIDTH + across, tl.sum(share[:, None] * values, 0))
                 tl.store(weights_at + out * 2, peak)
                 tl.store(weights_at + out * 2 + 1, tl.sum(share, 0))
 
 
-@triton.jit(do_not_specialize=("new", "most", "pieces"))
-def _join_kernel(  # type: ignore[no-untyped-def]
-    sums_at, weights_at, position_at, result_at, new, most, pieces,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, PIECE: tl.constexpr, MOST: tl.constexpr,
+@triton.jit(do_not_specialize=("new", "most", "splits"))
+def _merge_kernel(  # type: ignore[no-untyped-def]
+    sums_at, weights_at, position_at, result_at, new, most, splits,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr, MOST: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):  # fmt: skip
     batch, query = (tl.program_id(0) // new).to(tl.int64), tl.program_id(0) % new
     head = tl.program_id(1)
-    piece, across = tl.arange(0, MOST), tl.arange(0, WIDTH)
+    split, across = tl.arange(0, MOST), tl.arange(0, WIDTH)
     after_previous(OVERLAP)
     last = tl.minimum(tl.load(position_at + batch) + new, most) - 1
-    used = (piece * PIECE <= last) & (piece < pieces)
-    at = ((batch * HEADS + head) * new + query) * pieces + piece
+    used = (split * SPLIT <= last) & (split < splits)
+    at = ((batch * HEADS + head) * new + query) * splits + split
     peak = tl.load(weights_at + at * 2, used, other=-1e30)
     weight = tl.load(weights_at + at * 2 + 1, used, other=0)
     sums = tl.load(sums_at + at[:, None] * WIDTH + across[None, :], used[:, None], other=0)

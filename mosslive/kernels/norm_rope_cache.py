@@ -1,8 +1,8 @@
-"""From the joint projection to attention's inputs: norm and turn q and k, store k and v.
+"""From the joint QKV projection to attention's inputs: norm and rotate q and k, cache k and v.
 
-Between the projection and attention a layer does five small things to the same few kilobytes; here
-they are one operation, so that a GPU touches them once. Knows nothing of requests: a row brings its
-position and the slot its key and value go to.
+Between the projection and attention a layer does five small things to the same few kilobytes. Here
+they are one operation, so that a GPU touches the data once. Knows nothing of requests: a row brings
+its position and the slot for its key and value.
 """
 
 from torch import Tensor
@@ -12,7 +12,7 @@ from mosslive.kernels.rms_norm import rms_norm
 from mosslive.kernels.rotary import rotate
 
 
-def place_qkv(
+def norm_rope_cache(
     qkv: Tensor,
     qk_norm: Tensor,
     eps: float,

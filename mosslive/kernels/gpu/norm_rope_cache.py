@@ -1,7 +1,7 @@
-"""Triton twin of `mosslive.kernels.place_qkv`: one launch, every number touched once.
+"""Triton version of `mosslive.kernels.norm_rope_cache`: one launch, every number touched once.
 
 A program takes a few heads of one row. Each product is rounded where the definition rounds it,
-which needs `enable_fp_fusion=False`: otherwise the assembler joins a product and a sum into one
+which needs `enable_fp_fusion=False`: otherwise the assembler fuses a product and a sum into one
 rounding, and an eighth of the results differ.
 """
 
@@ -17,17 +17,17 @@ _HEADS = 8  # of one program: a tile of 2 kB
 
 
 @triton.jit
-def turning(  # type: ignore[no-untyped-def]
+def load_rotation(  # type: ignore[no-untyped-def]
     qk_norm, cos, signed_sin, position, head, normed, width: tl.constexpr, block_width: tl.constexpr
 ):
-    """What `norm_and_turn` needs beside the row: weights of some heads and the angles of a
-    position, [heads, block_width] each, where `normed`. None of it is made in this step."""
+    """What `norm_and_rotate` needs besides the row: norm weights of some heads and the rotation of
+    a position, [heads, block_width] each, where `normed`. None of it is computed in this step."""
     column = tl.arange(0, block_width)[None, :]
-    partner = (column + width // 2) % width  # the other half, which rotation mixes in
+    partner = (column + width // 2) % width  # the other half, which the rotation mixes in
     weight = qk_norm + head[:, None] * width
     w = tl.load(weight + column, mask=normed, other=0.0).to(tl.float32)
     w_partner = tl.load(weight + partner, mask=normed, other=0.0).to(tl.float32)
-    # For each head anew, from the cache: spreading one row over the heads would cost a detour.
+    # Loaded for each head again, from the cache: broadcasting one row would need shared memory.
     place = position * width + column + head[:, None] * 0
     c = tl.load(cos + place, mask=normed, other=0.0).to(tl.float32)
     s = tl.load(signed_sin + place, mask=normed, other=0.0).to(tl.float32)
@@ -35,11 +35,11 @@ def turning(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def norm_and_turn(  # type: ignore[no-untyped-def]
+def norm_and_rotate(  # type: ignore[no-untyped-def]
     source, w, w_partner, c, s, eps, head, normed, every,
     width: tl.constexpr, block_width: tl.constexpr,
 ):  # fmt: skip
-    """Some heads of the row at `source`: as they are (where `every`), and after norm and rotation
+    """Some heads of the row at `source`: unchanged (where `every`), and after norm and rotation
     (where `normed`)."""
     dtype = source.dtype.element_ty
     column = tl.arange(0, block_width)[None, :]
@@ -58,7 +58,7 @@ def norm_and_turn(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _place_qkv(  # type: ignore[no-untyped-def]
+def _norm_rope_cache(  # type: ignore[no-untyped-def]
     qkv,
     qk_norm,
     eps,
@@ -85,24 +85,24 @@ def _place_qkv(  # type: ignore[no-untyped-def]
     normed = (head[:, None] < heads + kv_heads) & wide
 
     position, slot = tl.load(positions + row), tl.load(slots + row)
-    w, w_partner, c, s = turning(
+    w, w_partner, c, s = load_rotation(
         qk_norm, cos, signed_sin, position, head, normed, width, block_width
     )
     wait_for_previous(OVERLAP)
     source = qkv + row * ((heads + 2 * kv_heads) * width)
-    x, turned = norm_and_turn(
+    x, rotated = norm_and_rotate(
         source, w, w_partner, c, s, eps, head, normed, every, width, block_width
     )
 
     q_place = (row * heads + head[:, None]) * width + column[None, :]
-    tl.store(q + q_place, turned, mask=(head[:, None] < heads) & wide)
+    tl.store(q + q_place, rotated, mask=(head[:, None] < heads) & wide)
     k_place = (slot * kv_heads + head[:, None] - heads) * width + column[None, :]
-    tl.store(k_pages + k_place, turned, mask=(head[:, None] >= heads) & normed)
+    tl.store(k_pages + k_place, rotated, mask=(head[:, None] >= heads) & normed)
     v_place = k_place - kv_heads * width
     tl.store(v_pages + v_place, x, mask=(head[:, None] >= heads + kv_heads) & every)
 
 
-def place_qkv(
+def norm_rope_cache(
     qkv: Tensor,
     qk_norm: Tensor,
     eps: float,
@@ -116,7 +116,7 @@ def place_qkv(
     rows, (kv_heads, width) = len(qkv), pages.k.shape[-2:]
     heads = len(qk_norm) - kv_heads
     q = torch.empty(rows, heads, width, device=qkv.device, dtype=qkv.dtype)
-    _place_qkv[rows, triton.cdiv(heads + 2 * kv_heads, _HEADS)](
+    _norm_rope_cache[rows, triton.cdiv(heads + 2 * kv_heads, _HEADS)](
         qkv,
         qk_norm,
         eps,
@@ -149,14 +149,14 @@ def check_qkv(
 ) -> None:
     rows, (kv_heads, width) = len(qkv), pages.k.shape[-2:]
     total = len(qk_norm) + kv_heads
-    assert qkv.shape == (rows, total * width), "q, k and v of every row side by side"
-    assert pages.k.shape == pages.v.shape, "a value for every key"
-    assert qk_norm.shape[1] == cos.shape[1] == width, "one width of heads"
-    assert cos.shape == signed_sin.shape, "a sine for every cosine"
+    assert qkv.shape == (rows, total * width), "qkv must be [T, (H + 2·H_kv)·D]"
+    assert pages.k.shape == pages.v.shape, "k and v pages must have one shape"
+    assert qk_norm.shape[1] == cos.shape[1] == width, "qk_norm and cos must be as wide as a head"
+    assert cos.shape == signed_sin.shape, "cos and signed_sin must have one shape"
     for tensor in (qkv, qk_norm, cos, signed_sin, *pages):
-        assert tensor.dtype == qkv.dtype, "one dtype"
-        assert tensor.is_contiguous(), "no gaps"
+        assert tensor.dtype == qkv.dtype, "all tensors must have one dtype"
+        assert tensor.is_contiguous(), "all tensors must be contiguous"
     for index in (positions, slots):
-        assert index.dtype == torch.int64, "indices are int64"
-        assert index.shape == (rows,), "one index for each row"
-        assert index.is_contiguous(), "no gaps"
+        assert index.dtype == torch.int64, "positions and slots must be int64"
+        assert index.shape == (rows,), "positions and slots must be [T]"
+        assert index.is_contiguous(), "positions and slots must be contiguous"

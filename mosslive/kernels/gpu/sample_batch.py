@@ -1,10 +1,11 @@
-"""Triton twin of `mosslive.kernels.choose`: three launches, no question to the host.
+"""Triton version of `mosslive.kernels.sample_batch`: three launches, no value read by the host.
 
-First, many programs per row survey it: the largest value of every group of neighbouring ids. Last,
-one program per row draws. A greedy row needs only the best group. With a small top_k the groups
-tell a bound that top_k ids reach and few others: those few are gathered and compared each with
-each. Rows with a large top_k or none are weighed in between, for `choose_wide`. What fits neither,
-as hundreds of equal values at the bound, goes through `choose_any`.
+The first launch finds the largest value of every group of neighbouring ids, with many programs per
+row. The last launch samples, with one program per row. A greedy row needs only the best group. With
+a small top_k, the group maxima give a bound that at least top_k ids reach and few others do; those
+ids are gathered and ranked. For rows with a large top_k or none, the second launch builds a
+histogram (`sample_histogram`). Rows that fit neither way, such as hundreds of equal values at the
+bound, go through `sample_search`.
 """
 
 from typing import NamedTuple
@@ -14,31 +15,35 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mosslive.kernels.choose import Draws
-from mosslive.kernels.gpu.choose_any import choose_any, history_of, scaled
-from mosslive.kernels.gpu.choose_few import compare, land
-from mosslive.kernels.gpu.choose_wide import choose_wide, is_wide, weigh
 from mosslive.kernels.gpu.overlap import after_previous, overlap
 from mosslive.kernels.gpu.philox import uniform
+from mosslive.kernels.gpu.sample_candidates import pick_candidate, rank_candidates
+from mosslive.kernels.gpu.sample_histogram import (
+    build_histogram,
+    needs_histogram,
+    sample_by_histogram,
+)
+from mosslive.kernels.gpu.sample_search import history_of, sample_by_search, scaled
+from mosslive.kernels.sample_batch import SamplingBatch
 
-_CHUNK = 2048  # ids one program surveys
-_GROUPS = 128  # most groups that are looked into
-_CANDIDATES = 256  # most ids that are compared each with each
+_CHUNK = 2048  # ids of one program of the first two launches
+_GROUPS = 128  # most groups whose ids are read
+_CANDIDATES = 256  # most ids that are ranked
 _BUCKETS = 4096  # of a row's histogram
-_LARGEST_K = 64  # beyond it, ties apart, too many groups would have to be looked into
+_LARGEST_K = 64  # above it, too many groups would have to be read, even without ties
 
 
 class _Shape(NamedTuple):
-    """How a row is cut, by the size of its vocabulary; measured on an H200."""
+    """Launch settings by vocabulary size; measured on an H200."""
 
-    group: int  # neighbouring ids
+    group: int  # neighbouring ids of one maximum
     warps: int
 
 
-def choose(logits: Tensor, draws: Draws) -> Tensor:
+def sample_batch(logits: Tensor, batch: SamplingBatch) -> Tensor:
     rows, size = logits.shape
     shape = _shape(size)
-    _check(logits, draws)
+    _check(logits, batch)
     chunks = triton.cdiv(size, _CHUNK)
     groups = chunks * (_CHUNK // shape.group)
     device = logits.device
@@ -46,23 +51,23 @@ def choose(logits: Tensor, draws: Draws) -> Tensor:
     health = torch.empty(rows, chunks, dtype=torch.float32, device=device)
     scratch = torch.empty(rows, _GROUPS + 2 * _CANDIDATES, dtype=torch.int32, device=device)
     ids = torch.empty(rows, dtype=torch.int64, device=device)
-    seen = logits if draws.seen is None else draws.seen.view(torch.uint8)
-    histories = (seen, draws.seed if draws.lines is None else draws.lines)
-    settings = (draws.legal, draws.greedy.view(torch.uint8), draws.temperature, draws.penalty)
+    seen = logits if batch.seen is None else batch.seen.view(torch.uint8)
+    histories = (seen, batch.seed if batch.seen_rows is None else batch.seen_rows)
+    settings = (batch.legal, batch.greedy.view(torch.uint8), batch.temperature, batch.penalty)
     masses = torch.empty(rows, _BUCKETS, dtype=torch.int64, device=device)
     counts = torch.empty(rows, _BUCKETS, dtype=torch.int32, device=device)
     common = {
-        "penalised": draws.seen is not None,
-        "lined": draws.lines is not None,
+        "penalised": batch.seen is not None,
+        "indexed": batch.seen_rows is not None,
         "buckets": _BUCKETS,
         "largest_k": _LARGEST_K,
         **overlap(logits),
     }
-    _survey[rows, chunks](
+    _group_maxima[rows, chunks](
         logits,
         *histories,
         *settings,
-        draws.top_k,
+        batch.top_k,
         largest,
         health,
         masses,
@@ -72,11 +77,11 @@ def choose(logits: Tensor, draws: Draws) -> Tensor:
         group=shape.group,
         **common,
     )
-    weigh[rows, chunks](
+    build_histogram[rows, chunks](
         logits,
         *histories,
         *settings,
-        draws.top_k,
+        batch.top_k,
         largest,
         masses,
         counts,
@@ -86,15 +91,15 @@ def choose(logits: Tensor, draws: Draws) -> Tensor:
         block_groups=triton.next_power_of_2(groups),
         **common,
     )
-    _pick[(rows,)](
+    _sample[(rows,)](
         logits,
         *histories,
         *settings,
-        draws.top_k,
-        draws.top_p,
-        draws.seed,
-        draws.step,
-        draws.channel,
+        batch.top_k,
+        batch.top_p,
+        batch.seed,
+        batch.step,
+        batch.channel,
         largest,
         health,
         masses,
@@ -121,33 +126,39 @@ def _shape(size: int) -> _Shape:
     return _Shape(32, 8) if size > 2**12 else _Shape(8, 8)
 
 
-def _check(logits: Tensor, draws: Draws) -> None:
+def _check(logits: Tensor, batch: SamplingBatch) -> None:
     rows = len(logits)
-    assert logits.is_contiguous(), "no gaps"
-    assert logits.dtype in (torch.float32, torch.bfloat16, torch.float16), "logits are floats"
+    assert logits.is_contiguous(), "logits must be contiguous"
+    assert logits.dtype in (torch.float32, torch.bfloat16, torch.float16), (
+        f"logits of {logits.dtype}"
+    )
     wanted = {
-        torch.int32: (draws.legal, draws.top_k),
-        torch.bool: (draws.greedy,),
-        torch.float32: (draws.temperature, draws.top_p, draws.penalty),
-        torch.int64: (draws.seed, draws.step, *(() if draws.lines is None else (draws.lines,))),
+        torch.int32: (batch.legal, batch.top_k),
+        torch.bool: (batch.greedy,),
+        torch.float32: (batch.temperature, batch.top_p, batch.penalty),
+        torch.int64: (
+            batch.seed,
+            batch.step,
+            *(() if batch.seen_rows is None else (batch.seen_rows,)),
+        ),
     }
     for dtype, tensors in wanted.items():
         for tensor in tensors:
-            assert tensor.dtype == dtype, f"{tensor.dtype} where {dtype} belongs"
-            assert tensor.shape == (rows,), "one setting for each row"
-            assert tensor.is_contiguous(), "no gaps"
-    if draws.seen is not None:
-        assert draws.seen.dtype == torch.bool, "seen is bool"
-        assert draws.lines is not None or draws.seen.shape == logits.shape, "a history for each"
-        assert draws.seen.shape[1] == logits.shape[1], "histories of this vocabulary"
-        assert draws.seen.is_contiguous(), "no gaps"
+            assert tensor.dtype == dtype, f"a setting is {tensor.dtype}; allowed: {dtype}"
+            assert tensor.shape == (rows,), f"a setting is {list(tensor.shape)}; allowed: [{rows}]"
+            assert tensor.is_contiguous(), "settings must be contiguous"
+    if batch.seen is not None:
+        assert batch.seen.dtype == torch.bool, "`seen` must be bool"
+        assert batch.seen_rows is not None or batch.seen.shape == logits.shape, "no `seen_rows`"
+        assert batch.seen.shape[1] == logits.shape[1], "`seen` must be as wide as the logits"
+        assert batch.seen.is_contiguous(), "`seen` must be contiguous"
 
 
 @triton.jit
-def _survey(  # type: ignore[no-untyped-def]
+def _group_maxima(  # type: ignore[no-untyped-def]
     logits,
     seen,
-    lines,
+    seen_rows,
     legal,
     greedy,
     temperature,
@@ -159,29 +170,29 @@ def _survey(  # type: ignore[no-untyped-def]
     counts,
     size,
     penalised: tl.constexpr,
-    lined: tl.constexpr,
+    indexed: tl.constexpr,
     chunk: tl.constexpr,
     group: tl.constexpr,
     buckets: tl.constexpr,
     largest_k: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """largest [B, groups]: of each group when scaled. health [B, chunks]: the largest logit as it
-    came, NaN where there is one."""
+    """largest [B, groups]: of each group after penalty and temperature. health [B, chunks]: the
+    largest raw logit, NaN if any is NaN."""
     after_previous(OVERLAP)
     row, piece = tl.program_id(0).to(tl.int64), tl.program_id(1)
     groups: tl.constexpr = chunk // group
     own = piece * groups + tl.arange(0, groups)
     column = own[:, None] * group + tl.arange(0, group)[None, :]
     inside = column < tl.load(legal + row)
-    heat = tl.where(tl.load(greedy + row) != 0, 1.0, tl.load(temperature + row))
+    own_temperature = tl.where(tl.load(greedy + row) != 0, 1.0, tl.load(temperature + row))
     x = scaled(
         logits + row * size,
-        history_of(seen, lines, row, size, lined),
+        history_of(seen, seen_rows, row, size, indexed),
         column,
         inside,
         tl.load(penalty + row),
-        heat,
+        own_temperature,
         penalised,
     )
     tl.store(largest + row * (tl.num_programs(1) * groups) + own, tl.max(x, axis=1))
@@ -189,7 +200,7 @@ def _survey(  # type: ignore[no-untyped-def]
     broken = tl.max(tl.max((raw != raw).to(tl.int32), axis=1), axis=0)
     most = tl.max(tl.max(raw, axis=1), axis=0)
     tl.store(health + row * tl.num_programs(1) + piece, tl.where(broken != 0, float("nan"), most))
-    if is_wide(tl.load(greedy + row), tl.load(top_k + row), largest_k):
+    if needs_histogram(tl.load(greedy + row), tl.load(top_k + row), largest_k):
         for first in range(piece * 512, buckets, tl.num_programs(1) * 512):
             spot = row * buckets + first + tl.arange(0, 512)
             tl.store(masses + spot, tl.zeros([512], tl.int64))
@@ -197,10 +208,10 @@ def _survey(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["channel"])
-def _pick(  # type: ignore[no-untyped-def]
+def _sample(  # type: ignore[no-untyped-def]
     logits,
     seen,
-    lines,
+    seen_rows,
     legal,
     greedy,
     temperature,
@@ -220,7 +231,7 @@ def _pick(  # type: ignore[no-untyped-def]
     groups,
     chunks,
     penalised: tl.constexpr,
-    lined: tl.constexpr,
+    indexed: tl.constexpr,
     group: tl.constexpr,
     block_groups: tl.constexpr,
     block_chunks: tl.constexpr,
@@ -232,9 +243,9 @@ def _pick(  # type: ignore[no-untyped-def]
 ):
     after_previous(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
-    # All at once: each would cost its own wait later.
-    plain, end, fine = tl.load(greedy + row), tl.load(legal + row), tl.load(penalty + row)
-    heat, k, p = tl.load(temperature + row), tl.load(top_k + row), tl.load(top_p + row)
+    # Loaded together: each load on its own would be one more wait.
+    plain, end, own_penalty = tl.load(greedy + row), tl.load(legal + row), tl.load(penalty + row)
+    own_temperature, k, p = tl.load(temperature + row), tl.load(top_k + row), tl.load(top_p + row)
     own_seed, own_step = tl.load(seed + row), tl.load(step + row)
     piece = tl.arange(0, block_chunks)
     most = tl.load(health + row * chunks + piece, mask=piece < chunks, other=float("-inf"))
@@ -244,7 +255,7 @@ def _pick(  # type: ignore[no-untyped-def]
         tl.store(ids + row, -1)
         return
 
-    seen = history_of(seen, lines, row, size, lined)
+    seen = history_of(seen, seen_rows, row, size, indexed)
     logits += row * size
     group_id = tl.arange(0, block_groups)
     tops = tl.load(largest + row * groups + group_id, mask=group_id < groups, other=float("-inf"))
@@ -252,7 +263,7 @@ def _pick(  # type: ignore[no-untyped-def]
     if plain != 0:
         best = tl.min(tl.where(tops == top, group_id, block_groups), axis=0)
         column = best * group + tl.arange(0, group)
-        x = scaled(logits, seen, column, column < end, fine, 1.0, penalised)
+        x = scaled(logits, seen, column, column < end, own_penalty, 1.0, penalised)
         first = tl.min(tl.where(x == top, column, 2**31 - 1), axis=0)
         tl.store(ids + row, first.to(tl.int64))
         return
@@ -262,8 +273,8 @@ def _pick(  # type: ignore[no-untyped-def]
     own_groups = scratch + row * (most_groups + 2 * most_ids)
     own_bits = own_groups + most_groups
     own_ids = own_bits + most_ids
-    if is_wide(plain, k, largest_k):
-        chosen = choose_wide(
+    if needs_histogram(plain, k, largest_k):
+        chosen = sample_by_histogram(
             logits,
             seen,
             masses + row * buckets,
@@ -271,8 +282,8 @@ def _pick(  # type: ignore[no-untyped-def]
             own_bits,
             own_ids,
             end,
-            fine,
-            heat,
+            own_penalty,
+            own_temperature,
             top,
             k,
             p,
@@ -283,7 +294,7 @@ def _pick(  # type: ignore[no-untyped-def]
             block=2048,
         )
     else:
-        # A bound that at least k groups reach, so at least k ids do, and not many more groups.
+        # A bound that at least k groups reach, so at least k ids do, and few other groups.
         low = tl.min(tl.where(tops == float("-inf"), float("inf"), tops), axis=0)
         high = top
         reach = tl.sum((tops >= low).to(tl.int32), axis=0)
@@ -305,7 +316,7 @@ def _pick(  # type: ignore[no-untyped-def]
             source = tl.load(own_groups + slot, mask=slot < reach, other=0)
             column = source[:, None] * group + tl.arange(0, group)[None, :]
             inside = (slot < reach)[:, None] & (column < end)
-            x = scaled(logits, seen, column, inside, fine, heat, penalised)
+            x = scaled(logits, seen, column, inside, own_penalty, own_temperature, penalised)
             hit = (inside & (x >= low)).to(tl.int32)
             of_group = tl.sum(hit, axis=1)
             count = tl.sum(of_group, axis=0)
@@ -314,19 +325,21 @@ def _pick(  # type: ignore[no-untyped-def]
                 tl.store(own_bits + to, x.to(tl.int32, bitcast=True), mask=hit != 0)
                 tl.store(own_ids + to, column, mask=hit != 0)
                 tl.debug_barrier()
-                chosen = _among_few(own_bits, own_ids, count, top, k, p, number, most_ids)
+                chosen = _sample_small_k(own_bits, own_ids, count, top, k, p, number, most_ids)
     if chosen < 0:
-        chosen = choose_any(logits, seen, end, fine, heat, top, k, p, number, penalised, block=256)
+        chosen = sample_by_search(
+            logits, seen, end, own_penalty, own_temperature, top, k, p, number, penalised, block=256
+        )
     tl.store(ids + row, chosen.to(tl.int64))
 
 
 @triton.jit
-def _among_few(bits, ids, count, top, k, p, number, most_ids: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The draw among `count` gathered ids, which hold all that top-k keeps, in any order."""
-    there, _, own, weight, larger, rank, before = compare(bits, ids, count, top, most_ids)
+def _sample_small_k(bits, ids, count, top, k, p, number, most_ids: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Samples among `count` gathered ids in any order; they include all that top-k keeps."""
+    there, _, own, weight, larger, rank, before = rank_candidates(bits, ids, count, top, most_ids)
     kept = there & (larger < k)  # ties with the k-th stay
     total = tl.sum(tl.where(kept, weight, 0.0), axis=0)
     limit = tl.where(p < 1, p.to(tl.float64) * total, float("inf"))
     kept = kept & ((rank == 0) | (before < limit))
     goal = number * tl.sum(tl.where(kept, weight, 0.0), axis=0)
-    return land(kept, own, weight, rank, before, goal)
+    return pick_candidate(kept, own, weight, rank, before, goal)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from mosslive.kernels.dispatch import TORCH, triton_kernels
 from mosslive.kernels.flow_chunks import Chunks
 from mosslive.kernels.flow_conv import Activation
-from mosslive.kernels.flow_ops import PLAIN, triton_ops
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Triton's interpreter has no bfloat16 products of its own.
@@ -50,13 +50,13 @@ def close(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(("rows", "depth", "outputs"), [(5, 7, 19), (36, 24, 40), (200, 40, 70)])
 def test_products(dtype: torch.dtype, rows: int, depth: int, outputs: int) -> None:
     """Norm, product, GELU; and product added to the residual: odd sizes, several tile forms."""
-    ops, weight = triton_ops(), normal(outputs, depth, dtype=dtype)
+    ops, weight = triton_kernels(), normal(outputs, depth, dtype=dtype)
     bias, x = normal(outputs), 3 * normal(rows, depth) + 1
-    wanted = PLAIN.norm_linear_gelu(x, weight, bias)
+    wanted = TORCH.norm_linear_gelu(x, weight, bias)
     close(ops.norm_linear_gelu(x, weight, bias), wanted, dtype)
     h, residual = normal(rows, depth, dtype=dtype), normal(rows, outputs)
     found, wanted = residual.clone(), residual.clone()
-    PLAIN.add_linear_(wanted, h, weight, bias)
+    TORCH.add_linear_(wanted, h, weight, bias)
     ops.add_linear_(found, h, weight, bias)
     close(found, wanted, dtype)
 
@@ -64,13 +64,13 @@ def test_products(dtype: torch.dtype, rows: int, depth: int, outputs: int) -> No
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_keys_and_values_go_to_the_streams_own_pages(dtype: torch.dtype) -> None:
     """Queries come back, keys and values lie in the pages of the chunks, and nowhere else."""
-    ops, depth = triton_ops(), 20
+    ops, depth = triton_kernels(), 20
     x, place = 2 * normal(HALVES * STREAMS * COLUMNS, depth), chunks()
     weight, bias = normal(3 * HEADS * WIDTH, depth, dtype=dtype), normal(3 * HEADS * WIDTH)
     wanted_pages, found_pages = (pages(dtype) for _ in range(2))
     found_pages.copy_(wanted_pages)
     before = wanted_pages.clone()
-    wanted = PLAIN.norm_qkv(x, weight, bias, wanted_pages, place)
+    wanted = TORCH.norm_qkv(x, weight, bias, wanted_pages, place)
     found = ops.norm_qkv(x, weight, bias, found_pages, place)
     close(found, wanted, dtype)
     close(found_pages, wanted_pages, dtype)
@@ -89,8 +89,8 @@ def test_attention(dtype: torch.dtype, window: int | None, held: int) -> None:
     """All earlier chunks or a window of them, and the chunk itself as far as it is there."""
     place, cells = chunks(held), pages(dtype)
     q = normal(HALVES * STREAMS, COLUMNS, HEADS, WIDTH, dtype=dtype)
-    found = triton_ops().chunk_attention(q, cells, place, window)
-    close(found, PLAIN.chunk_attention(q, cells, place, window), dtype)
+    found = triton_kernels().chunk_attention(q, cells, place, window)
+    close(found, TORCH.chunk_attention(q, cells, place, window), dtype)
 
 
 def test_attention_with_positions() -> None:
@@ -98,9 +98,9 @@ def test_attention_with_positions() -> None:
     place, extent = chunks(4), 26
     cells = normal(2, PAGES, 1, HEADS, COLUMNS, WIDTH)
     q = normal(STREAMS, COLUMNS, HEADS, WIDTH)
-    turned, places = 0.3 * normal(STREAMS, COLUMNS, HEADS, extent), normal(23, extent)
-    found = triton_ops().chunk_attention(q, cells, place, None, turned, places)
-    wanted = PLAIN.chunk_attention(q, cells, place, None, turned, places)
+    rotated, places = 0.3 * normal(STREAMS, COLUMNS, HEADS, extent), normal(23, extent)
+    found = triton_kernels().chunk_attention(q, cells, place, None, rotated, places)
+    wanted = TORCH.chunk_attention(q, cells, place, None, rotated, places)
     close(found, wanted, torch.float32)
 
 
@@ -110,14 +110,14 @@ def test_attention_with_positions() -> None:
 def test_convolution(dtype: torch.dtype, activated: bool, channels: int) -> None:
     """Three taps across the chunk's border; zeros, not activated zeros, before the first column;
     the last two rows are kept in the stream's own page."""
-    ops, rows, outputs, offset = triton_ops(), HALVES * STREAMS * COLUMNS, 21, 3
+    ops, rows, outputs, offset = triton_kernels(), HALVES * STREAMS * COLUMNS, 21, 3
     x = (2 * normal(rows, channels + 4))[:, 1 : channels + 1]  # rows of a wider tensor
     vectors = Activation(normal(channels), normal(channels), normal(channels))
     activation = vectors if activated else None
     tails = normal(PAGES, HALVES, offset + 2 * channels + 1)
     tails[0] = 0
     found_tails, wanted_tails = tails.clone(), tails.clone()
-    wanted = PLAIN.conv_rows(x, wanted_tails, offset, chunks(), dtype, activation)
+    wanted = TORCH.conv_rows(x, wanted_tails, offset, chunks(), dtype, activation)
     found = ops.conv_rows(x, found_tails, offset, chunks(), dtype, activation)
     close(found, wanted, dtype)
     close(found_tails, wanted_tails, torch.float32)
@@ -125,7 +125,7 @@ def test_convolution(dtype: torch.dtype, activated: bool, channels: int) -> None
     assert not found.view(HALVES, STREAMS, -1, channels)[:, 0, :2].any()
     weight, bias = normal(outputs, 3 * channels, dtype=dtype), normal(outputs)
     product = ops.conv_product(wanted, weight, bias)
-    close(product, PLAIN.conv_product(wanted, weight, bias), dtype)
+    close(product, TORCH.conv_product(wanted, weight, bias), dtype)
     taps = weight.float().view(outputs, 3, channels).transpose(1, 2)
     convolved = torch.conv1d(wanted.float().mT.cpu(), taps.cpu(), bias.cpu())
     close(product.cpu(), convolved.mT.reshape(rows, outputs), dtype)
@@ -136,16 +136,16 @@ def test_norm_mish(added: bool) -> None:
     """Also where Mish is steep or nearly the identity."""
     y, other = 30 * normal(7, 11), normal(7, 25)[:, 3:14] if added else None
     scale, shift = 20 * normal(11), normal(11)
-    wanted = PLAIN.norm_mish_add(y, scale, shift, other)
-    close(triton_ops().norm_mish_add(y, scale, shift, other), wanted, torch.float32)
+    wanted = TORCH.norm_mish_add(y, scale, shift, other)
+    close(triton_kernels().norm_mish_add(y, scale, shift, other), wanted, torch.float32)
 
 
 def test_euler() -> None:
     """Guidance, the step, and the new frames in both halves of the next input."""
     x, velocity, inputs = normal(9, 5), normal(18, 5), normal(18, 12)
     found, wanted = [(x.clone(), inputs.clone()) for _ in range(2)]
-    PLAIN.euler_(wanted[0], velocity, wanted[1], 0.125, 0.7)
-    triton_ops().euler_(found[0], velocity, found[1], 0.125, 0.7)
+    TORCH.euler_(wanted[0], velocity, wanted[1], 0.125, 0.7)
+    triton_kernels().euler_(found[0], velocity, found[1], 0.125, 0.7)
     close(found[0], wanted[0], torch.float32)
     close(found[1], wanted[1], torch.float32)
     assert torch.equal(found[1][:9, :5], found[1][9:, :5])
@@ -153,7 +153,7 @@ def test_euler() -> None:
 
 def test_wrong_shapes_are_refused() -> None:
     """A launcher checks what its kernel relies on."""
-    ops = triton_ops()
+    ops = triton_kernels()
     with pytest.raises(ValueError, match="weight"):
         ops.norm_linear_gelu(normal(4, 6), normal(8, 12)[:, ::2], normal(8))
     with pytest.raises(ValueError, match="offset"):

@@ -1,4 +1,4 @@
-"""The batched sampler: its definition against the one-row functions, its twin against it."""
+"""The batched sampler: its definition against the one-row functions, its kernel against it."""
 
 import math
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mosslive.kernels.choose import Draws, choose
-from mosslive.kernels.gpu.choose import choose as twin
 from mosslive.kernels.gpu.philox import uniform as uniform_twin
+from mosslive.kernels.gpu.sample_batch import sample_batch as twin
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.philox import uniform
-from mosslive.kernels.sample import draw
+from mosslive.kernels.sample import sample_token
+from mosslive.kernels.sample_batch import SamplingBatch, sample_batch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
 
 
-def draws_of(
+def sampling_of(
     rows: int,
     *,
     legal: int | list[int],
@@ -37,14 +37,14 @@ def draws_of(
     seed: int | list[int] = 0,
     step: int | list[int] | None = None,
     channel: int = 1,
-) -> Draws:
+) -> SamplingBatch:
     """One value stands for all rows; steps count up unless given."""
 
     def column(value: float | list[int] | list[float] | list[bool], dtype: torch.dtype) -> Tensor:
         values = value if isinstance(value, list) else [value] * rows
         return torch.tensor(values, dtype=dtype, device=DEVICE)
 
-    return Draws(
+    return SamplingBatch(
         legal=column(legal, torch.int32),
         greedy=column(greedy, torch.bool),
         temperature=column(temperature, torch.float32),
@@ -63,29 +63,29 @@ def logits_of(rows: int, size: int, seed: int, dtype: torch.dtype = torch.float3
     return (4 * torch.randn(rows, size, generator=generator)).to(DEVICE, dtype)
 
 
-def on_cpu(draws: Draws) -> Draws:
+def on_cpu(batch: SamplingBatch) -> SamplingBatch:
     """A GPU divides by a host's number through its reciprocal; a CPU, as the kernel, divides."""
-    moved: dict[str, Any] = {n: v.cpu() for n, v in vars(draws).items() if isinstance(v, Tensor)}
-    return replace(draws, **moved)
+    moved: dict[str, Any] = {n: v.cpu() for n, v in vars(batch).items() if isinstance(v, Tensor)}
+    return replace(batch, **moved)
 
 
-def check(logits: Tensor, draws: Draws) -> None:
-    assert twin(logits, draws).tolist() == choose(logits.cpu(), on_cpu(draws)).tolist()
+def check(logits: Tensor, batch: SamplingBatch) -> None:
+    assert twin(logits, batch).tolist() == sample_batch(logits.cpu(), on_cpu(batch)).tolist()
 
 
-def test_definition_draws_each_row_by_its_own_settings() -> None:
+def test_definition_samples_each_row_by_its_own_settings() -> None:
     """Settings, seed and step of a row reach the one-row functions, illegal ids do not."""
     logits = logits_of(3, 50, 1)
     logits[:, 40:] = 99
-    given = draws_of(
+    given = sampling_of(
         3, legal=40, temperature=[0.5, 1.0, 2.0], top_k=[3, 0, 7], seed=-5, step=[4, 9, 2**33 + 1]
     )
     wanted = [
-        draw(logits[0, :40], 0.5, 3, 1.0, uniform(2**64 - 5, 4, 1)),
-        draw(logits[1, :40], 1.0, 0, 1.0, uniform(2**64 - 5, 9, 1)),
-        draw(logits[2, :40], 2.0, 7, 1.0, uniform(2**64 - 5, 1, 1)),
+        sample_token(logits[0, :40], 0.5, 3, 1.0, uniform(2**64 - 5, 4, 1)),
+        sample_token(logits[1, :40], 1.0, 0, 1.0, uniform(2**64 - 5, 9, 1)),
+        sample_token(logits[2, :40], 2.0, 7, 1.0, uniform(2**64 - 5, 1, 1)),
     ]
-    assert choose(logits, given).tolist() == wanted
+    assert sample_batch(logits, given).tolist() == wanted
 
 
 @triton.jit
@@ -106,19 +106,19 @@ def test_random_numbers_are_the_same_bits() -> None:
         assert numbers.tolist() == [uniform(seed % 2**64, step, channel) for seed, step in pairs]
 
 
-@pytest.mark.parametrize("choose_", [choose, twin])
-def test_bad_logits_give_no_id(choose_: Callable[[Tensor, Draws], Tensor]) -> None:
-    """NaN or +inf anywhere legal, or nothing finite: -1. What is not legal does not matter."""
+@pytest.mark.parametrize("sampler", [sample_batch, twin])
+def test_bad_logits_give_no_id(sampler: Callable[[Tensor, SamplingBatch], Tensor]) -> None:
+    """NaN or +inf anywhere legal, or nothing finite: -1. Ids that are not legal do not matter."""
     logits = logits_of(6, 70, 2)
     logits[0, 3] = math.nan
     logits[1, 69] = math.inf
     logits[2] = -math.inf
     logits[3, 60:] = math.nan
     logits[4, :59] = -math.inf
-    given = draws_of(
+    given = sampling_of(
         6, legal=[70, 70, 70, 60, 60, 70], greedy=[True, False, False, True, False, True]
     )
-    found = choose_(logits, given).tolist()
+    found = sampler(logits, given).tolist()
     assert found[:3] == [-1, -1, -1]
     assert found[3] == int(logits[3, :60].argmax())
     assert found[4] == 59
@@ -126,13 +126,13 @@ def test_bad_logits_give_no_id(choose_: Callable[[Tensor, Draws], Tensor]) -> No
 
 
 def test_greedy_twin_takes_the_lowest_of_equals() -> None:
-    """Ties within a group of ids, across groups, and across what several programs survey."""
+    """Ties within a group of ids, across groups, and across the chunks of several programs."""
     logits = torch.zeros(5, 5000, device=DEVICE)
     logits[1, [4999, 4998, 63, 64]] = 1
     logits[2, [2047, 2048]] = 1
     logits[3, [70, 71]] = 1
     logits[4] = -3
-    given = draws_of(5, legal=5000, greedy=True, temperature=0.0)
+    given = sampling_of(5, legal=5000, greedy=True, temperature=0.0)
     assert twin(logits, given).tolist() == [0, 63, 2047, 70, 0]
 
 
@@ -150,18 +150,18 @@ def test_greedy_twin_takes_the_lowest_of_equals() -> None:
         (900, 0.99),
     ],
 )
-def test_twin_draws_the_same_ids(top_k: int, top_p: float, rounded: bool) -> None:
+def test_kernel_samples_the_same_ids(top_k: int, top_p: float, rounded: bool) -> None:
     """Whatever top_k and top_p; with rounded values too, as bf16 has them: ties are common."""
     logits = logits_of(6, 1700, 3)
     logits = (logits * 4).round() / 4 if rounded else logits
-    check(logits, draws_of(6, legal=1700, temperature=0.8, top_k=top_k, top_p=top_p, seed=77))
+    check(logits, sampling_of(6, legal=1700, temperature=0.8, top_k=top_k, top_p=top_p, seed=77))
 
 
 def test_twin_handles_more_ties_than_it_gathers() -> None:
     """All ids equal, or two values only: the order among equals is by id, however many."""
     logits = torch.zeros(8, 2100, device=DEVICE)
     logits[4:, ::3] = 1
-    given = draws_of(
+    given = sampling_of(
         8, legal=2100, top_k=[20, 0, 20, 0] * 2, top_p=[1.0, 0.3, 0.4, 1.0] * 2, seed=3
     )
     check(logits, given)
@@ -171,7 +171,7 @@ def test_twin_reads_half_precision_and_every_kind_of_row_together() -> None:
     """Greedy, penalised and plain rows, each with its own settings, in one batch."""
     logits = logits_of(8, 500, 4, torch.float16)
     seen = torch.rand(8, 500, generator=torch.Generator().manual_seed(1)).to(DEVICE) < 0.3
-    given = draws_of(
+    given = sampling_of(
         8,
         legal=[500, 499, 300, 33, 32, 1, 500, 64],
         greedy=[True, False, False, True, False, False, True, False],
@@ -184,15 +184,15 @@ def test_twin_reads_half_precision_and_every_kind_of_row_together() -> None:
         channel=0,
     )
     check(logits, given)
-    # The same histories, but in a table of more lines, in another order.
-    lines = torch.tensor([4, 0, 9, 2, 5, 1, 1, 7], device=DEVICE)
+    # The same histories, but in a table of more rows, in another order.
+    seen_rows = torch.tensor([4, 0, 9, 2, 5, 1, 1, 7], device=DEVICE)
     table = torch.ones(10, 500, dtype=torch.bool, device=DEVICE)
-    table[lines] = seen
-    seen[5] = seen[6]  # line 1 is both rows'
+    table[seen_rows] = seen
+    seen[5] = seen[6]  # row 1 belongs to both
     table[1] = seen[6]
-    by_line = replace(given, seen=table, lines=lines)
-    check(logits, by_line)
-    assert twin(logits, by_line).tolist() == twin(logits, given).tolist()
+    by_index = replace(given, seen=table, seen_rows=seen_rows)
+    check(logits, by_index)
+    assert twin(logits, by_index).tolist() == twin(logits, given).tolist()
 
 
 @settings(derandomize=True, deadline=None, max_examples=15)
@@ -210,7 +210,7 @@ def test_any_settings(
     """Flat and steep rows, vocabularies smaller than top_k, masked ids, any temperature."""
     logits = logits_of(3, size, seed) * spread
     logits[1, : size // 2] = -math.inf
-    given = draws_of(3, legal=size, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    given = sampling_of(3, legal=size, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     check(logits, given)
 
 
@@ -219,8 +219,8 @@ def test_any_settings(
 @pytest.mark.parametrize("size", [16_386, 151_680])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_full_vocabularies(size: int, dtype: torch.dtype) -> None:
-    """The published sizes, recorded as a graph: top-k 1..50 and everything off."""
-    given = draws_of(
+    """The published sizes, captured as a graph: top-k 1..50 and everything off."""
+    given = sampling_of(
         8,
         legal=size - 1,
         greedy=[True] + [False] * 7,
@@ -231,4 +231,4 @@ def test_full_vocabularies(size: int, dtype: torch.dtype) -> None:
     graph = Graphed(lambda logits: twin(logits, given), logits_of(8, size, 0, dtype))
     for seed in range(10):
         logits = logits_of(8, size, seed, dtype)
-        assert graph(logits).tolist() == choose(logits.cpu(), on_cpu(given)).tolist()
+        assert graph(logits).tolist() == sample_batch(logits.cpu(), on_cpu(given)).tolist()

@@ -1,28 +1,28 @@
-"""From the logits of one request's last row to its next row: the definition of how ids are drawn.
+"""From the logits of one request's last row to its next row: the definition of sampling.
 
-The order (mask, penalty, temperature, top-k, top-p, draw) is the published loop's. Knows nothing of
-pages or batches.
+The order (mask, penalty, temperature, top-k, top-p, sample) is the published loop's. Knows nothing
+of pages or batches.
 """
 
 import torch
 from torch import Tensor
 
 from mosslive.engine.request import Request
-from mosslive.kernels import check_logits, draw, greedy, penalise, uniform
+from mosslive.kernels import check_logits, greedy, penalise, sample_token, uniform
 from mosslive.rows import CHANNELS, Channel, Row
 
 
-def choose_row(request: Request, logits: dict[Channel, Tensor]) -> Row:
+def sample_row(request: Request, logits: dict[Channel, Tensor]) -> Row:
     """`logits`: float32 [V] for each channel `request.channels` names, after `begin_step`. Raises
     `NonFiniteLogits` and leaves the request as it was."""
     audio, text = (
-        _choose(request, channel, logits[channel]) if channel in logits else None
+        _sample(request, channel, logits[channel]) if channel in logits else None
         for channel in ("audio", "text")
     )
     return request.accept(text, audio)
 
 
-def _choose(request: Request, channel: Channel, given: Tensor) -> int:
+def _sample(request: Request, channel: Channel, given: Tensor) -> int:
     sampling, legal = request.sampling, request.legal(channel)
     logits = given[:legal]
     check_logits(logits)
@@ -32,7 +32,7 @@ def _choose(request: Request, channel: Channel, given: Tensor) -> int:
     if sampling.greedy:
         return greedy(logits)
     number = uniform(sampling.seed, request.step, CHANNELS.index(channel))
-    return draw(logits, sampling.temperature, sampling.top_k, sampling.top_p, number)
+    return sample_token(logits, sampling.temperature, sampling.top_k, sampling.top_p, number)
 
 
 def _seen(request: Request, channel: Channel, given: Tensor) -> Tensor:

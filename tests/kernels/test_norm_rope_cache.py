@@ -1,4 +1,4 @@
-"""The Triton twin of place_qkv against its definition, and the definition against its parts.
+"""The Triton kernel of `norm_rope_cache` against its definition, and that against its parts.
 
 Triton's interpreter cuts off where it should round to bf16; float16 it rounds, so there float16
 shows that every rounding is where the definition has it.
@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mosslive.kernels.gpu.place_qkv import place_qkv as twin
+from mosslive.kernels.gpu.norm_rope_cache import norm_rope_cache as twin
+from mosslive.kernels.norm_rope_cache import norm_rope_cache
 from mosslive.kernels.paged_attention import LayerPages
-from mosslive.kernels.place_qkv import place_qkv
 from mosslive.kernels.rms_norm import rms_norm
 from mosslive.kernels.rotary import RotaryTable, rotate
 
@@ -42,7 +42,7 @@ class Case:
     def both(self) -> tuple[list[Tensor], list[Tensor]]:
         """q, k pages and v pages of the definition and of the twin."""
         results = []
-        for place, pages in zip((place_qkv, twin), self.pages, strict=True):
+        for place, pages in zip((norm_rope_cache, twin), self.pages, strict=True):
             tables = self.table.cos, self.table.signed_sin
             q = place(self.qkv, self.qk_norm, 1e-6, *tables, self.positions, self.slots, pages)
             results.append([q, *pages])

@@ -1,23 +1,23 @@
-"""The draw of one row whatever top_k and top_p: a search over the values, without sorting them.
+"""Samples one row for any top_k and top_p: a search over the values, without sorting them.
 
-Ids stand in the definition's order, largest value first, lowest id first among equals. What each
-setting asks for is a place in that order: where the count reaches top_k, where the probability
-reaches top_p, where it passes the random number. Each is found by narrowing a window of values to
-one value, then by counting among its equals. Slow next to `choose`'s own way, which needs a small
-top_k; exact for everything.
+Ids stand in the definition's order: largest value first, lowest id first among equals. Each setting
+asks for a place in that order: where the count reaches top_k, where the probability reaches top_p,
+where it passes the random number. Each place is found by narrowing a window of values to one value,
+then by counting among its equals. Exact for every setting, and slower than the other two ways,
+which `sample_batch` tries first.
 """
 
 import triton
 import triton.language as tl
 
-_SPOTS = tl.constexpr(32)  # how many bounds one pass over the row tries
+_SPOTS = tl.constexpr(32)  # bounds that one pass over the row tries
 
 
 @triton.jit
 def scaled(logits, seen, column, inside, penalty, temperature, penalised: tl.constexpr):  # type: ignore[no-untyped-def]
     """Logits at `column` after penalty and temperature, float32; -inf outside."""
     x = tl.load(logits + column, mask=inside, other=float("-inf")).to(tl.float32)
-    if penalised:  # noqa: SIM102 (known when compiling)
+    if penalised:  # noqa: SIM102 (a constexpr)
         if penalty != 1:
             known = tl.load(seen + column, mask=inside, other=0) != 0
             x = tl.where(known, tl.where(x < 0, x * penalty, tl.div_rn(x, penalty)), x)
@@ -25,12 +25,12 @@ def scaled(logits, seen, column, inside, penalty, temperature, penalised: tl.con
 
 
 @triton.jit
-def history_of(seen, lines, row, size, lined: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The line of `seen` that is a row's."""
-    line = row
-    if lined:
-        line = tl.load(lines + row)
-    return seen + line * size
+def history_of(seen, seen_rows, row, size, indexed: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The row of `seen` that belongs to a row of logits."""
+    seen_row = row
+    if indexed:
+        seen_row = tl.load(seen_rows + row)
+    return seen + seen_row * size
 
 
 @triton.jit
@@ -46,7 +46,7 @@ def _value(key):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def choose_any(  # type: ignore[no-untyped-def]
+def sample_by_search(  # type: ignore[no-untyped-def]
     logits,
     seen,
     legal,
@@ -66,7 +66,7 @@ def choose_any(  # type: ignore[no-untyped-def]
     lowest = order(top * 0 - float("inf"))  # of the values kept so far
     kept = tl.cast(-1.0, tl.float64)  # their sum; negative: not known yet
     chosen = tl.cast(0, tl.int32)
-    for phase in range(3):  # top-k, top-p, the draw
+    for phase in range(3):  # top-k, top-p, sampling
         counting = phase == 0
         wanted = (counting & (top_k > 0) & (top_k < legal)) | ((phase == 1) & (top_p < 1))
         if wanted | (phase == 2):

@@ -1,4 +1,4 @@
-"""Ids gathered in a small buffer, each compared with each: their order, without sorting.
+"""Ranks candidate ids gathered in a small buffer by comparing each with each, without sorting.
 
 Knows nothing of top-k or top-p. The order is the definition's: largest value first, lowest id first
 among equals.
@@ -7,7 +7,7 @@ among equals.
 import triton
 import triton.language as tl
 
-from mosslive.kernels.gpu.choose_any import scaled
+from mosslive.kernels.gpu.sample_search import scaled
 
 
 @triton.jit
@@ -54,7 +54,7 @@ def gather(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def compare(bits, ids, count, top, most_ids: tl.constexpr):  # type: ignore[no-untyped-def]
+def rank_candidates(bits, ids, count, top, most_ids: tl.constexpr):  # type: ignore[no-untyped-def]
     """Of each gathered id: whether it is there, its value, id and weight e^(value - top), how many
     values are larger, its rank, and the weight of all before it; [most_ids] each."""
     slot = tl.arange(0, most_ids)
@@ -81,7 +81,7 @@ def compare(bits, ids, count, top, most_ids: tl.constexpr):  # type: ignore[no-u
 
 
 @triton.jit
-def land(kept, own, weight, rank, before, goal):  # type: ignore[no-untyped-def]
+def pick_candidate(kept, own, weight, rank, before, goal):  # type: ignore[no-untyped-def]
     """The first id whose sum of weights passes `goal`; the last positive if rounding ran out."""
     passed = tl.sum((kept & (before + weight <= goal)).to(tl.int32), axis=0)
     positive = tl.sum((kept & (weight > 0)).to(tl.int32), axis=0)

@@ -1,30 +1,35 @@
-"""The draw of one row with top_k off or large: by a histogram of its probability over its values.
+"""Samples one row whose top_k is off or large, by a histogram of its probability over its values.
 
-`weigh`, with many programs per row, adds every id's weight to the bucket of its value. Sums over
-the buckets then tell in which one a search ends, and only that one's ids are looked at. Weights are
-added as whole numbers, so that the order of adding, which no one controls, changes nothing.
+`build_histogram`, with many programs per row, adds every id's weight to the bucket of its value.
+Sums over the buckets then give the bucket in which a search ends, and only that bucket's ids are
+read. Weights are added as integers, so that the order of the atomic adds does not change the sum.
 """
 
 import triton
 import triton.language as tl
 
-from mosslive.kernels.gpu.choose_any import history_of, scaled
-from mosslive.kernels.gpu.choose_few import bucket_of, compare, gather, land
 from mosslive.kernels.gpu.overlap import after_previous
+from mosslive.kernels.gpu.sample_candidates import (
+    bucket_of,
+    gather,
+    pick_candidate,
+    rank_candidates,
+)
+from mosslive.kernels.gpu.sample_search import history_of, scaled
 
 _UNIT = tl.constexpr(2.0**45)  # of a weight of 1: 2¹⁸ ids of it still fit into 63 bits
 
 
 @triton.jit
-def is_wide(greedy, top_k, largest_k: tl.constexpr):  # type: ignore[no-untyped-def]
+def needs_histogram(greedy, top_k, largest_k: tl.constexpr):  # type: ignore[no-untyped-def]
     return (greedy == 0) & ((top_k <= 0) | (top_k > largest_k))
 
 
 @triton.jit
-def weigh(  # type: ignore[no-untyped-def]
+def build_histogram(  # type: ignore[no-untyped-def]
     logits,
     seen,
-    lines,
+    seen_rows,
     legal,
     greedy,
     temperature,
@@ -36,7 +41,7 @@ def weigh(  # type: ignore[no-untyped-def]
     size,
     groups,
     penalised: tl.constexpr,
-    lined: tl.constexpr,
+    indexed: tl.constexpr,
     chunk: tl.constexpr,
     block_groups: tl.constexpr,
     buckets: tl.constexpr,
@@ -46,16 +51,16 @@ def weigh(  # type: ignore[no-untyped-def]
     """masses int64, counts int32 [B, buckets], zero before: of the ids in each bucket."""
     after_previous(OVERLAP)
     row, piece = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    if not is_wide(tl.load(greedy + row), tl.load(top_k + row), largest_k):
+    if not needs_histogram(tl.load(greedy + row), tl.load(top_k + row), largest_k):
         return
     group = tl.arange(0, block_groups)
     tops = tl.load(largest + row * groups + group, mask=group < groups, other=float("-inf"))
     top = tl.max(tops, axis=0)
     column = piece * chunk + tl.arange(0, chunk)
     inside = column < tl.load(legal + row)
-    heat, fine = tl.load(temperature + row), tl.load(penalty + row)
-    own = history_of(seen, lines, row, size, lined)
-    x = scaled(logits + row * size, own, column, inside, fine, heat, penalised)
+    own_temperature, own_penalty = tl.load(temperature + row), tl.load(penalty + row)
+    own = history_of(seen, seen_rows, row, size, indexed)
+    x = scaled(logits + row * size, own, column, inside, own_penalty, own_temperature, penalised)
     bucket = bucket_of(x, top, buckets)
     weight = tl.exp(x.to(tl.float64) - top.to(tl.float64))
     mass = (weight * _UNIT + 0.5).to(tl.int64)
@@ -65,7 +70,7 @@ def weigh(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def choose_wide(  # type: ignore[no-untyped-def]
+def sample_by_histogram(  # type: ignore[no-untyped-def]
     logits,
     seen,
     masses,
@@ -84,14 +89,14 @@ def choose_wide(  # type: ignore[no-untyped-def]
     penalised: tl.constexpr,
     block: tl.constexpr,
 ):
-    """The drawn id, or -1 where a bucket holds too many ids to compare."""
+    """The sampled id, or -1 where a bucket holds too many ids to compare."""
     spot = tl.arange(0, buckets)
     sums = tl.cumsum(tl.load(masses + spot), axis=0).to(tl.float64) / _UNIT
     total = tl.max(sums, axis=0)
     floor = tl.cast(float("-inf"), tl.float32)  # smallest value that top-k keeps
     chosen = tl.cast(-1, tl.int32)
     fits = tl.cast(1, tl.int32)
-    for phase in range(3):  # top-k, top-p, the draw
+    for phase in range(3):  # top-k, top-p, sampling
         wanted = ((phase == 0) & (top_k > 0) & (top_k < legal)) | ((phase == 1) & (top_p < 1))
         if (wanted | (phase == 2)) & (fits != 0):
             goal = total * tl.where(phase == 1, top_p.to(tl.float64), number)
@@ -122,11 +127,11 @@ def choose_wide(  # type: ignore[no-untyped-def]
             )
             fits = (count <= most_ids).to(tl.int32)
             if fits != 0:
-                there, x, own, weight, larger, rank, before = compare(
+                there, x, own, weight, larger, rank, before = rank_candidates(
                     bits, ids, count, top, most_ids
                 )
                 if phase == 2:
-                    chosen = land(there, own, weight, rank, above + before, goal)
+                    chosen = pick_candidate(there, own, weight, rank, above + before, goal)
                 else:
                     by_count = over + larger < top_k
                     by_mass = (rank == 0) | (above + before < goal)

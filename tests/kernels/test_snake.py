@@ -1,4 +1,4 @@
-"""The anti-aliased snake's twin against its definition, in Triton's interpreter or on a GPU."""
+"""The anti-aliased snake's Triton kernel against its definition, on a GPU or in the interpreter."""
 
 import pytest
 import torch
@@ -63,11 +63,11 @@ def test_plain_snake() -> None:
 
 
 def test_wrong_layouts_are_refused() -> None:
-    """The kernel reads by the strides it was promised; a caller that breaks the promise is told."""
+    """A launcher checks the strides that its kernel relies on, and reports what is wrong."""
     held = random(4, seed=1), random(4, seed=2), sinc_filter().to(DEVICE), sinc_filter().to(DEVICE)
-    with pytest.raises(ValueError, match="side by side"):
+    with pytest.raises(ValueError, match="adjacent"):
         twin.anti_aliased_snake(random(1, 4, 9), *held, log_scale=True)
-    with pytest.raises(ValueError, match="side by side"):
+    with pytest.raises(ValueError, match="adjacent"):
         twin.snake(random(1, 4, 9), held[0])
     x = channels_together(random(1, 4, 9))
     with pytest.raises(ValueError, match="12 taps"):

@@ -1,4 +1,4 @@
-"""The networks through the kernels' twins: in Triton's interpreter here, on the device on a GPU."""
+"""The codec's networks through the Triton kernels: on a GPU, or in the interpreter on a CPU."""
 
 import copy
 from collections.abc import Iterator
@@ -8,20 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mosslive.codec import (
-    bigvgan_graph,
-    convolution,
-    encoder,
-    encoder_layers,
-    hift_stream,
-    wave_kernels,
-)
+from mosslive.codec import bigvgan_graph, hift_stream
 from mosslive.codec.bigvgan import BigVgan
 from mosslive.codec.encoder import Encoder, EncoderDims
 from mosslive.codec.encoder_stream import EncoderStream
 from mosslive.codec.hift import Hift, HiftSettings
 from mosslive.codec.hift_stream import HiftStream
 from mosslive.kernels.arithmetic import arithmetic
+from mosslive.kernels.dispatch import TRITON_ONLY
 from tests.codec.test_bigvgan import TINY, random_mel, random_tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -41,10 +35,7 @@ HIFT = HiftSettings(
 
 
 @pytest.fixture
-def twins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every operation by its twin."""
-    for module in (wave_kernels, convolution, encoder, encoder_layers, bigvgan_graph, hift_stream):
-        monkeypatch.setattr(module, "has_twin", lambda x: x.dtype == torch.float32)
+def exact_products() -> Iterator[None]:
     with arithmetic("fp32"):
         yield
 
@@ -60,7 +51,7 @@ def close(found: Tensor, wanted: Tensor) -> bool:
     )
 
 
-@pytest.mark.usefixtures("twins")
+@pytest.mark.usefixtures("exact_products")
 def test_bigvgan_offline_and_stream() -> None:
     """Whole, and in chunks until layers are full and the recorded step takes over; two rows."""
     config = replace(
@@ -73,7 +64,7 @@ def test_bigvgan_offline_and_stream() -> None:
     )
     tensors = random_tensors(config)
     exact = BigVgan.from_tensors(tensors, config).double()
-    network = BigVgan.from_tensors(tensors, config).to(DEVICE)
+    network = BigVgan.from_tensors(tensors, config, TRITON_ONLY).to(DEVICE)
     mel = torch.stack([random_mel(5, 60, seed) for seed in (0, 1)])
     assert close(network(mel[..., :9].to(DEVICE)), exact(mel[..., :9].double()))
     stream, wave = network.stream(), []
@@ -85,13 +76,13 @@ def test_bigvgan_offline_and_stream() -> None:
     assert close(torch.cat(wave, -1), exact(mel.double()))
 
 
-@pytest.mark.usefixtures("twins")
+@pytest.mark.usefixtures("exact_products")
 def test_hift_offline_and_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pitch, source and wave; then windows of three streams, which are filled up to four."""
     # Weights twice as large would make it roar: clipped, and rounding enlarged a thousandfold.
     tensors = {n: random(*t.shape) / 8 for n, t in Hift(HIFT).state_dict().items()}
     exact = Hift.from_tensors(tensors, HIFT).double()
-    hift = Hift.from_tensors(tensors, HIFT).to(DEVICE)
+    hift = Hift.from_tensors(tensors, HIFT, TRITON_ONLY).to(DEVICE)
     mel = random(1, 5, 6)
     assert close(hift.f0(mel.to(DEVICE)), exact.f0(mel.double()))
     source = exact.source(exact.f0(mel.double()))
@@ -114,11 +105,11 @@ def test_hift_offline_and_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(close(found, wanted) for wanted, found in zip(*results, strict=True))
 
 
-@pytest.mark.usefixtures("twins")
+@pytest.mark.usefixtures("exact_products")
 def test_encoder_steps() -> None:
     """A turn in blocks gives the codes and states of the whole; its seat is used again."""
     torch.manual_seed(0)
-    network = Encoder(EncoderDims(4, 16, 2, 24, 1, 40, 30)).to(DEVICE)
+    network = Encoder(EncoderDims(4, 16, 2, 24, 1, 40, 30), TRITON_ONLY).to(DEVICE)
     network.codebook.weight.copy_(random(30, 16))
     network.embed_positions.weight.copy_(random(40, 16))
     network.measure_codebook()

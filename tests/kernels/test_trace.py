@@ -1,4 +1,4 @@
-"""What is recorded gives what the plain function gives; parts of it run beside each other."""
+"""A trace returns what the function returns; forked tasks of it run in parallel."""
 
 import gc
 import itertools
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from mosslive.kernels.traced import Traced, begin
+from mosslive.kernels.trace import Traced, fork
 
 
 @pytest.fixture(autouse=True)
@@ -24,51 +24,50 @@ def one_core_for_each_operation() -> object:
 
 
 def test_other_values_and_lengths() -> None:
-    """Guards: what is left to PyTorch is not fixed by the recording."""
+    """Sizes that PyTorch computes with are not fixed by the trace."""
 
     def means(x: Tensor) -> Tensor:
         return x.cumsum(0) / torch.arange(1, x.shape[0] + 1)
 
-    recorded = Traced(means, torch.ones(3))
+    traced = Traced(means, torch.ones(3))
     for length in (1, 3, 8):
         x = torch.arange(length).float()
-        assert torch.equal(recorded(x), means(x))
+        assert torch.equal(traced(x), means(x))
 
 
 def test_arguments_are_written() -> None:
-    """Guards: a page that nothing in the recording reads again is written all the same."""
+    """A trace writes a page even if nothing in it reads the page again."""
 
     def store(x: Tensor, pages: Tensor, slot: Tensor) -> Tensor:
         pages.index_copy_(0, slot, x[None])
         return 2 * x
 
-    recorded = Traced(store, torch.ones(2), torch.zeros(4, 2), torch.tensor([0]))
+    traced = Traced(store, torch.ones(2), torch.zeros(4, 2), torch.tensor([0]))
     pages = torch.zeros(4, 2)
-    recorded(torch.tensor([5.0, 6.0]), pages, torch.tensor([2]))
+    traced(torch.tensor([5.0, 6.0]), pages, torch.tensor([2]))
     assert pages.tolist() == [[0, 0], [0, 0], [5, 6], [0, 0]]
 
 
-def test_parts_side_by_side() -> None:
-    """Guards: a part that was begun, one inside another and one that waits for another too, gives
-    the same as in order."""
+def test_forked_tasks() -> None:
+    """A forked task gives the same as in order, also nested or waiting for another."""
 
     def chain(x: Tensor) -> Tensor:
-        inner = begin(torch.sin, x)
+        inner = fork(torch.sin, x)
         return inner() + 1
 
     def work(x: Tensor) -> Tensor:
-        first = begin(chain, x)
-        second = begin(lambda y: first() * y, x)
+        first = fork(chain, x)
+        second = fork(lambda y: first() * y, x)
         return x.cos() + second()
 
-    recorded, x = Traced(work, torch.ones(5)), torch.linspace(0, 1, 5)
-    torch.testing.assert_close(recorded(x), x.cos() + (x.sin() + 1) * x)
-    assert torch.equal(work(x), recorded(x))
+    traced, x = Traced(work, torch.ones(5)), torch.linspace(0, 1, 5)
+    torch.testing.assert_close(traced(x), x.cos() + (x.sin() + 1) * x)
+    assert torch.equal(work(x), traced(x))
 
 
 @pytest.mark.alone
 def test_python_is_free_meanwhile() -> None:
-    """Guards: the other thread that computes need not wait for the lock of this one."""
+    """A running trace releases Python's lock, so that another thread can compute."""
 
     def long(x: Tensor) -> Tensor:
         for _ in range(40):
@@ -76,11 +75,11 @@ def test_python_is_free_meanwhile() -> None:
         return x
 
     x = torch.ones(300, 300)
-    recorded, took = Traced(long, x), [0.0]
+    traced, took = Traced(long, x), [0.0]
 
     def compute() -> None:
         began = time.perf_counter()
-        recorded(x)
+        traced(x)
         took[0] = time.perf_counter() - began
 
     thread = threading.Thread(target=compute)
@@ -93,20 +92,19 @@ def test_python_is_free_meanwhile() -> None:
     assert max(b - a for a, b in itertools.pairwise(turns)) < took[0] / 2
 
 
-def test_a_recording_that_is_dropped_leaves_nothing() -> None:
-    """Guards: weights of a model that is closed, and pages of its owner, go by themselves, not when
-    the collector comes by or never."""
+def test_a_dropped_trace_frees_everything() -> None:
+    """A dropped trace frees weights and pages at once, without the garbage collector."""
 
     class Owner:
         def __init__(self) -> None:
             self.weight = torch.ones(3, 3)
-            self.recorded = Traced(self.compute, torch.ones(2, 3))
+            self.traced = Traced(self.compute, torch.ones(2, 3))
 
         def compute(self, x: Tensor) -> Tensor:
-            return begin(lambda y: y @ self.weight, x)()
+            return fork(lambda y: y @ self.weight, x)()
 
     owner = Owner()
-    owner.recorded(torch.ones(2, 3))
+    owner.traced(torch.ones(2, 3))
     held: Any = StorageWeakRef(owner.weight.untyped_storage())  # type: ignore[no-untyped-call]
     alive = weakref.ref(owner)
     gc.disable()
