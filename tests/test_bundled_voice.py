@@ -16,13 +16,13 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import mosslive
-from mosslive.bench.bundled_asking import Asker
 from mosslive.cli.app import app
 from mosslive.cli.demo_talk import ask
 from mosslive.codec.sound import Sound, read_sound
 from mosslive.config.folders import find_parts, has_bundled, shipped_folder
 from mosslive.server.backend import load_backend
 from mosslive.server.settings import ServerSettings
+from recipes.bundled.exam.asker import Asker
 
 pytestmark = pytest.mark.recorded
 

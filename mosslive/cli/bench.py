@@ -10,8 +10,8 @@ from mosslive.cli.bench_talk import talk
 from mosslive.cli.console import err, out, print_json
 
 if TYPE_CHECKING:
-    from mosslive.bench.lm_report import LmResult
-    from mosslive.bench.lm_subject import Subject
+    from mosslive.bench.report import BenchResult
+    from mosslive.bench.subject import Subject
 
 bench = typer.Typer(help="Measure; every output is verified first.", no_args_is_help=True)
 
@@ -44,7 +44,7 @@ def step(
     The last line is the same as JSON. A ratio, not a speed: times of different machines or runs
     must not be compared.
     """
-    from mosslive.bench.step import measure_step, step_table
+    from mosslive.bench.lm.step import measure_step, step_table
 
     result = measure_step(model, context, steps, dtype)
     out.print(step_table(result))
@@ -64,7 +64,7 @@ def codec(
 
     Rows appear on standard error as they come; the last line of the output is all of them as JSON.
     """
-    from mosslive.bench.codec import cells, codec_table, measure_codec
+    from mosslive.bench.codec.measure import cells, codec_table, measure_codec
 
     result = measure_codec(
         size,
@@ -96,8 +96,8 @@ def decode(
     The last line is the same as JSON.
     """
     subject = _subject(size, device, engine)
-    from mosslive.bench.decode import DecodeSettings, measure_decode
-    from mosslive.bench.lm_subject import numbers
+    from mosslive.bench.lm.decode import DecodeSettings, measure_decode
+    from mosslive.bench.subject import numbers
 
     settings = DecodeSettings(
         subject=subject,
@@ -128,8 +128,8 @@ def prefill(
     The last line is the same as JSON.
     """
     subject = _subject(size, device, engine)
-    from mosslive.bench.lm_subject import numbers
-    from mosslive.bench.prefill import PrefillSettings, measure_prefill
+    from mosslive.bench.lm.prefill import PrefillSettings, measure_prefill
+    from mosslive.bench.subject import numbers
 
     chosen = tuple(precision.split(","))
     settings = PrefillSettings(subject, numbers("rows", rows, 8), chosen, repeats, reference)
@@ -155,7 +155,7 @@ def load(
     The last line is the same as JSON.
     """
     subject = _subject(size, device, engine)
-    from mosslive.bench.load import LoadSettings, measure_load
+    from mosslive.bench.lm.load import LoadSettings, measure_load
 
     _show(measure_load(LoadSettings(subject, precision, repeats, cold, folder)), html, json)
 
@@ -180,8 +180,8 @@ def engine_command(
     The last line is the same as JSON.
     """
     subject = _subject(size, device, engine)
-    from mosslive.bench.engine import EngineBenchSettings, measure_engine
-    from mosslive.bench.lm_subject import numbers
+    from mosslive.bench.lm.engine import EngineBenchSettings, measure_engine
+    from mosslive.bench.subject import numbers
 
     settings = EngineBenchSettings(
         subject, numbers("streams", streams), context, rows, precision, memory_cap_gib
@@ -194,13 +194,13 @@ bench.command()(bundled)
 
 
 def _subject(size: str, device: str, engine: Path | None) -> "Subject":
-    from mosslive.bench.lm_subject import Subject
+    from mosslive.bench.subject import Subject
 
     return Subject(size, device, engine)  # type: ignore[arg-type]  # it checks the size
 
 
-def _show(result: "LmResult", html: Path | None, json_only: bool) -> None:
-    from mosslive.bench.lm_report import text_report
+def _show(result: "BenchResult", html: Path | None, json_only: bool) -> None:
+    from mosslive.bench.report import text_report
     from mosslive.bench.report_html import write_html
 
     if not json_only:

@@ -32,10 +32,10 @@ def talk(
 
     How far it is appears on standard error; the last line of the output is all of it as JSON.
     """
-    from mosslive.bench.lm_report import text_report
-    from mosslive.bench.lm_subject import Subject, numbers
+    from mosslive.bench.report import text_report
     from mosslive.bench.report_html import write_html
-    from mosslive.bench.talk import TalkBenchSettings, measure_talk
+    from mosslive.bench.subject import Subject, numbers
+    from mosslive.bench.talk.measure import TalkBenchSettings, measure_talk
     from mosslive.cli.console import err, print_json
 
     settings = TalkBenchSettings(

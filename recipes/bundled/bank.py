@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from mosslive.bench.bundled_layout import CODE_SAMPLES, laid
 from mosslive.codec.mel import FLOW_MEL, log_mel
 from mosslive.codec.resample import resample
 from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.corpus import SAMPLE_RATE_HZ, Corpus, Utterance
+from recipes.bundled.layout import CODE_SAMPLES, laid
 from recipes.bundled.pitch import pitch_hz
 
 HEARD_SAMPLES = 1280  # the same 80 ms at 16 kHz

@@ -26,7 +26,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mosslive.bench.bundled_layout import CODE_SAMPLES
 from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.augment import Augment
 from recipes.bundled.bank import as_heard, laid_out
@@ -44,6 +43,7 @@ from recipes.bundled.corpus import (
     Utterance,
 )
 from recipes.bundled.encode_bank import Spoken, encode_bank, load_spoken, save_spoken
+from recipes.bundled.layout import CODE_SAMPLES
 from recipes.bundled.sizes import SIZES
 
 _EVERY_S = 5.0

@@ -1,0 +1,188 @@
+"""`mosslive bench bundled`: what the bundled voice can do, by judges that know nothing of it.
+
+Chooses the parts, runs them in order and gathers their figures. How each is measured is in
+docs/bundled-evaluation.md and in the other files of this folder.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mosslive.bench.report import BenchResult, Conditions, conditions_of
+from mosslive.config import refuse
+from mosslive.config.folders import BUNDLED, find_parts
+from mosslive.errors import MossliveError
+from recipes.bundled.exam.answers import measure_answers, measure_texts
+from recipes.bundled.exam.compare import (
+    measure_fp8,
+    measure_hearing,
+    measure_rendering,
+    measure_sampling,
+)
+from recipes.bundled.exam.examiner import Answer, Examiner, Stage
+from recipes.bundled.exam.fetch import JUDGES_FOLDER, NPM_PACKAGE
+from recipes.bundled.exam.figure import LEAST_COUNT, Figure
+from recipes.bundled.exam.folder import Exam
+from recipes.bundled.exam.human import measure_human
+from recipes.bundled.exam.judges import Judges
+from recipes.bundled.exam.live import measure_live
+from recipes.bundled.exam.reference import measure_reference
+
+_PARTS: dict[str, str] = {
+    "answers": "spoken questions, spoken answers, and how they sound",
+    "text": "written answers",
+    "reference": "right answers, said by the codec, under the same verdict",
+    "hearing": "codes as they come against codes of the whole turn",
+    "codec": "ways of rendering, side by side",
+    "sampling": "the folder's sampling against the driver's",
+    "fp8": "the float8 build, the same questions",
+    "human": "two recordings of people through the codec",
+    "live": "time to first audio and speed of live conversations",
+}
+PARTS = tuple(_PARTS)
+NOTES = {
+    "right": "the recogniser's words are those of the one accepted text, numbers as words, case "
+    "and punctuation aside; or the reply is heard exactly as the right answer is heard when the "
+    "teaching synthesiser or the codec says it; or its codes are those of that answer",
+    "the very words heard": "the first of these alone; its ceiling is what the recogniser makes of "
+    "the synthesiser's own answers",
+    "where the synthesiser is understood": "of the questions alone whose answer the recogniser "
+    "understands when the synthesiser gives it: there its verdict is on the model",
+    "intervals": "95 %: Wilson for shares, bootstrap over replies for word error rates and "
+    "medians, normal for means",
+    "replies without an end": "that did not stop by themselves within 250 rows, 20 s",
+    "judges": f"Moonshine base, int8, of npm {NPM_PACKAGE}; DNSMOS of PyPI speechmos",
+    "taught by": "synthetic voices; the questions are spoken by such voices, too",
+}
+
+
+def _silent(_: str, __: int) -> AbstractContextManager[Callable[[int], None]]:
+    return nullcontext(lambda _: None)
+
+
+@dataclass(frozen=True)
+class ExamSettings:
+    exam: Path
+    model: str = BUNDLED
+    judges: Path = JUDGES_FOLDER
+    parts: tuple[str, ...] = PARTS
+    questions: int | None = None  # of each set, at most; None: all there are
+    answers: Path | None = None  # where every answer is written down
+    threads: int | None = None  # of PyTorch; None: as many as it likes
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part not in _PARTS:
+                raise refuse("part", part, ", ".join(_PARTS))
+        for name in ("questions", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise refuse(name, value, "1 or more")
+
+    @property
+    def command(self) -> str:
+        words = [f"mosslive bench bundled {self.model} --exam {self.exam}"]
+        if self.parts != PARTS:
+            words += [f"--part {part}" for part in self.parts]
+        if self.questions is not None:
+            words.append(f"--questions {self.questions}")
+        if self.threads is not None:
+            words.append(f"--threads {self.threads}")
+        return " ".join(words)
+
+
+@dataclass(frozen=True)
+class ExamResult:
+    conditions: Conditions
+    figures: tuple[Figure, ...]
+    refused: tuple[str, ...] = ()  # parts that could not be measured, and why
+
+    def document(self) -> dict[str, Any]:
+        rows = [asdict(f) | {"met": f.met, "few": f.few} for f in self.figures]
+        conditions = asdict(self.conditions)
+        return {"conditions": conditions, "figures": rows, "refused": self.refused}
+
+    def as_table(self) -> BenchResult:
+        """For the printed and the HTML report of all benches."""
+        values = {figure.name: line(figure) for figure in self.figures}
+        title = "the bundled voice"
+        return BenchResult(title, self.conditions, None, (), figures=values, refused=self.refused)
+
+
+def line(figure: Figure) -> str:
+    """'93.1 % (95 %: 89.3-95.6) of 260; goal >= 90: met'."""
+    interval = f" (95 %: {figure.interval})" if figure.interval else ""
+    goal = f"; goal {figure.verdict}" if figure.verdict else ""
+    note = f"; {figure.note}" if figure.note else ""
+    return f"{figure.shown}{interval} of {figure.resting}{goal}{note}"
+
+
+def measure_exam(
+    settings: ExamSettings,
+    seen: Callable[[Figure], None] = lambda _: None,
+    stage: Stage = _silent,
+) -> ExamResult:
+    """`seen` is told each figure as it comes."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    judges = Judges(settings.judges)
+    exam = Exam(settings.exam)
+    parts = find_parts(settings.model)
+    if parts.codec is None or parts.voice is None:
+        raise MossliveError(f"{settings.model}: a model with lm, codec and voices/default.voice")
+    examiner = Examiner(parts, exam, judges, stage)
+    figures: list[Figure] = []
+    kept: list[Answer] = []
+    refused: list[str] = []
+    for part in settings.parts:
+        try:
+            for figure in _measure(part, examiner, settings.questions, kept):
+                named = replace(figure, part=part)
+                figures.append(named)
+                seen(named)
+        except MossliveError as error:  # the other parts are worth having
+            refused.append(f"{part}: {error}")
+    if settings.answers:
+        lines = [json.dumps(answer.document(), ensure_ascii=False) + "\n" for answer in kept]
+        settings.answers.write_text("".join(lines), encoding="utf-8")
+    conditions = _conditions(settings, exam, examiner)
+    return ExamResult(conditions, tuple(figures), tuple(refused))
+
+
+def _measure(
+    part: str, examiner: Examiner, most: int | None, kept: list[Answer]
+) -> Iterator[Figure]:
+    if part == "answers":
+        return measure_answers(examiner, most, kept)
+    if part == "human":
+        return measure_human(examiner)
+    measures: dict[str, Callable[[Examiner, int | None], Iterator[Figure]]] = {
+        "text": measure_texts,
+        "reference": measure_reference,
+        "hearing": measure_hearing,
+        "codec": measure_rendering,
+        "sampling": measure_sampling,
+        "fp8": measure_fp8,
+        "live": measure_live,
+    }
+    return measures[part](examiner, most)
+
+
+def _conditions(settings: ExamSettings, exam: Exam, examiner: Examiner) -> Conditions:
+    made = {name: exam.meta.get(name) for name in ("hours_asked", "seed", "exam_each")}
+    sampling = examiner.asker.sampling
+    drawn = "most likely rows" if sampling.greedy else f"drawn: {sampling}"
+    notes = NOTES | {
+        "threads": f"{torch.get_num_threads()} of PyTorch on {os.cpu_count()} cores",
+        "examination": f"{len(exam.dialogues)} dialogues, made with {made}",
+        "replies": drawn,
+        "fewer": f"a figure of fewer than {LEAST_COUNT} questions is marked",
+    }
+    where = "of the package" if settings.model == BUNDLED else str(settings.model)
+    return conditions_of(settings.command, "cpu", "bundled voice", f"weights {where}", notes)
