@@ -1,7 +1,7 @@
-"""What a measurement of the language model says: rows, checks and the conditions they hold under.
+"""The result of a benchmark: rows, checks and the conditions under which they were measured.
 
-As a plain table and as a JSON document; needs nothing beyond PyTorch, so that it runs where only
-that is installed. Knows nothing of how the numbers came about.
+Makes a plain-text table and a JSON document. Needs nothing beyond PyTorch. Does not know how the
+numbers were measured.
 """
 
 import datetime
@@ -21,19 +21,19 @@ from mosslive.version import __version__
 @dataclass(frozen=True)
 class BenchRow:
     what: str
-    form: str  # who computed it
+    form: str  # the implementation, such as "mosslive" or "transformers eager"
     precision: str
     streams: int
     context: int  # rows
     times: Times
-    bytes_read: int | None = None  # at least
+    bytes_read: int | None = None  # lower bound
     floor_ms: float | None = None
     floor_by: str = ""  # "bytes" or "products"
     goal_ms: float | None = None
 
     @property
     def share(self) -> float | None:
-        """Of what the device can do at best."""
+        """The share of the best possible speed that was reached."""
         return None if self.floor_ms is None else self.floor_ms / self.times.median_ms
 
     @property
@@ -59,8 +59,8 @@ class BenchResult:
     ceilings: Ceilings | None
     rows: tuple[BenchRow, ...]
     checks: tuple[Check, ...] = ()
-    figures: dict[str, Any] | None = None  # what is not a time of a repeated call
-    refused: tuple[str, ...] = ()  # rows without a time, and why
+    figures: dict[str, Any] | None = None  # values that are not times of repeated calls
+    refused: tuple[str, ...] = ()  # reasons of rows that failed verification
 
     def document(self) -> dict[str, Any]:
         rows = [asdict(row) | {"share": row.share} for row in self.rows]
@@ -86,7 +86,7 @@ def conditions_of(
 
 
 def tables(result: BenchResult) -> list[tuple[list[str], list[list[str]]]]:
-    """(columns, lines) of each table, as text."""
+    """Returns (columns, lines) of each table, as text."""
     found = [(_ROW_COLUMNS, [_row_cells(row) for row in result.rows])]
     if result.checks:
         found.append((_CHECK_COLUMNS, [_check_cells(check) for check in result.checks]))
@@ -109,7 +109,7 @@ def text_report(result: BenchResult) -> str:
 
 
 def described(result: BenchResult) -> dict[str, str]:
-    """Conditions in words."""
+    """Returns the conditions as named sentences."""
     if result.ceilings is None:
         return result.conditions.notes
     best = result.ceilings

@@ -1,6 +1,7 @@
-"""Results as one HTML page that needs nothing else: plots, tables, and their conditions.
+"""Writes results as one self-contained HTML page: plots, tables and conditions.
 
-No scripts and no requests to anywhere. Knows what a result holds, not how it was measured.
+The page has no scripts and makes no requests. Knows the fields of a result, not how they were
+measured.
 """
 
 from html import escape
@@ -50,8 +51,8 @@ def html_page(results: list[BenchResult]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>mosslive: measured</title><style>{_STYLE}</style></head>"
-        f"<body><h1>mosslive: measured</h1>{body}</body></html>\n"
+        f"<title>mosslive benchmarks</title><style>{_STYLE}</style></head>"
+        f"<body><h1>mosslive benchmarks</h1>{body}</body></html>\n"
     )
 
 
@@ -88,13 +89,13 @@ def _plots(rows: tuple[BenchRow, ...]) -> str:
                 plot = line_plot(_lines(some, axis), axis, "ms")
                 plots.append(f"<h3>{escape(title)}</h3>{plot}")
     if rows:
-        plots.append("<h3>Median, p10 to p90, and the floor (upright mark)</h3>")
+        plots.append("<h3>Median, p10 to p90, and the floor (vertical mark)</h3>")
         plots.append(bar_plot([_bar(row) for row in rows], "ms"))
     return "".join(plots)
 
 
 def _lines(rows: list[BenchRow], axis: str) -> list[Line]:
-    """One line for each thing measured in each precision, and one floor for each precision."""
+    """Returns one line per measured row name and precision, and one floor per precision."""
     lines = []
     for colour, (what, precision) in enumerate({(r.what, r.precision): None for r in rows}):
         own = [row for row in rows if (row.what, row.precision) == (what, precision)]

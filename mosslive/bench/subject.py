@@ -1,4 +1,4 @@
-"""Which model a benchmark measures: random weights made on the device, or an engine folder's."""
+"""The model that a benchmark measures: random weights made on the device, or an engine folder."""
 
 import tempfile
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from mosslive.rows import TextTokenizer
 class Subject:
     size: SizeName
     device: str
-    engine: Path | None = None  # a folder `mosslive build` made; its size counts, not `size`
+    engine: Path | None = None  # a folder made by `mosslive build`; replaces `size`
 
     def __post_init__(self) -> None:
         if self.size not in get_args(SizeName):
@@ -31,7 +31,7 @@ class Subject:
             raise refuse("device", self.device, "cpu, or cuda where PyTorch finds a device")
 
     def load(self, float8_trunk: bool = False) -> tuple[ModelConfig, DecoderWeights]:
-        """`float8_trunk` is for random weights; a folder is what it was built as."""
+        """`float8_trunk` applies to random weights only; a folder keeps its precision."""
         device = torch.device(self.device)
         if self.engine is not None:
             from mosslive.build.load import load_engine_folder
@@ -56,13 +56,13 @@ class Subject:
 
     @property
     def has_goals(self) -> bool:
-        """Goals were set for the full model on this card."""
+        """Whether the goals apply: they are for the full model on an H200."""
         full = self.size == "full" and self.engine is None
         return full and self.device == "cuda" and "H200" in torch.cuda.get_device_name()
 
 
 def random_tokenizer() -> TextTokenizer:
-    """The one of random models; the benchmarks never look at its text."""
+    """Returns the tokenizer of random models. The benchmarks do not use its text."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / TOKENIZER_FILE
         path.write_text(learned_vocabulary().json, encoding="utf-8")
@@ -70,7 +70,7 @@ def random_tokenizer() -> TextTokenizer:
 
 
 def checked_precisions(weights: DecoderWeights, wanted: tuple[str, ...]) -> list[LmPrecision]:
-    """Refuses what cannot be made of these weights before anything is measured."""
+    """Raises `ConfigError` for a precision that these weights cannot be converted to."""
     given = precision_of(weights)
     allowed: tuple[Any, ...] = get_args(LmPrecision) if given == "bf16" else (given,)
     for precision in wanted:
@@ -80,10 +80,10 @@ def checked_precisions(weights: DecoderWeights, wanted: tuple[str, ...]) -> list
 
 
 def check_context(config: ModelConfig, rows: int) -> None:
-    """Refuses what no stream of this model can hold, with the rows that are to follow."""
+    """Raises `ConfigError` if context plus new rows exceed the longest sequence of the model."""
     longest = config.max_position_embeddings
     if rows > longest:
-        raise refuse("context", rows, f"at most {longest} rows, those made included")
+        raise refuse("context", rows, f"at most {longest} rows, new rows included")
 
 
 def numbers(name: str, text: str, least: int = 1) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What every part of the codec benchmark shares: precisions, checks, and times of checked outputs.
+"""Shared by all parts of the codec benchmark: precisions, checks, and times of verified outputs.
 
 Knows no network. Invariant: a `Row` holds a time only if its output was finite, not constant, and
 as close to the float32 CPU result as its precision allows (`Closeness`).
@@ -18,8 +18,8 @@ from mosslive.kernels.arithmetic import Precision
 Form = Literal["eager", "graph"]
 HALVES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
-LARGEST_ERROR = 2e-3  # of the largest value, float32 without TF32; most lie near 1e-5
-LEAST_COSINE = 0.999  # of everything below float32
+LARGEST_ERROR = 2e-3  # of the largest value, float32 without TF32; most are near 1e-5
+LEAST_COSINE = 0.999  # for precisions below float32
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,18 @@ class Row:
 
     @property
     def real_time(self) -> float | None:
-        """Sound of all streams per wall time."""
+        """Duration of the sound of all streams divided by wall time."""
         return None if self.median_ms is None else self.streams * self.sound_ms / self.median_ms
 
 
 def compare(name: str, ours: Tensor, wanted: Tensor) -> Closeness:
-    """`wanted` is the float32 CPU result. Raises `NotVerified` for what no precision excuses."""
+    """`wanted` is the float32 CPU result. Raises `NotVerified` for a wrong shape or values that are
+    constant or not finite."""
     ours, wanted = ours.detach().double().cpu(), wanted.detach().double().cpu()
     if ours.shape != wanted.shape:
         raise NotVerified(f"{name}: shape {list(ours.shape)} instead of {list(wanted.shape)}")
     if not torch.isfinite(ours).all() or float(ours.std()) == 0:
-        raise NotVerified(f"{name}: the output is not finite, or constant")
+        raise NotVerified(f"{name}: the output is constant or not finite")
     error = float((ours - wanted).abs().max() / wanted.abs().max())
     return Closeness(error, float(torch.cosine_similarity(ours.flatten(), wanted.flatten(), 0)))
 
@@ -74,8 +75,8 @@ def timed(
     repeats: int,
     prepare: Callable[[], None] | None = None,
 ) -> Row:
-    """The row with its times, if its closeness allows them. A wrong float32 result is an error; a
-    lower precision that is too far off is a finding, and stays without a time."""
+    """Returns the row with its times if its closeness allows them. Raises `NotVerified` for a wrong
+    float32 result. Returns a lower precision that is too far off without a time."""
     if not Closeness(row.error, row.cosine).allowed(row.precision):
         if row.precision == "fp32":
             name = f"{row.part}, {row.what}, {row.streams} streams, {row.form}"

@@ -1,7 +1,7 @@
-"""Times of the encoder: one 80 ms step of several streams, and a whole segment at once.
+"""Times the encoder: one 80 ms step of several streams, and a whole segment at once.
 
 Does not time the features, which are computed from the samples before. Invariant: each timed call
-is itself compared with the same call on the CPU.
+is compared with the same call on the CPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from mosslive.bench.codec.check import Form, Row, compare, timed
-from mosslive.bench.codec.networks import Pair, normal
-from mosslive.bench.codec.precompile import Form as Compiled
-from mosslive.bench.codec.precompile import compiling
+from mosslive.bench.codec.networks import NetworkPair, normal
+from mosslive.bench.codec.precompile import CompileJob, compiling
 from mosslive.codec.encoder import BLOCK_FRAMES, POOL, Encoder, EncoderState
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.graph import Graphed
@@ -22,12 +21,12 @@ from mosslive.kernels.graph import Graphed
 GOAL_STEP_MS = 4.0
 STREAMS = (1, 8)
 _STATES_PER_SECOND = 50
-_REACH_STEP = 64  # as streams grow their reach
+_REACH_STEP = 64  # the step by which streams grow their reach
 _CODE_MS = 80.0
 
 
-def hearing_rows(pair: Pair, repeats: int) -> Iterator[Row]:
-    with compiling(pair.size, pair.device, [Compiled("encoder", "fp32", (n,)) for n in STREAMS]):
+def encoder_rows(pair: NetworkPair, repeats: int) -> Iterator[Row]:
+    with compiling(pair.size, pair.device, [CompileJob("encoder", "fp32", (n,)) for n in STREAMS]):
         cpu, device = pair.encoder()
     with torch.no_grad(), arithmetic("fp32"):
         for streams in STREAMS:
@@ -50,7 +49,7 @@ def _step_rows(
     reach = min(-(-states // _REACH_STEP) * _REACH_STEP, dims.positions)
     frames = normal(1, streams, dims.mel_bands, BLOCK_FRAMES)
     wanted = _step(cpu, reference, states - POOL, reach)(frames)
-    # On a GPU as a stream's recorded step does it: for any position, the device knows which.
+    # On a GPU like the recorded step of a stream: any position, which the device reads.
     eager = _step(device, state, states - POOL, None if place == "cuda" else reach)
     given = frames.to(place)
     what = f"80 ms step, {seconds} s of context"
@@ -62,8 +61,9 @@ def _step_rows(
 
 
 def _filled(encoder: Encoder, streams: int, place: str) -> tuple[EncoderState, EncoderState]:
-    """A past of random values, on the CPU and at the place: zeros would hide mistakes and can be
-    faster. Streams have the same values at other positions: to draw each takes long."""
+    """Makes a state of random values on the CPU and on the device `place`. Zeros would hide errors
+    and can be faster. Streams have the same values at shifted positions, because sampling each
+    takes long."""
     state = encoder.open(streams)
     for seed, (tensor, row) in enumerate(
         ((state.k, 1), (state.v, 1), (state.frame_tails, 0), (state.conv_tails, 0))
@@ -77,7 +77,7 @@ def _filled(encoder: Encoder, streams: int, place: str) -> tuple[EncoderState, E
 def _step(
     encoder: Encoder, state: EncoderState, position: int, reach: int | None
 ) -> Callable[[Tensor], Tensor]:
-    """Always the same step: the streams go back before it."""
+    """Returns a function that repeats one step: it resets the position first."""
 
     def step(frames: Tensor) -> Tensor:
         state.position.fill_(position)

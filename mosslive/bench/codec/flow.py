@@ -1,9 +1,10 @@
-"""Times of flow and HiFT for one 5-code chunk of several replies, as the package renders it.
+"""Times flow and HiFT for one 5-code chunk of several replies, as the package renders it.
 
-Cached: replies stand at different points behind a shared voice prompt, move by a chunk in one batch
-(on a GPU a recorded step), and go back before each call. Prefix: the published way, everything
-anew, in the same run. HiFT's noise is off: equal noise is needed to compare. Invariant: stream 0 is
-the same in every row, and its mel and sound are compared with the CPU's prefix recomputation.
+Cached: replies at different positions behind a shared voice prompt advance by one chunk in one
+batch (on a GPU a recorded step) and are reset before each call. Prefix: the published way, which
+recomputes everything, in the same run. HiFT's noise is off, because a comparison needs equal noise.
+Invariant: stream 0 is the same in every row, and its mel and sound are compared with the CPU's
+prefix recomputation.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ import torch
 from torch import Tensor
 
 from mosslive.bench.codec.check import HALVES, LEAST_COSINE, Row, compare, timed
-from mosslive.bench.codec.networks import Pair, normal, some_codes
-from mosslive.bench.codec.precompile import Form, compiling
+from mosslive.bench.codec.networks import NetworkPair, normal, some_codes
+from mosslive.bench.codec.precompile import CompileJob, compiling
 from mosslive.bench.verified import NotVerified
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.flow import Flow, FlowVoice
@@ -30,7 +31,7 @@ REPLY_CODES = 50  # rendered before the timed chunk, by stream 0
 STREAMS = (1, 8, 32, 64)
 GOAL_MS = 25.0  # at 1 stream
 _HIFT_PROCESSES = 4  # to compile HiFT's kernels
-_POSITIONS = 4  # streams stand up to 3 chunks further than stream 0
+_POSITIONS = 4  # streams are up to 3 chunks ahead of stream 0
 _SOUND_MS = 1e3 * SECONDS_PER_CODE * CHUNK_CODES
 _CHUNK_FRAMES = FRAMES_PER_TOKEN * CHUNK_CODES
 _WINDOWS = (OVERLAP_FRAMES + _CHUNK_FRAMES, FRAMES_PER_TOKEN * REPLY_CODES)  # of HiFT, in frames
@@ -38,17 +39,19 @@ _WINDOWS = (OVERLAP_FRAMES + _CHUNK_FRAMES, FRAMES_PER_TOKEN * REPLY_CODES)  # o
 Sounds = tuple[list[Tensor], list[Tensor]]  # mel [bands, 20] and samples of each stream
 
 
-def speaking_rows(pair: Pair, repeats: int, streams: tuple[int, ...] = STREAMS) -> Iterator[Row]:
+def flow_rows(pair: NetworkPair, repeats: int, streams: tuple[int, ...] = STREAMS) -> Iterator[Row]:
     counts: dict[Precision, tuple[int, ...]]
-    # Halves differ in rounding, not in time.
+    # bf16 and fp16 differ in rounding, not in time.
     counts = {"fp32": streams, "bf16": streams, "fp16": streams[:1]}
     cuda = pair.device == "cuda"
-    forms = [
-        Form("flow", precision, (count,)) for precision in counts for count in counts[precision]
+    jobs = [
+        CompileJob("flow", precision, (count,))
+        for precision in counts
+        for count in counts[precision]
     ]
-    forms += Form("hift", "fp32", streams, _WINDOWS).divided(_HIFT_PROCESSES)
+    jobs += CompileJob("hift", "fp32", streams, _WINDOWS).split(_HIFT_PROCESSES)
     with torch.no_grad(), arithmetic("fp32", trials=True):
-        with compiling(pair.size, pair.device, forms):
+        with compiling(pair.size, pair.device, jobs):
             cpu_flow, flow = pair.flow()
             cpu_hift, hift = pair.hift()
             mels, waves = _Prefix(cpu_flow, cpu_hift).first()
@@ -70,10 +73,10 @@ def speaking_rows(pair: Pair, repeats: int, streams: tuple[int, ...] = STREAMS) 
                 )
                 replies = scene.replies(count)
                 yield _measured(row, replies.chunk, replies.back, wanted, pair.device, repeats)
-                del replies  # and its pages
+                del replies  # frees its pages
             del scene
             if cuda:
-                torch.cuda.empty_cache()  # the pool of the next precision needs the room
+                torch.cuda.empty_cache()  # the pool of the next precision needs the memory
 
 
 def _measured(
@@ -88,10 +91,10 @@ def _measured(
     mels, waves = work()
     name = f"{row.part}, {row.what}, {row.streams} streams, {row.precision}"
     for mel, wave in zip(mels[1:], waves[1:], strict=True):
-        compare(name, mel, mel)  # with nothing, but never NaN or silence
+        compare(name, mel, mel)  # with itself: raises for NaN or silence
         compare(name, wave, wave)
     close, heard = compare(name, mels[0], wanted[0]), compare(name, waves[0], wanted[1])
-    # By cosine even in float32: the phase sums up the rounding of the pitch.
+    # By cosine even in float32: the phase accumulates the rounding of the pitch.
     if row.precision == "fp32" and heard.cosine < LEAST_COSINE:
         raise NotVerified(f"{name}: the sound's cosine with the CPU's is {heard.cosine:.5f}")
     row = replace(row, error=close.error, cosine=close.cosine, wave_cosine=heard.cosine)
@@ -107,19 +110,19 @@ def _voice(flow: Flow) -> FlowVoice:
 
 
 def _lead(stream: int) -> int:
-    """Codes at the beginning of a reply that it has in common with others."""
+    """Returns the number of first codes that a reply shares with others."""
     return CHUNK_CODES * (stream % _POSITIONS + 1)
 
 
 def _codes(flow: Flow, stream: int) -> list[int]:
-    """Of a reply, up to and with the timed chunk and what it looks ahead at."""
+    """Returns the codes of a reply up to the end of the timed chunk and its look-ahead."""
     limit, common = flow.settings.code_limit, _lead(stream) + LOOK_AHEAD
     own = some_codes(100 + stream, REPLY_CODES + CHUNK_CODES, limit)
     return some_codes(99, _lead(-1) + LOOK_AHEAD, limit)[:common] + own
 
 
 class _Vocoding:
-    """HiFT's streams, and the way back to before the timed chunk."""
+    """HiFT's streams, with a reset to the state before the timed chunk."""
 
     def __init__(self, hift: Hift, before: list[Tensor]) -> None:
         self._stream = HiftStream(hift)
@@ -131,24 +134,25 @@ class _Vocoding:
         return self._stream.push(self._voices, mels)
 
     def back(self) -> None:
-        """A push replaces what a stream holds and changes none of it."""
+        """Resets the streams. A push replaces the fields of a stream and modifies none in place."""
         for voice, mark in zip(self._voices, self._marks, strict=True):
             vars(voice).update(mark)
 
 
 class _Prefix:
-    """Stream 0 alone, recomputed from the prompt's start on."""
+    """Stream 0 alone, recomputed from the start of the prompt."""
 
     def __init__(self, flow: Flow, hift: Hift) -> None:
         self._flow, self._codes, self._voice = flow, _codes(flow, 0), _voice(flow)
         self._whole = self._mel(self._codes)
         before = self._whole[:, :-_CHUNK_FRAMES]
-        # As the cached streams give it to HiFT: how mel is cut matters to the sound.
+        # Cut like the cached streams, because the cuts of the mel affect the sound.
         self._vocoding = _Vocoding(hift, [before[:, -FRAMES_PER_TOKEN * REPLY_CODES :]])
         self.back = self._vocoding.back
 
     def first(self) -> Sounds:
-        """The chunk, of the mel that is there already: at full size a CPU takes seconds for it."""
+        """Returns the chunk from the mel that is already computed: at full size a CPU needs seconds
+        for it."""
         mels = [self._whole[:, -_CHUNK_FRAMES:]]
         return mels, self._vocoding(mels)
 
@@ -161,7 +165,7 @@ class _Prefix:
 
 
 class _Scene:
-    """A voice and points at which replies part from it, in a pool for the largest batch."""
+    """A voice and the positions at which replies fork from it, in a pool for the largest batch."""
 
     def __init__(self, flow: Flow, hift: Hift, most: int, dtype: torch.dtype) -> None:
         self._hift = hift
@@ -183,7 +187,7 @@ class _Scene:
 
 
 class _Replies:
-    """Streams that have spoken for a while and are about to render the same chunk each time."""
+    """Streams in the middle of a reply that render the same chunk each time."""
 
     def __init__(self, flow_stream: FlowStream, hift: Hift, states: list[FlowState]) -> None:
         codes = [_codes(flow_stream.flow, stream) for stream in range(len(states))]

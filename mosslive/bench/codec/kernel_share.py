@@ -1,8 +1,8 @@
-"""A share of a network's kernels: several processes divide among them what one pass would compile.
+"""Splits the kernels of a network among several processes that compile them.
 
-Every process walks through the whole network, but runs only the kernels that fall to it, each once;
-in place of all other results it takes memory as it lies. Changes the process for good, so it is for
-processes that do nothing else. Invariant: shares do not overlap, and together they are everything.
+Every process walks through the whole network but runs only its share of the kernels, each once. It
+returns uninitialised memory for all other results. Changes the process permanently, so it is for
+processes that do nothing else. Invariant: shares do not overlap, and together they are complete.
 """
 
 from collections.abc import Callable, Hashable
@@ -16,25 +16,27 @@ from mosslive.kernels import snake as plain_snake
 
 
 def take_share(share: int, shares: int) -> None:
-    """From now on in this process, the twins of the vocoders' operations."""
+    """Replaces the GPU kernels of the vocoders' operations in this process."""
     from mosslive.kernels.gpu import conv1d as convolutions
     from mosslive.kernels.gpu import snake as snakes
 
-    seen: dict[Hashable, int] = {}  # kernels in the order in which they are first asked for
+    seen: dict[Hashable, int] = {}  # kernels in order of first use
     ran: set[Hashable] = set()
 
-    def divided(
+    def shared(
         definition: Callable[..., Any],
-        twin: Callable[..., Any],
+        gpu: Callable[..., Any],
         kernel: Callable[..., Hashable],
     ) -> Callable[..., Any]:
         def chosen(x: Tensor, *rest: Any, **named: Any) -> Any:
             shapes = definition(*map(_shape, (x, *rest)), **{k: _shape(named[k]) for k in named})
             asked = (definition.__name__, x.dtype, kernel(x, shapes, *rest, **named))
-            size = x.numel().bit_length()  # some twins have a kernel for each order of magnitude
+            size = (
+                x.numel().bit_length()
+            )  # some operations have a kernel for each order of magnitude
             if seen.setdefault(asked, len(seen)) % shares == share and (asked, size) not in ran:
                 ran.add((asked, size))
-                twin(x, *rest, **named)
+                gpu(x, *rest, **named)
             return _memory(shapes, x.device)
 
         return chosen
@@ -57,18 +59,18 @@ def take_share(share: int, shares: int) -> None:
         (snakes, plain_snake.anti_aliased_snake, channels),
     ):
         name = definition.__name__
-        setattr(module, name, divided(definition, getattr(module, name), kernel))
+        setattr(module, name, shared(definition, getattr(module, name), kernel))
 
 
 def _shape(value: Any) -> Any:
-    """Tensors, or lists of them, without their values."""
+    """Returns tensors, or lists of them, on the meta device."""
     if isinstance(value, Tensor):
         return value.to("meta")
     return [*map(_shape, value)] if isinstance(value, list | tuple) else value
 
 
 def _memory(shapes: Any, device: torch.device) -> Any:
-    """Results of these shapes, the channels of one moment side by side."""
+    """Returns uninitialised results of these shapes, channels last in memory."""
     if isinstance(shapes, tuple):
         return tuple(_memory(each, device) for each in shapes)
     batch, channels, times = shapes.shape

@@ -1,7 +1,8 @@
-"""The codec's networks at random weights: each output verified against the CPU, then timed.
+"""Measures the codec's networks at random weights: verifies each output against the CPU, then
+times.
 
-Gathers the rows of the parts and says under which conditions they hold. Knows no network. Times of
-different machines or runs must not be compared without their conditions.
+Collects the rows of the parts and their conditions. Knows no network. Do not compare times of
+different machines or runs without their conditions.
 """
 
 import platform
@@ -13,9 +14,9 @@ import torch
 from rich.table import Table
 
 from mosslive.bench.codec.check import LARGEST_ERROR, LEAST_COSINE, Row
-from mosslive.bench.codec.encoder import hearing_rows
-from mosslive.bench.codec.flow import PROMPT_CODES, REPLY_CODES, STREAMS, speaking_rows
-from mosslive.bench.codec.networks import Pair
+from mosslive.bench.codec.encoder import encoder_rows
+from mosslive.bench.codec.flow import PROMPT_CODES, REPLY_CODES, STREAMS, flow_rows
+from mosslive.bench.codec.networks import NetworkPair
 from mosslive.bench.codec.vocoder import vocoder_rows
 from mosslive.checkpoint.synth import SizeName
 from mosslive.config import refuse
@@ -41,16 +42,16 @@ _CONDITIONS = {
     "weights": "random, of the published shapes",
     "verified": f"against the same network in float32 on the CPU: fp32 rows within "
     f"{LARGEST_ERROR:g} of the largest value, others by cosine >= {LEAST_COSINE:g}",
-    "times": "device events around single calls, device idle before; host's work included",
+    "times": "device events around single calls, device idle before; host work included",
     "fp32": "TF32 off in matrix products and convolutions",
     "tf32": "TF32 on in BigVGAN's reference form",
-    "bf16, fp16": "products, keys and values of the flow's estimator; BigVGAN but for snakes",
+    "bf16, fp16": "products, keys and values of the flow's estimator; BigVGAN except its snakes",
     "reference form": "BigVGAN as published: plain PyTorch operations, a window per chunk",
-    "stream push": "what a caller of BigVGAN's stream waits for, its layers being full",
-    "flow + HiFT": f"{PROMPT_CODES} prompt codes shared, {REPLY_CODES} reply codes of each stream "
-    "before, streams at 4 different points, no noise; prefix: as the published stream does it",
-    "graph": "inputs copied in, one replay; flow + HiFT: all that a caller waits for",
-    "cudnn.benchmark": "on for the flow, off for all else",
+    "stream push": "the whole call of BigVGAN's stream, with full layers",
+    "flow + HiFT": f"{PROMPT_CODES} shared prompt codes, {REPLY_CODES} reply codes before, "
+    "streams at 4 different positions, no noise; prefix: recomputed like the published stream",
+    "graph": "inputs copied in, one replay; flow + HiFT: the whole call",
+    "cudnn.benchmark": "on for the flow, off for everything else",
 }
 
 
@@ -66,19 +67,19 @@ def measure_codec(
     parts: Sequence[str] = PARTS,
     seen: Callable[[Row], None] = lambda row: None,
 ) -> CodecResult:
-    """`seen` is given each row when it is there: a full-size run takes minutes. Raises
-    `NotVerified` at the first output that is not what the CPU computes."""
+    """Calls `seen` with each row when it is ready, because a full-size run takes minutes. Raises
+    `NotVerified` at the first output that differs from the CPU's."""
     if size not in get_args(SizeName):
         raise refuse("size", size, ", ".join(get_args(SizeName)))
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise refuse("device", device, "cpu, or cuda where PyTorch finds a device")
     if not parts or set(parts) - set(PARTS):
-        raise refuse("parts", ", ".join(parts), "some of " + ", ".join(PARTS))
-    pair = Pair(size, device)  # type: ignore[arg-type]  # checked above
+        raise refuse("parts", ", ".join(parts), "one or more of " + ", ".join(PARTS))
+    pair = NetworkPair(size, device)  # type: ignore[arg-type]  # checked above
     makers: dict[str, Callable[[], Iterator[Row]]] = {
-        "encoder": lambda: hearing_rows(pair, repeats),
+        "encoder": lambda: encoder_rows(pair, repeats),
         "vocoder": lambda: vocoder_rows(pair, repeats),
-        "flow": lambda: speaking_rows(pair, repeats, streams),
+        "flow": lambda: flow_rows(pair, repeats, streams),
     }
     rows = []
     for part in parts:

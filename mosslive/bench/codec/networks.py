@@ -1,7 +1,7 @@
-"""Random networks of the codec in memory, of the sizes `mosslive synth` writes to files.
+"""Random networks of the codec in memory, of the sizes that `mosslive synth` writes to files.
 
-Does not know what is measured. Invariant: values depend on the size alone, so that the copy on the
-CPU, which everything is verified against, is the same network as the one on the device.
+Does not know what is measured. Invariant: values depend on the size alone, so the copy on the CPU,
+against which everything is verified, is the same network as the one on the device.
 """
 
 import copy
@@ -30,7 +30,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def random_encoder(size: SizeName) -> Encoder:
-    """On the CPU, as are all networks made by functions here."""
+    """Returns the network on the CPU, like all functions here."""
     s, codes = CODEC_SIZES[size], SIZES[size].codes
     tensors = encoder_tensors(s, codes, "bench:encoder")
     return Encoder.from_tensors(tensors, s.encoder_heads, s.encoder_layers, prefix="")
@@ -47,14 +47,14 @@ def random_hift(size: SizeName) -> Hift:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
-    """Settings of one run: the sizes, and where its networks go beside the CPU."""
+class NetworkPair:
+    """The size of one run's networks and the device that gets a copy of each."""
 
     size: SizeName
     device: str
 
     def encoder(self) -> tuple[Encoder, Encoder]:
-        """(on the CPU, on the device), as are all pairs here."""
+        """Returns (on the CPU, on the device), like all methods here."""
         return self._both(random_encoder(self.size))
 
     def flow(self) -> tuple[Flow, Flow]:
@@ -68,7 +68,7 @@ class Pair:
         tensors = random_tensors(shapes, "bench:bigvgan")
         for name, tensor in tensors.items():
             if name.endswith(".alpha"):
-                # Bends steeper than a trained network's enlarge rounding a thousandfold.
+                # Larger slopes than those of a trained network amplify rounding a thousandfold.
                 tensor -= 1
         return self._both(BigVgan.from_tensors(tensors, shapes.config))
 
@@ -77,11 +77,11 @@ class Pair:
 
 
 def normal(seed: int, *shape: int) -> Tensor:
-    """Standard normal values on the CPU, the same for a seed everywhere."""
+    """Returns standard normal values on the CPU; a seed gives the same values on every machine."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def some_codes(seed: int, count: int, limit: int) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
-    drawn: list[int] = torch.randint(limit, (count,), generator=generator).tolist()
-    return drawn
+    codes: list[int] = torch.randint(limit, (count,), generator=generator).tolist()
+    return codes

@@ -1,9 +1,9 @@
-"""Compiles the codec's GPU kernels before they are measured, in processes beside each other.
+"""Compiles the codec's GPU kernels in parallel processes before they are measured.
 
-One kernel takes Triton a second or more of one core, and a network has dozens; the results lie in
+Triton needs a second or more of one core per kernel, and a network has dozens. The results are in
 its cache on disk, where the measuring process finds them. Measures nothing. A process that fails
-costs only time: whatever is not compiled yet is compiled when it is first used. Invariant: when
-`compiling` ends, none of its processes runs, so that none disturbs a measurement.
+costs only time: a missing kernel is compiled at its first use. Invariant: when `compiling` ends,
+none of its processes runs, so that none disturbs a measurement.
 """
 
 import os
@@ -32,12 +32,12 @@ from mosslive.codec.random_networks import (
 )
 from mosslive.kernels.arithmetic import Precision, arithmetic
 
-_MOST_SECONDS = 60.0  # of all processes together, once they are waited for
+_MOST_SECONDS = 60.0  # to wait for all processes together
 
 
-class Form(NamedTuple):
-    """What one process compiles: the kernels of a network for some numbers of streams, or the share
-    of them that falls to it."""
+class CompileJob(NamedTuple):
+    """The kernels that one process compiles: those of a network for some numbers of streams, or a
+    share of them."""
 
     network: str  # a key of _RUNS
     precision: Precision
@@ -48,22 +48,22 @@ class Form(NamedTuple):
     share: int = 0
     shares: int = 1
 
-    def divided(self, shares: int) -> "list[Form]":
+    def split(self, shares: int) -> "list[CompileJob]":
         return [self._replace(share=share, shares=shares) for share in range(shares)]
 
 
 @contextmanager
-def compiling(size: SizeName, device: str, forms: Sequence[Form]) -> Iterator[None]:
-    """Goes on beside what is done inside; waited for at the end, though not for ever."""
+def compiling(size: SizeName, device: str, jobs: Sequence[CompileJob]) -> Iterator[None]:
+    """Compiles in the background of the `with` block, then waits up to `_MOST_SECONDS`."""
     quiet, one_core = subprocess.DEVNULL, os.environ | {"OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", __name__, size, repr(tuple(form))],
+            [sys.executable, "-m", __name__, size, repr(tuple(job))],
             stdout=quiet,
             stderr=quiet,
             env=one_core,
         )
-        for form in (forms if device == "cuda" else ())
+        for job in (jobs if device == "cuda" else ())
     ]
     try:
         yield
@@ -77,22 +77,22 @@ def compiling(size: SizeName, device: str, forms: Sequence[Form]) -> Iterator[No
 
 
 @torch.no_grad()
-def compile_form(size: SizeName, form: Form, device: str = "cuda") -> None:
-    """In the process of a form: runs it, on weights that are whatever lies in memory."""
-    if form.shares > 1:
-        take_share(form.share, form.shares)
+def run_job(size: SizeName, job: CompileJob, device: str = "cuda") -> None:
+    """Runs a job in its own process, on uninitialised weights."""
+    if job.shares > 1:
+        take_share(job.share, job.shares)
     with arithmetic("fp32"):
-        _RUNS[form.network](size, form, device)
+        _RUNS[job.network](size, job, device)
 
 
-def _encoder(size: SizeName, form: Form, device: str) -> None:
+def _encoder(size: SizeName, job: CompileJob, device: str) -> None:
     encoder = empty_encoder(CODEC_SIZES[size], SIZES[size].codes).to_empty(device=device)
     positions = encoder.dims.positions
-    for streams in form.streams:
+    for streams in job.streams:
         state = encoder.open(streams)
-        for codes in form.codes:
+        for codes in job.codes:
             bands, frames = encoder.dims.mel_bands, BLOCK_FRAMES * codes
-            # Recorded steps, of one code, look at all positions; others have a kernel for each
+            # Recorded steps of one code attend to all positions; others have a kernel for each
             # order of magnitude.
             reaches = [positions]
             while codes > 1 and (nearer := reaches[-1] // 2) >= POOL * codes:
@@ -102,14 +102,14 @@ def _encoder(size: SizeName, form: Form, device: str) -> None:
                 encoder.step(state, torch.zeros(streams, bands, frames, device=device), reach)
 
 
-def _bigvgan(size: SizeName, form: Form, device: str) -> None:
+def _bigvgan(size: SizeName, job: CompileJob, device: str) -> None:
     network = empty_bigvgan(CODEC_SIZES[size]).to_empty(device=device)
-    compute_in(network, HALVES.get(form.precision, torch.float32))
+    compute_in(network, HALVES.get(job.precision, torch.float32))
     bands = network.config.num_mels
-    for frames in form.frames:
+    for frames in job.frames:
         network(torch.zeros(1, bands, frames, device=device))
-    for streams in form.streams:
-        mel = network.accept(torch.zeros(streams, bands, form.pushed, device=device))
+    for streams in job.streams:
+        mel = network.accept(torch.zeros(streams, bands, job.pushed, device=device))
         state, before = BigVganState(), None
         while before is None or _shapes(state) != _shapes(before):  # until its layers are full
             before = state
@@ -120,21 +120,21 @@ def _shapes(state: BigVganState) -> list[torch.Size]:
     return [part.shape for part in state.kept]
 
 
-def _hift(size: SizeName, form: Form, device: str) -> None:
+def _hift(size: SizeName, job: CompileJob, device: str) -> None:
     hift = empty_hift(CODEC_SIZES[size]).to_empty(device=device)
-    for streams in form.streams:
-        for frames in form.frames:
+    for streams in job.streams:
+        for frames in job.frames:
             hift(torch.zeros(streams, hift.settings.mel_bins, frames, device=device))
 
 
-def _flow(size: SizeName, form: Form, device: str) -> None:
+def _flow(size: SizeName, job: CompileJob, device: str) -> None:
     flow = empty_flow(CODEC_SIZES[size], SIZES[size].codes).to_empty(device=device)
-    settings = StreamSettings(5, None, 4.0, HALVES.get(form.precision, torch.float32))
-    for streams in form.streams:
+    settings = StreamSettings(5, None, 4.0, HALVES.get(job.precision, torch.float32))
+    for streams in job.streams:
         FlowStream(flow, settings).compile(streams)
 
 
-_RUNS: dict[str, Callable[[SizeName, Form, str], None]] = {
+_RUNS: dict[str, Callable[[SizeName, CompileJob, str], None]] = {
     "encoder": _encoder,
     "bigvgan": _bigvgan,
     "hift": _hift,
@@ -145,4 +145,4 @@ _RUNS: dict[str, Callable[[SizeName, Form, str], None]] = {
 if __name__ == "__main__":
     from ast import literal_eval
 
-    compile_form(sys.argv[1], Form(*literal_eval(sys.argv[2])))  # type: ignore[arg-type]
+    run_job(sys.argv[1], CompileJob(*literal_eval(sys.argv[2])))  # type: ignore[arg-type]

@@ -1,9 +1,8 @@
-"""Times of BigVGAN: a chunk of about 100 ms, as a window and as a stream, and 10 s at once.
+"""Times BigVGAN: a chunk of about 100 ms, as a window and as a stream, and 10 s at once.
 
 The reference form is the network as published: plain PyTorch operations, no kernels of ours, a
-window with all its context for each chunk. Knows no mel of real sound: frames are random.
-Invariant: every output, in whatever form, is compared with the same samples of one offline pass on
-the CPU.
+window with all its context for each chunk. The mel frames are random. Invariant: every output is
+compared with the same samples of one offline pass on the CPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,9 +13,8 @@ import torch
 from torch import Tensor
 
 from mosslive.bench.codec.check import HALVES, Form, Row, compare, timed
-from mosslive.bench.codec.networks import Pair, normal
-from mosslive.bench.codec.precompile import Form as Compiled
-from mosslive.bench.codec.precompile import compiling
+from mosslive.bench.codec.networks import NetworkPair, normal
+from mosslive.bench.codec.precompile import CompileJob, compiling
 from mosslive.codec.bigvgan import BigVgan
 from mosslive.codec.convolution import compute_in
 from mosslive.codec.random_networks import CODEC_SIZES, empty_bigvgan
@@ -33,24 +31,24 @@ _PROCESSES = 7  # to compile the kernels of one precision
 _PUBLISHED: tuple[Precision, ...] = (
     "fp32",
     "tf32",
-)  # the second, which GPUs have, is what PyTorch does by default
+)  # tf32, on GPUs only, is the default of PyTorch
 _OURS: tuple[Precision, ...] = ("fp32", "fp16")
 
 
-def vocoder_rows(pair: Pair, repeats: int) -> Iterator[Row]:
+def vocoder_rows(pair: NetworkPair, repeats: int) -> Iterator[Row]:
     shapes = empty_bigvgan(CODEC_SIZES[pair.size])
     frames, reach = _LONG_SECONDS * shapes.sample_rate // shapes.hop, shapes.reach
     with compiling(
-        pair.size, pair.device, _forms((reach.behind + CHUNK_FRAMES + reach.ahead, frames))
+        pair.size, pair.device, _jobs((reach.behind + CHUNK_FRAMES + reach.ahead, frames))
     ):
         cpu, device = pair.bigvgan()
         mel = normal(3, 1, cpu.config.num_mels, frames)  # [1, bands, T]
         begin = mel[..., : 2 * (reach.behind + reach.ahead) + 3 * CHUNK_FRAMES]
-        # What these frames determine whatever follows: the reference of everything.
+        # The samples that do not depend on later frames: the reference for every row.
         wanted = cpu(begin)[:, : -cpu.hop * reach.ahead]
         here = mel.to(pair.device)
     with torch.no_grad():
-        # First, while the weights still lie in memory as they were published.
+        # First, while the weights still have the published memory layout.
         for precision in _PUBLISHED if pair.device == "cuda" else _PUBLISHED[:1]:
             run = _Run(device, here, wanted, precision, pair.device)
             with definitions_only(), arithmetic(precision):
@@ -65,13 +63,13 @@ def vocoder_rows(pair: Pair, repeats: int) -> Iterator[Row]:
             yield from run.long_rows("offline", repeats)
 
 
-def _forms(frames: tuple[int, ...]) -> list[Compiled]:
-    """What our precisions need, in processes that take about equally long."""
-    forms = []
+def _jobs(frames: tuple[int, ...]) -> list[CompileJob]:
+    """Returns the jobs of our precisions, split into processes of about equal duration."""
+    jobs = []
     for precision in _OURS:
-        whole = Compiled("bigvgan", precision, STREAMS[precision], frames, CHUNK_FRAMES)
-        forms += whole.divided(_PROCESSES)
-    return forms
+        whole = CompileJob("bigvgan", precision, STREAMS[precision], frames, CHUNK_FRAMES)
+        jobs += whole.split(_PROCESSES)
+    return jobs
 
 
 class _Run:
@@ -90,7 +88,7 @@ class _Run:
         yield from self._rows(what, work, frames, wanted, CHUNK_FRAMES, goal, repeats, graph)
 
     def window(self) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
-        """(function of frames, the frames, index of the first sample it gives)."""
+        """Returns (function of frames, the frames, index of its first sample)."""
         hop, behind = self._hop, self._reach.behind
         span = behind + CHUNK_FRAMES + self._reach.ahead
 
@@ -98,12 +96,12 @@ class _Run:
             wave: Tensor = self._network(frames)
             return wave[:, hop * behind : hop * (behind + CHUNK_FRAMES)]
 
-        # From a frame on that has all its context: the ends of the mel are not the usual case.
+        # Starts at a frame with full context, because the ends of the mel are a special case.
         frames = self._mel[..., CHUNK_FRAMES : CHUNK_FRAMES + span]
         return work, frames, hop * (CHUNK_FRAMES + behind)
 
     def stream_row(self, streams: int, repeats: int) -> Row:
-        """Pushes into streams whose layers are full, as a player does it."""
+        """Times pushes into streams whose layers are full, like during playback."""
         stream, heard = self._network.stream(), []
         mel = self._mel.expand(streams, -1, -1)
         needed = self._wanted.shape[1] // self._hop + self._reach.ahead

@@ -1,9 +1,9 @@
-"""transformers' Qwen3 layers over the very tensors of the runtime: what it is judged and timed by.
+"""transformers' Qwen3 layers over the runtime's own tensors: the reference and the eager baseline.
 
-A bound layer is a `Qwen3DecoderLayer` whose parameters are slices of our joint matrices, so the
-reference costs no memory in the runtime's dtype. In another dtype, or where a matrix is float8, one
-layer at a time is widened and dropped again. The wiring (embedding by selection, trunk, two tails,
-two norms, two heads) is ours; the arithmetic is not. Knows no pages.
+A bound layer is a `Qwen3DecoderLayer` whose parameters are slices of our fused matrices, so the
+reference uses no additional memory in the runtime's dtype. In another dtype, or where a matrix is
+float8, one layer at a time is widened and released. The wiring (embedding by selection, trunk, two
+tails, two norms, two heads) is ours; the arithmetic is not. Knows no pages.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from transformers import DynamicCache, Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm
 
-from mosslive.bench.lm.prefix_batch import Forest
+from mosslive.bench.lm.prefix_batch import PrefixBatch
 from mosslive.bench.reference import layer_config, rotary_of
 from mosslive.config import ModelConfig
 from mosslive.kernels import Matrix
@@ -23,13 +23,13 @@ from mosslive.rows import CHANNELS, Channel
 
 
 def reference_config(config: ModelConfig) -> Qwen3Config:
-    """All 40 layers have a number of their own, and with it a slot in one cache."""
+    """Each of the 40 layers has its own number, and with it its own slot in one cache."""
     settings = config.to_dict() | {"num_hidden_layers": config.layers}
     return layer_config(settings, config.rope_theta)
 
 
 def widened(matrix: Matrix, dtype: torch.dtype) -> Tensor:
-    """[N, K]: the tensor itself where it has that dtype already."""
+    """Returns [N, K]: the tensor itself if it already has that dtype."""
     if matrix.scale is None:
         return matrix.weight.to(dtype)
     return (matrix.weight.float() * matrix.scale[:, None]).to(dtype)
@@ -63,7 +63,7 @@ def bound_layer(
 
 
 def run_layer(layer: nn.Module, hidden: Tensor, **how: Any) -> Tensor:
-    """Releases before 4.54 or so wrap the result in a tuple."""
+    """Returns the hidden states. Releases before about 4.54 wrap them in a tuple."""
     out = layer(hidden, **how)
     hidden = out[0] if isinstance(out, tuple) else out
     assert isinstance(hidden, Tensor)
@@ -71,7 +71,7 @@ def run_layer(layer: nn.Module, hidden: Tensor, **how: Any) -> Tensor:
 
 
 class Wiring:
-    """What surrounds the layers, from the weights of the runtime."""
+    """Embedding, norms and heads around the layers, from the weights of the runtime."""
 
     def __init__(self, config: ModelConfig, weights: DecoderWeights) -> None:
         self.config, self.weights = config, weights
@@ -98,15 +98,15 @@ class Wiring:
 
 
 @torch.no_grad()
-def forest_logits(
-    wiring: Wiring, forest: Forest, wanted: Tensor, dtype: torch.dtype
+def reference_logits(
+    wiring: Wiring, batch: PrefixBatch, wanted: Tensor, dtype: torch.dtype
 ) -> dict[Channel, Tensor]:
-    """Logits of the rows `wanted` (indices into the forest), float32 [len(wanted), V] by tail. Each
-    layer is bound, used and dropped, so float32 needs little room."""
+    """Returns the logits of the rows `wanted` (indices into the batch), float32 [len(wanted), V] by
+    tail. Each layer is bound, used and released, so float32 needs little memory."""
     device, settings = wiring.device, wiring.settings
-    hidden = wiring.embed(forest.rows.to(device)[None], dtype)  # [1, n, H]
-    rope = wiring.rotary(hidden, forest.positions.to(device)[None])
-    mask = forest.mask(device)[None, None]
+    hidden = wiring.embed(batch.rows.to(device)[None], dtype)  # [1, n, H]
+    rope = wiring.rotary(hidden, batch.positions.to(device)[None])
+    mask = batch.mask(device)[None, None]
     wanted = wanted.to(device)
 
     def run(layers: list[LayerWeights], hidden: Tensor) -> Tensor:
@@ -132,7 +132,9 @@ class BoundModel:
         blocks = [weights.trunk, *(weights.tails[tail].layers for tail in CHANNELS)]
         layers = [layer for block in blocks for layer in block]
         if any(matrix.scale is not None for layer in layers for matrix in (layer.qkv, layer.o)):
-            raise ValueError("the baseline runs in the dtype of its weights, which float8 is not")
+            raise ValueError(
+                "the baseline computes in the dtype of its weights and cannot use float8"
+            )
         bound = [
             bound_layer(wiring.settings, layer, number, dtype)
             for number, layer in enumerate(layers)
@@ -147,7 +149,7 @@ class BoundModel:
 
 
 class EagerReference:
-    """As the published code runs: eager, a growing cache, both tails on every row, both heads."""
+    """Runs like the published code: eager, a growing cache, both tails and heads on every row."""
 
     def __init__(self, model: BoundModel) -> None:
         self._model = model
@@ -156,8 +158,8 @@ class EagerReference:
 
     @torch.no_grad()
     def forward(self, rows: Tensor) -> dict[Channel, Tensor]:
-        """rows int64 [T, 2] on the device, after those given before → logits [T, V] by tail. The
-        published code applies its heads to the whole prompt as well."""
+        """rows int64 [T, 2] on the device, which follow the rows of earlier calls → logits [T, V]
+        by tail. The published code also applies its heads to the whole prompt."""
         model, wiring = self._model, self._model.wiring
         hidden = wiring.embed(rows[None], wiring.dtype)
         end = self._length + len(rows)
@@ -167,11 +169,11 @@ class EagerReference:
             "position_ids": positions,
             "past_key_values": self._cache,
             "use_cache": True,
-            # From nothing, causality is the layer's own default; a single row sees everything.
+            # Without a cache the layer is causal by default; a single row sees everything.
             "attention_mask": None,
         }
         if self._length and len(rows) > 1:
-            raise ValueError("rows come all at once first, then one by one")
+            raise ValueError("give all prompt rows in the first call and then one row per call")
         for layer in model.trunk:
             hidden = run_layer(layer, hidden, **how)
         logits: dict[Channel, Tensor] = {}
@@ -184,5 +186,5 @@ class EagerReference:
         return logits
 
     def kept(self) -> list[tuple[Tensor, Tensor]]:
-        """Keys and values [1, H_kv, rows, D] of every layer, in order of computation."""
+        """Returns keys and values [1, H_kv, rows, D] of every layer, in order of computation."""
         return [(layer.keys, layer.values) for layer in self._cache.layers]

@@ -1,7 +1,7 @@
-"""What a step must read and a pass must multiply, counted from the weights as they are stored.
+"""Counts the bytes that a step must read and the FLOPs of a pass, from the weights as stored.
 
-The least possible: every weight and every key and value that is seen, once; activations, sampling
-and writes are left out. Time can then be told as a share of what the memory can do.
+A lower bound: every weight and every visible key and value once; activations, sampling and writes
+are left out. Gives the floor that times are compared with.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,8 @@ from mosslive.rows import Channel
 
 
 def weight_bytes(weights: DecoderWeights, channels: tuple[Channel, ...]) -> int:
-    """Of a step that runs these tails and heads. Embeddings are looked up, a few rows of them."""
+    """Returns the weight bytes of a step that runs these tails and heads, without embeddings: a
+    step looks up only a few rows of them."""
     tensors = [t for layer in layers_of(weights, channels) for t in _tensors(layer)]
     for channel in channels:
         tail = weights.tails[channel]
@@ -25,7 +26,8 @@ def weight_bytes(weights: DecoderWeights, channels: tuple[Channel, ...]) -> int:
 def cache_bytes(
     weights: DecoderWeights, channels: tuple[Channel, ...], contexts: Iterable[int], kv_width: int
 ) -> int:
-    """`contexts`: rows each stream's new row sees, itself too. `kv_width`: numbers of a key."""
+    """`contexts`: rows that each stream's new row sees, itself included. `kv_width`: values per
+    key."""
     itemsize = weights.tails["text"].norm.element_size()
     return sum(contexts) * len(layers_of(weights, channels)) * 2 * kv_width * itemsize
 
@@ -33,8 +35,8 @@ def cache_bytes(
 def pass_flops(
     weights: DecoderWeights, channels: tuple[Channel, ...], rows: int, attention_width: int
 ) -> tuple[float, float]:
-    """Of `rows` rows from nothing, heads on the last row: (in the dtype of the model, in float8).
-    `attention_width`: heads · D."""
+    """Returns the FLOPs of `rows` rows without a cache, heads on the last row: (in the dtype of the
+    model, in float8). `attention_width`: heads · D."""
     wide = narrow = 0.0
     layers = layers_of(weights, channels)
     for layer in layers:

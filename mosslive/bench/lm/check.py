@@ -1,8 +1,8 @@
-"""May this decoder be timed? Its logits against transformers' layers in float32, on equal rows.
+"""Verifies a decoder's logits against transformers' layers in float32, on equal rows.
 
-Limits do not come from what was measured on ours: float32 may differ by the order of sums, bf16 by
-no more than transformers' own bf16 does (times a factor), float8 by what rounding each factor of
-the trunk's products leaves. Knows no times.
+The limits do not come from measurements of our decoder: float32 may differ by the order of sums,
+bf16 by at most what transformers' own bf16 differs (times a factor), float8 by what rounding each
+factor of the trunk's products leaves. Knows no times.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mosslive.bench.lm.bound_reference import Wiring, forest_logits
-from mosslive.bench.lm.prefix_batch import Forest, speech_rows
+from mosslive.bench.lm.bound_reference import Wiring, reference_logits
+from mosslive.bench.lm.prefix_batch import PrefixBatch, speech_rows
 from mosslive.bench.lm.streams import Conversation
 from mosslive.bench.lm.weights import LmPrecision
 from mosslive.bench.verified import NotVerified
@@ -24,12 +24,12 @@ from mosslive.rows import CHANNELS, Channel, Row
 SEQUENCE_ROWS = 64
 
 FP32_ERROR = 1e-4
-# The sum of many independent roundings: the same within a few per cent in any correct form.
+# A sum of many independent roundings: equal within a few per cent in any correct implementation.
 BF16_RMS_FACTOR = 1.5
-# The largest of up to millions of differences is one draw; it varies more.
+# The largest of up to millions of differences is a single sample, so it varies more.
 BF16_ERROR_FACTOR = 3.0
 FP8_COSINE = 0.99
-# Ids whose logits are this close, as a share of the largest, may change places.
+# Ids whose logits are this close, as a share of the largest, count as ties.
 _TIES: dict[LmPrecision, float] = {"fp32": 1e-4, "bf16": 0.05, "fp8": 0.15}
 
 
@@ -57,28 +57,29 @@ class Expected:
     yardstick: dict[Channel, Closeness]
 
 
-class Judge:
-    """`wiring`: the reference over the widest weights there are."""
+class LogitReference:
+    """Computes expected logits. `wiring`: the reference over the widest available weights."""
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
 
-    def expect(self, forest: Forest, wanted: Tensor) -> Expected:
+    def expect(self, batch: PrefixBatch, wanted: Tensor) -> Expected:
         with arithmetic("fp32"):
-            wide = forest_logits(self._wiring, forest, wanted, torch.float32)
-        narrow = forest_logits(self._wiring, forest, wanted, torch.bfloat16)
+            wide = reference_logits(self._wiring, batch, wanted, torch.float32)
+        narrow = reference_logits(self._wiring, batch, wanted, torch.bfloat16)
         return Expected(
             wide, {c: compare(f"transformers bf16, {c}", narrow[c], wide[c]) for c in CHANNELS}
         )
 
 
 def compare(name: str, ours: Tensor, wanted: Tensor) -> Closeness:
-    """[n, V] each. Raises `NotVerified` for what no precision excuses."""
+    """Compares [n, V] logits. Raises `NotVerified` for a wrong shape or values that are constant or
+    not finite."""
     if ours.shape != wanted.shape:
         raise NotVerified(f"{name}: shape {list(ours.shape)} instead of {list(wanted.shape)}")
     ours = ours.float()
     if not torch.isfinite(ours).all() or float(ours.std(dim=1).min()) == 0:
-        raise NotVerified(f"{name}: the output is not finite, or constant")
+        raise NotVerified(f"{name}: the output is constant or not finite")
     difference = ours - wanted
     return Closeness(
         error=float(difference.abs().max() / wanted.abs().max()),
@@ -88,10 +89,10 @@ def compare(name: str, ours: Tensor, wanted: Tensor) -> Closeness:
     )
 
 
-def judged(
+def verify_logits(
     what: str, precision: LmPrecision, logits: dict[Channel, Tensor], expected: Expected
 ) -> list[Check]:
-    """One check per tail given; raises `NotVerified` at the first that fails."""
+    """Returns one check per given tail. Raises `NotVerified` at the first that fails."""
     checks = []
     for channel, ours in logits.items():
         name = f"{what}, {precision}, {channel} head"
@@ -109,7 +110,7 @@ def _excess(precision: LmPrecision, close: Closeness, yardstick: Closeness) -> s
         return f"error {close.error:.1e}, allowed {FP32_ERROR:.0e} of the scale" if bad else ""
     if precision == "fp8":
         bad = close.cosine < FP8_COSINE
-        return f"cosine {close.cosine:.4f}, at least {FP8_COSINE} is needed" if bad else ""
+        return f"cosine {close.cosine:.4f}, allowed at least {FP8_COSINE}" if bad else ""
     rms, error = BF16_RMS_FACTOR * yardstick.rms, BF16_ERROR_FACTOR * yardstick.error
     if close.rms > rms:
         return f"rms {close.rms:.1e}, allowed {rms:.1e}"
@@ -118,22 +119,22 @@ def _excess(precision: LmPrecision, close: Closeness, yardstick: Closeness) -> s
 
 @dataclass(frozen=True)
 class Sequence:
-    """Rows that are given one by one after `context` others, and the logits each must get."""
+    """Rows that follow `context` others one by one, and the expected logits of each."""
 
     rows: list[Row]
     context: int
     expected: Expected
 
 
-def make_sequence(config: ModelConfig, judge: Judge, context: int) -> Sequence:
+def make_sequence(config: ModelConfig, reference: LogitReference, context: int) -> Sequence:
     rows = speech_rows(config, context + SEQUENCE_ROWS, 0)
-    expected = judge.expect(Forest([rows], [], []), torch.arange(context, len(rows)))
+    expected = reference.expect(PrefixBatch([rows], [], []), torch.arange(context, len(rows)))
     return Sequence(rows, context, expected)
 
 
 def check_sequence(decoder: Decoder, precision: LmPrecision, given: Sequence) -> list[Check]:
-    """`context` rows in one pass, then rows one by one, each as the next would be given in a
-    conversation, through pages; both heads."""
+    """Runs `context` rows in one pass, then rows one by one through pages, as in a conversation.
+    Verifies both heads."""
     rows, context = given.rows, given.context
     conversation = Conversation.eager(decoder, len(rows))
     with arithmetic("fp32" if precision == "fp32" else "bf16"):
@@ -141,12 +142,12 @@ def check_sequence(decoder: Decoder, precision: LmPrecision, given: Sequence) ->
         found = [conversation.give([row], CHANNELS) for row in rows[context:]]
     logits = {channel: torch.cat([one[channel] for one in found]) for channel in CHANNELS}
     what = f"{SEQUENCE_ROWS} single rows after {context}"
-    return judged(what, precision, logits, given.expected)
+    return verify_logits(what, precision, logits, given.expected)
 
 
 def check_codes(logits: Tensor, made: list[Made]) -> None:
-    """Greedy rows of a recorded step are what its eager twin's logits, [B, codes], call for. Raises
-    `NotVerified`."""
+    """Raises `NotVerified` unless the greedy rows of a recorded step have the largest of `logits`,
+    [B, codes], which the eager step computed."""
     codes = [row[1] for row in made if isinstance(row, tuple)]
     if len(codes) < len(made) or min(codes) < 0 or max(codes) >= logits.shape[1]:
         raise NotVerified(f"the recorded step made no codes: {made[:4]}")
@@ -154,22 +155,25 @@ def check_codes(logits: Tensor, made: list[Made]) -> None:
 
 
 def _check_best(logits: Tensor, codes: list[int], tie: float) -> None:
-    """Each code's logit is its row's largest, or within `tie` of it."""
+    """Raises `NotVerified` unless the logit of each code is within `tie` of the largest of its
+    row."""
     largest = logits.amax(dim=1)
     chosen = logits.gather(1, torch.tensor(codes, device=logits.device)[:, None])[:, 0]
     if not (chosen >= largest - tie * largest.abs()).all():
-        raise NotVerified("the codes chosen are not those that the logits call best")
+        raise NotVerified("the chosen codes do not have the largest logits")
 
 
 def check_reply(
     wiring: Wiring, precision: LmPrecision, prompt: list[Row], reply: list[Row]
 ) -> None:
-    """Greedy speech is what transformers' layers call best after the same rows, up to ties. Raises
-    `NotVerified`."""
+    """Raises `NotVerified` unless each code of a greedy reply has the largest logit of
+    transformers' layers after the same rows, up to ties."""
     rows = [*prompt, *reply]
     wanted = torch.arange(len(prompt) - 1, len(rows) - 1)
     with arithmetic("fp32"):
-        logits = forest_logits(wiring, Forest([rows], [], []), wanted, torch.float32)["audio"]
+        logits = reference_logits(wiring, PrefixBatch([rows], [], []), wanted, torch.float32)[
+            "audio"
+        ]
     _check_best(logits[:, : wiring.config.codes], [row[1] for row in reply], _TIES[precision])
     if len(set(reply)) < 2:
         raise NotVerified(f"a greedy reply of {len(reply)} rows is constant")

@@ -1,8 +1,7 @@
-"""The strongest plain form of the reference: its layers compiled, a cache of fixed size, and the
-whole step recorded as one graph.
+"""The strongest plain form of the reference: compiled layers, a fixed-size cache, one CUDA graph.
 
-One layer is compiled and serves all: they differ in their tensors only. Both tails and heads run,
-as in the eager form. Knows no pages. Where there is no GPU nothing is recorded.
+One compiled layer serves all, because they differ in their tensors only. Both tails and heads run,
+as in the eager form. Knows no pages. Records nothing without a GPU.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ Slot = tuple[Tensor, Tensor]  # keys and values of a layer, [1, H_kv, room, D] e
 
 
 class _FixedCache:
-    """What an attention layer asks of a cache. The row goes where `index` says."""
+    """The cache interface that an attention layer calls. Writes the row at `index`."""
 
     def __init__(self, slot: Slot, index: Tensor) -> None:
         self._slot, self._index = slot, index
@@ -44,7 +43,8 @@ def _layer_step(
 
 
 class CompiledReference:
-    """`room`: the most rows. `compile`: how a function is compiled, or the function itself."""
+    """`room`: the largest number of rows. `compile` takes a function and returns its compiled
+    form."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class CompiledReference:
         room: int,
         compile: Callable[[Any], Any] = lambda f: torch.compile(f, fullgraph=True, dynamic=False),
     ) -> None:
-        # Layers of its own: their numbers are changed below. The tensors are the same.
+        # Separate layers, because their numbers are changed below. The tensors are shared.
         self._model = model = BoundModel(wiring)
         self._room = room
         self._layer_step = compile(_layer_step)
@@ -61,7 +61,7 @@ class CompiledReference:
         self._slots: list[Slot] = []
         for block in (model.trunk, *(model.tails[tail] for tail in CHANNELS)):
             for layer in block:
-                # A number of its own would make each layer a new case for the compiler.
+                # With different numbers the compiler would specialise each layer.
                 layer.self_attn.layer_idx = 0  # type: ignore[union-attr]
                 k, v = (
                     torch.zeros(shape, device=wiring.device, dtype=wiring.dtype) for _ in range(2)
@@ -71,14 +71,14 @@ class CompiledReference:
         self._step = Graphed(torch.no_grad()(self._plain_step), row, row[0, :1])
 
     def take(self, kept: list[Slot]) -> None:
-        """Begins with the rows another form has computed."""
+        """Copies keys and values that another form has computed."""
         for slot, given in zip(self._slots, kept, strict=True):
             for own, other in zip(slot, given, strict=True):
                 own[:, :, : other.shape[2]] = other
 
     def step(self, row: Tensor, position: Tensor) -> dict[Channel, Tensor]:
-        """row int64 [1, 2], position int64 [1] → logits [1, V] by tail, float32. Overwritten by the
-        next call."""
+        """row int64 [1, 2], position int64 [1] → logits [1, V] by tail, float32. The next
+        call overwrites them."""
         return self._step(row, position)
 
     def _plain_step(self, row: Tensor, position: Tensor) -> dict[Channel, Tensor]:

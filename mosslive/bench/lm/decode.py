@@ -1,8 +1,8 @@
-"""The decode step: verified against transformers in float32, then timed beside its baselines.
+"""Verifies the decode step against transformers in float32, then times it beside its baselines.
 
 One step is what the engine runs per 80 ms of speech: one row of every stream through the trunk and
-the audio tail, the audio head, and the draw of its code. Told apart: what the device does, and the
-whole call of the stepper with the host's part. Scheduling is not in it; `engine` has it.
+the audio tail, the audio head, and the sampling of its code. Reports the time on the device and the
+whole call of the stepper including the host. Excludes scheduling, which `engine` measures.
 """
 
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ from mosslive.bench.lm.check import (
     SEQUENCE_ROWS,
     Check,
     Expected,
-    Judge,
+    LogitReference,
     check_codes,
     check_sequence,
-    judged,
     make_sequence,
+    verify_logits,
 )
 from mosslive.bench.lm.lazy import check_lazy
-from mosslive.bench.lm.prefix_batch import Forest, make_forest
+from mosslive.bench.lm.prefix_batch import PrefixBatch, make_prefix_batch
 from mosslive.bench.lm.streams import Streams, check_steady, device_part
 from mosslive.bench.lm.weights import LmPrecision, as_precision, precision_of
 from mosslive.bench.report import BenchResult, BenchRow, conditions_of
 from mosslive.bench.subject import Subject, check_context, checked_precisions
-from mosslive.bench.timing import Times, give_back_memory, summary, times_ms
+from mosslive.bench.timing import Times, free_memory, summary, times_ms
 from mosslive.bench.verified import NotVerified
 from mosslive.config import ModelConfig, Sampling
 from mosslive.engine.graph_stepper import GraphStepper
@@ -48,15 +48,15 @@ _GOALS_MS: dict[tuple[int, str], float] = {
 _GOAL_CONTEXT = 1024
 _SPEAKING: tuple[Channel, ...] = ("audio",)
 _GREEDY = Sampling(greedy=True, min_new=10**6, max_new=10**6)
-_DRIVER = Sampling.driver(min_new=10**6, max_new=10**6)  # speech without end
+_DRIVER = Sampling.driver(min_new=10**6, max_new=10**6)  # never stops
 
 NOTES = {
     "verified": "every timed step's logits, all streams, and 64 rows one by one, against "
     "transformers' layers in float32 on the same weights; bf16 may differ 1.5 times as much (rms) "
     "as transformers' own bf16 does, fp8 by a cosine of 0.99, fp32 by 1e-4 of the logit scale",
-    "decode step": "device events around the recorded step, device idle before each: from numbers "
-    "on the device to ids on the device, drawn as the published driver does; the baselines draw "
-    "nothing",
+    "decode step": "device events around the recorded step, device idle before each: from inputs "
+    "on the device to ids on the device, with the sampling of the published driver; the baselines "
+    "do not sample",
     "with host": "wall clock of the stepper's whole call: page tables, copies in and out, requests",
     "read": "weights, scales, keys and values of one step, each once; floor: that at the measured "
     "read bandwidth",
@@ -72,7 +72,7 @@ class DecodeSettings:
     precisions: tuple[str, ...]
     repeats: int
     reference: bool = True  # time the baselines
-    compiled: bool = True  # the compiled one too; compiling takes a quarter of a minute
+    compiled: bool = True  # also time the compiled one; compiling takes about 15 s
 
     @property
     def command(self) -> str:
@@ -84,7 +84,7 @@ class DecodeSettings:
 
 
 def measure_decode(settings: DecodeSettings) -> BenchResult:
-    """An output that is not what the reference computes gets no time, and is told as refused."""
+    """Reports an output that differs from the reference under `refused`, without a time."""
     subject = settings.subject
     ceilings = measure_ceilings(subject.device)
     config, base = subject.load()
@@ -123,21 +123,21 @@ class _Run:
         self._settings, self._ceilings = settings, ceilings
         self._config, self._base = config, base
         self._wiring = Wiring(config, base)
-        self._judge = Judge(self._wiring)
+        self._reference = LogitReference(self._wiring)
         self.figures: dict[str, Any] = {}
         self.refused: list[str] = []
 
     def all(self, precisions: list[LmPrecision]) -> Iterator[Found]:
         settings = self._settings
         cases = [(s, c) for c in settings.contexts for s in settings.streams]
-        forests = {case: make_forest(self._config, *case) for case in cases}
+        batches = {case: make_prefix_batch(self._config, *case) for case in cases}
         expected = {
-            case: self._judge.expect(forest, forest.leaf_indices)
-            for case, forest in forests.items()
+            case: self._reference.expect(batch, batch.last_indices)
+            for case, batch in batches.items()
         }
-        sequence = make_sequence(self._config, self._judge, settings.contexts[0])
+        sequence = make_sequence(self._config, self._reference, settings.contexts[0])
         wide = precision_of(self._base) != "fp8"
-        # Parity is told for float32 whatever is timed: it shows mistakes that bf16 could hide.
+        # float32 is always verified: it shows errors that bf16 could hide.
         for precision in dict.fromkeys((*(("fp32",) if wide else ()), *precisions)):
             weights = as_precision(self._base, precision)
             decoder = Decoder(self._config, weights)
@@ -148,40 +148,40 @@ class _Run:
             except NotVerified as reason:
                 self.refused.append(f"everything in {precision}: {reason}")
                 continue
-            for case, forest in forests.items() if precision in precisions else ():
+            for case, batch in batches.items() if precision in precisions else ():
                 try:
-                    yield self._timed(decoder, precision, forest, expected[case])
+                    yield self._timed(decoder, precision, batch, expected[case])
                 except NotVerified as reason:
                     self.refused.append(f"{case[0]} streams, {precision}: {reason}")
-                give_back_memory(settings.subject.device)
+                free_memory(settings.subject.device)
             del decoder, weights
-            give_back_memory(settings.subject.device)
+            free_memory(settings.subject.device)
         for context in settings.contexts if settings.reference and wide else ():
             yield from self._baselines(context, expected.get((1, context)))
 
     def _timed(
-        self, decoder: Decoder, precision: LmPrecision, forest: Forest, expected: Expected
+        self, decoder: Decoder, precision: LmPrecision, batch: PrefixBatch, expected: Expected
     ) -> Found:
-        settings, count = self._settings, len(forest.leaves)
-        context = min(forest.lengths) + 1
-        streams = Streams(decoder, forest, room=settings.repeats + 8)
+        settings, count = self._settings, len(batch.last_rows)
+        context = min(batch.lengths) + 1
+        streams = Streams(decoder, batch, room=settings.repeats + 8)
         with arithmetic("fp32" if precision == "fp32" else "bf16"):
             streams.fill()
             logits = streams.logits(_SPEAKING)
             what = f"decode step, {count} streams, {context} rows"
-            checks = judged(what, precision, logits, expected)
+            checks = verify_logits(what, precision, logits, expected)
             stepper = streams.stepper
             check_codes(
                 logits["audio"][:, : self._config.codes], stepper.decode(streams.requests(_GREEDY))
             )
             if isinstance(stepper, GraphStepper):
                 check_steady(stepper, count)
-            streams.forget()
+            streams.reset()
             times = {"decode step with host": self._whole_steps(stepper, streams)}
             if isinstance(stepper, GraphStepper):
                 times["decode step"] = device_part(stepper, count, settings.repeats)
         read = weight_bytes(decoder.weights, _SPEAKING)
-        seen = [length + 1 for length in forest.lengths]
+        seen = [length + 1 for length in batch.lengths]
         width = self._config.num_key_value_heads * self._config.head_dim
         read += cache_bytes(decoder.weights, _SPEAKING, seen, width)
         goal = None
@@ -205,19 +205,19 @@ class _Run:
         return rows, checks
 
     def _whole_steps(self, stepper: Stepper, streams: Streams) -> Times:
-        """Rows follow one another, so the context grows by one with each."""
+        """Times consecutive steps; the context grows by one row with each."""
         requests = streams.requests(_DRIVER)
         times = times_ms(lambda: stepper.decode(requests), "cpu", self._settings.repeats)
         if min(len(request.new_rows) for request in requests) < len(times):
-            raise NotVerified("a timed step made no row for some stream")
+            raise NotVerified("a timed step returned no row for some stream")
         return summary(times)
 
     def _baselines(self, context: int, expected: Expected | None) -> Iterator[Found]:
         settings = self._settings
-        forest = make_forest(self._config, 1, context)
-        expected = expected or self._judge.expect(forest, forest.leaf_indices)
+        batch = make_prefix_batch(self._config, 1, context)
+        expected = expected or self._reference.expect(batch, batch.last_indices)
         found = step_baselines(
-            self._wiring, forest, expected, settings.compiled, min(settings.repeats, 20)
+            self._wiring, batch, expected, settings.compiled, min(settings.repeats, 20)
         )
         try:
             for row, checks in found:

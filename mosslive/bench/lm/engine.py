@@ -1,8 +1,8 @@
-"""The served engine end to end: conversations that all speak at once, through the real scheduler.
+"""Measures the served engine: conversations that all speak at once, through the real scheduler.
 
-Rows per second, the time from one step to the next with all of the host's work in it, and how many
-rows came too late for a listener. First some replies are made greedily and judged against
-transformers' layers in float32. Knows nothing of sound.
+Reports rows per second, the time from step to step including all host work, and rows that came too
+late for playback. First verifies some greedy replies against transformers' layers in float32. Knows
+no audio.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ import torch
 
 from mosslive.bench.lm.bound_reference import Wiring
 from mosslive.bench.lm.check import check_reply
-from mosslive.bench.lm.engine_watch import WatchedStepper, full_steps
+from mosslive.bench.lm.engine_watch import TimedStepper, full_steps
 from mosslive.bench.lm.prefix_batch import speech_rows
 from mosslive.bench.lm.streams import device_part
 from mosslive.bench.lm.weights import LmPrecision, as_precision
 from mosslive.bench.report import BenchResult, BenchRow, conditions_of
 from mosslive.bench.subject import Subject, check_context, checked_precisions, random_tokenizer
-from mosslive.bench.timing import Times, give_back_memory, summary
+from mosslive.bench.timing import Times, free_memory, summary
 from mosslive.bench.verified import NotVerified
 from mosslive.cache import PagePool
 from mosslive.config import ModelConfig, Sampling, refuse
@@ -37,18 +37,18 @@ from mosslive.rows import Row
 _PAGE_SIZE = 16
 _CHUNK_ROWS = 512
 _GREEDY_ROWS = 8
-_JUDGED = 3  # conversations whose greedy rows are judged
+_VERIFIED = 3  # conversations whose greedy rows are verified
 _REPEATS = 20  # of the device's part
 _GIB = 2**30
 
 NOTES = {
-    "verified": f"first {_GREEDY_ROWS} greedy rows of every conversation are made in the same "
-    f"batch; those of {_JUDGED} are judged: each code is the best by transformers' layers in "
+    "verified": f"the first {_GREEDY_ROWS} greedy rows of all conversations are made in one batch; "
+    f"those of {_VERIFIED} are verified: each code is the best by transformers' layers in "
     "float32, up to ties within the precision",
-    "engine step": "wall clock from one step that serves everybody to the next: schedule, page "
-    "tables, copies, device, rows handed to their readers in one event loop",
-    "stepper": "the part of it within the stepper's call; device: the recorded step alone",
-    "missed deadlines": "rows made after their listener had heard everything, at 80 ms a row",
+    "engine step": "wall clock from one step that serves every stream to the next: schedule, page "
+    "tables, copies, device, rows delivered to their readers in one event loop",
+    "stepper": "the part within the stepper's call; device: the recorded step alone",
+    "missed deadlines": "rows made after the client had played everything, at 80 ms a row",
 }
 
 
@@ -75,10 +75,10 @@ class EngineBenchSettings:
 
 
 def measure_engine(settings: EngineBenchSettings) -> BenchResult:
-    """Streams with a judged reply that is not the reference's get no time, and are told."""
+    """Reports stream counts with a reply that differs from the reference under `refused`."""
     subject = settings.subject
     if subject.device == "cuda":
-        give_back_memory("cuda")
+        free_memory("cuda")
         torch.cuda.reset_peak_memory_stats()
     if settings.memory_cap_gib is not None:
         whole = torch.cuda.get_device_properties(0).total_memory
@@ -93,18 +93,18 @@ def measure_engine(settings: EngineBenchSettings) -> BenchResult:
     with arithmetic("fp32" if precision == "fp32" else "bf16"):
         for streams in settings.streams:
             try:
-                made, told = _Round(settings, config, weights, precision, streams).measure()
+                made, found = _Round(settings, config, weights, precision, streams).measure()
                 rows += made
-                figures |= told
+                figures |= found
             except NotVerified as reason:
                 refused.append(f"{streams} streams: {reason}")
-            give_back_memory(subject.device)
+            free_memory(subject.device)
     if subject.device == "cuda":
         free, whole = torch.cuda.mem_get_info()
         figures["memory reserved by PyTorch at most, GiB"] = torch.cuda.max_memory_reserved() / _GIB
         figures["memory of the device in use, GiB"] = (whole - free) / _GIB
     return BenchResult(
-        title="engine, everybody speaking",
+        title="engine, all streams speaking",
         conditions=conditions_of(
             settings.command, subject.device, subject.shown_size, subject.shown_weights, NOTES
         ),
@@ -116,7 +116,7 @@ def measure_engine(settings: EngineBenchSettings) -> BenchResult:
 
 
 class _Round:
-    """One number of streams."""
+    """The measurement at one number of streams."""
 
     def __init__(
         self,
@@ -140,11 +140,11 @@ class _Round:
         if decoder.device.type == "cuda":
             stepper = GraphStepper(runner, streams)
             stepper.record()
-        watched = WatchedStepper(stepper)
+        timed_stepper = TimedStepper(stepper)
         figures = asyncio.run(
-            self._talk(Engine(watched, random_tokenizer(), engine_settings), watched)
+            self._talk(Engine(timed_stepper, random_tokenizer(), engine_settings), timed_stepper)
         )
-        spacing, within = full_steps(watched.steps, streams)
+        spacing, within = full_steps(timed_stepper.steps, streams)
         rows = [
             self._row("engine step", summary(spacing)),
             self._row("of it, stepper", summary(within)),
@@ -155,7 +155,7 @@ class _Round:
             figures[f"{streams} streams, host's share of a step"] = share
         return rows, figures
 
-    async def _talk(self, engine: Engine, watched: WatchedStepper) -> dict[str, Any]:
+    async def _talk(self, engine: Engine, timed_stepper: TimedStepper) -> dict[str, Any]:
         settings, streams = self._settings, self._streams
         name = f"{streams} streams"
         async with engine:
@@ -168,11 +168,11 @@ class _Round:
             prefilled = time.perf_counter() - begun
             greedy = Sampling(greedy=True, max_new=_GREEDY_ROWS, min_new=10**6)
             replies = await asyncio.gather(*(_whole(talk, greedy) for talk in talks))
-            self._judge(prompts, replies)
+            self._verify(prompts, replies)
             for talk, prompt in zip(talks, prompts, strict=True):
                 talk.truncate(len(prompt))
             await asyncio.gather(*(talk.settled() for talk in talks))
-            watched.steps.clear()
+            timed_stepper.steps.clear()
             missed = engine.stats().missed_deadlines
             begun = time.perf_counter()
             drawn = [
@@ -190,14 +190,14 @@ class _Round:
         }
 
     def _prompt(self, engine: Engine, number: int) -> list[Row]:
-        """Different from the first row on: nothing is shared."""
+        """Prompts differ from the first row on, so that no page is shared."""
         heard = speech_rows(self._config, self._settings.context - 1, 37 * number)
         return [*heard, (engine.ids.sosp, engine.ids.audio_pad)]
 
-    def _judge(self, prompts: list[list[Row]], replies: list[list[Row]]) -> None:
+    def _verify(self, prompts: list[list[Row]], replies: list[list[Row]]) -> None:
         wiring = Wiring(self._config, self._weights)
         last = self._streams - 1
-        for number in sorted({0, last // 2, last})[:_JUDGED]:
+        for number in sorted({0, last // 2, last})[:_VERIFIED]:
             check_reply(wiring, self._precision, prompts[number], replies[number])
 
     def _row(self, what: str, times: Times) -> BenchRow:

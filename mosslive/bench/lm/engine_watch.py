@@ -1,4 +1,4 @@
-"""A stepper that notes when each decode step began and how long it took. Changes nothing else."""
+"""A stepper that records the start and duration of each decode step. Changes nothing else."""
 
 import time
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ from mosslive.rows import Row
 
 
 @dataclass(frozen=True)
-class Seen:
+class StepTime:
     requests: int
     began_s: float
     took_s: float
 
 
 @dataclass
-class WatchedStepper:
-    """For an engine's own thread; read `steps` when it rests."""
+class TimedStepper:
+    """Runs on the engine's thread. Read `steps` only while the engine is idle."""
 
     inner: Stepper
-    steps: list[Seen] = field(default_factory=list)
+    steps: list[StepTime] = field(default_factory=list)
 
     @property
     def config(self) -> ModelConfig:
@@ -48,16 +48,16 @@ class WatchedStepper:
     def decode(self, requests: Sequence[Request]) -> list[Made]:
         began = time.perf_counter()
         made = self.inner.decode(requests)
-        self.steps.append(Seen(len(requests), began, time.perf_counter() - began))
+        self.steps.append(StepTime(len(requests), began, time.perf_counter() - began))
         return made
 
     def release(self, request: Request) -> None:
         self.inner.release(request)
 
 
-def full_steps(steps: list[Seen], streams: int) -> tuple[list[float], list[float]]:
-    """Of steps that served every stream and were followed by another such: milliseconds from one
-    beginning to the next, and milliseconds within the stepper."""
+def full_steps(steps: list[StepTime], streams: int) -> tuple[list[float], list[float]]:
+    """Returns, for consecutive pairs of steps that both served every stream, the milliseconds from
+    start to start and the milliseconds within the stepper."""
     pairs = [
         (one, other) for one, other in pairwise(steps) if one.requests == other.requests == streams
     ]

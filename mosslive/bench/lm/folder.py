@@ -1,7 +1,7 @@
-"""An engine folder of random weights, so that loading can be measured without a checkpoint.
+"""Writes an engine folder of random weights, so that loading can be measured without a checkpoint.
 
-Written by the product's own writer; its probes are computed by transformers' layers in float32, so
-that the check every load ends with is a true one. Knows nothing of times.
+Uses the product's own writer. transformers' layers compute the probes in float32, so the check at
+the end of every load is independent. Knows no times.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mosslive.bench.lm.bound_reference import Wiring, forest_logits
-from mosslive.bench.lm.prefix_batch import Forest, speech_rows
+from mosslive.bench.lm.bound_reference import Wiring, reference_logits
+from mosslive.bench.lm.prefix_batch import PrefixBatch, speech_rows
 from mosslive.bench.lm.weights import precision_of
 from mosslive.build.probes import Probe, write_probes
 from mosslive.checkpoint.engine_folder import PROBES_FILE, SHARD_BYTES, hash_files, write_weights
@@ -30,7 +30,7 @@ _PROBE_ROWS = 48
 
 
 def write_random_engine(folder: Path, config: ModelConfig, weights: DecoderWeights) -> Path:
-    """`weights`: bf16, or with a float8 trunk."""
+    """`weights` are bf16, or bf16 with a float8 trunk."""
     float8 = precision_of(weights) == "fp8"
     precision: dict[str, Precision] = {
         name: "fp8" if float8 and name.startswith("trunk.") else "bfloat16"
@@ -54,7 +54,8 @@ def write_random_engine(folder: Path, config: ModelConfig, weights: DecoderWeigh
 
 
 def _on_host(tensors: dict[str, Tensor]) -> Callable[[str], Tensor]:
-    """By name, all in one place in turn: new memory for each would take longer than the copies."""
+    """Returns a function that copies a tensor to host memory. All tensors reuse one buffer, because
+    allocating memory for each takes longer than the copies."""
     most = max(tensor.nbytes for tensor in tensors.values())
     pinned = any(tensor.is_cuda for tensor in tensors.values())
     place = torch.empty(most, dtype=torch.uint8, pin_memory=pinned)
@@ -68,7 +69,7 @@ def _on_host(tensors: dict[str, Tensor]) -> Callable[[str], Tensor]:
 
 
 def engine_tensors(weights: DecoderWeights) -> dict[str, Tensor]:
-    """By the names of an engine folder."""
+    """Returns the tensors by their names in an engine folder."""
     blocks = {"trunk": weights.trunk} | {c: tail.layers for c, tail in weights.tails.items()}
     named: dict[str, Tensor | Matrix] = {
         f"{block}.{index}.{name}": value
@@ -94,7 +95,10 @@ def _probe(config: ModelConfig, weights: DecoderWeights) -> Probe:
     rows = speech_rows(config, _PROBE_ROWS, 0)
     positions = [0, _PROBE_ROWS // 2, _PROBE_ROWS - 1]
     with arithmetic("fp32"):
-        logits = forest_logits(
-            Wiring(config, weights), Forest([rows], [], []), torch.tensor(positions), torch.float32
+        logits = reference_logits(
+            Wiring(config, weights),
+            PrefixBatch([rows], [], []),
+            torch.tensor(positions),
+            torch.float32,
         )
     return Probe(rows, positions, {channel: found.cpu() for channel, found in logits.items()})

@@ -1,7 +1,7 @@
-"""Greedy rows with idle tails caught up later are those of both tails on every step.
+"""Verifies that lazy tails, which catch up later, make the same greedy rows as both tails per step.
 
-At whatever size the weights have, in float32: in less, ids that tie may change places. Speech is
-followed by writing, so that the text tail has to catch up with rows it never saw.
+Runs in float32, because in lower precisions tied ids can swap. Text follows speech, so that the
+text tail has to catch up with rows it has not seen.
 """
 
 from typing import Any
@@ -20,18 +20,18 @@ from mosslive.rows import Row
 _PROMPT_ROWS = 33
 _SPOKEN_ROWS = 24
 _WRITTEN_ROWS = 16
-_POOL = 16  # pages of 16 rows: more than twice what a conversation holds
+_POOL = 16  # pages of 16 rows: more than twice the size of a conversation
 
 
 def check_lazy(config: ModelConfig, weights: DecoderWeights) -> dict[str, Any]:
-    """What was compared, as figures; raises `NotVerified`."""
+    """Returns the number of rows compared, as a figure. Raises `NotVerified` if any differ."""
     with arithmetic("fp32"):
         lazy, both = (_conversation(config, weights, tails) for tails in ("lazy", "both"))
     if lazy != both:
         first = next(i for i, pair in enumerate(zip(lazy, both, strict=True)) if len(set(pair)) > 1)
         raise NotVerified(f"lazy tails give {lazy[first]} as row {first}, both tails {both[first]}")
     if len(set(lazy)) < 4:
-        raise NotVerified("the greedy rows are constant, so their equality says nothing")
+        raise NotVerified("the greedy rows are constant, so their equality proves nothing")
     return {"greedy rows equal, lazy tails and both tails, fp32": len(lazy)}
 
 
@@ -39,7 +39,7 @@ def _conversation(config: ModelConfig, weights: DecoderWeights, tails: Tails) ->
     runner = Runner(Decoder(config, weights), PagePool(_POOL, 16), 64)
     lm = LanguageModel(runner, random_tokenizer())
     speaking = Sampling(greedy=True, max_new=_SPOKEN_ROWS, min_new=_SPOKEN_ROWS + 1)
-    # "pad": else the audio tail runs while writing as well.
+    # "pad", because otherwise the audio tail also runs while writing.
     writing = Sampling(greedy=True, max_new=_WRITTEN_ROWS, ignored_audio="pad")
     ids = lm.ids
     prompt = [*speech_rows(config, _PROMPT_ROWS, 0), (ids.sosp, ids.audio_pad)]

@@ -1,7 +1,7 @@
-"""From an engine folder to a first row in a fresh process, with graphs recorded; the parts of it.
+"""Measures the start of an engine in a fresh process: from its folder to the first row.
 
-Verified by what a load itself does: every byte against its checksum, and a golden probe that
-transformers' layers computed. Unless a folder is given, a random one lies in memory-backed storage.
+Each load verifies itself: every byte against its checksum, and a golden probe that transformers'
+layers computed. Without a given folder, writes a random one to memory-backed storage.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from mosslive.bench.lm.folder import write_random_engine
 from mosslive.bench.report import BenchResult, BenchRow, conditions_of
 from mosslive.bench.subject import Subject
-from mosslive.bench.timing import give_back_memory, summary
+from mosslive.bench.timing import free_memory, summary
 from mosslive.bench.verified import NotVerified
 from mosslive.config import refuse
 
@@ -25,11 +25,11 @@ _MEMORY = Path("/dev/shm")
 
 NOTES = {
     "verified": "each start checks every byte by checksum and a golden probe made by transformers' "
-    "layers in float32, or ends with an error",
+    "layers in float32, or fails",
     "times": "wall clock from the start of a fresh Python process to the first row of a reply",
-    "ready": "weights, pages as many as fit, all graphs recorded",
-    "first start": "with an empty cache of compiled kernels, as after an installation; the others "
-    "find it filled",
+    "ready": "weights loaded, as many pages as fit, all graphs recorded",
+    "first start": "with an empty cache of compiled kernels, as after an installation; later "
+    "starts use the cache",
 }
 
 
@@ -37,8 +37,8 @@ NOTES = {
 class LoadSettings:
     subject: Subject
     precision: str  # of the random folder
-    repeats: int  # starts with a filled cache of compiled kernels
-    cold: bool = True  # one more before them, with an empty one
+    repeats: int  # starts with a warm cache of compiled kernels
+    cold: bool = True  # one start before them with an empty cache
     folder: Path | None = None  # where the random folder is written; default: /dev/shm
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ def measure_load(settings: LoadSettings) -> BenchResult:
             config, weights = subject.load(float8_trunk=settings.precision == "fp8")
             folder = write_random_engine(Path(scratch) / "engine", config, weights)
             del weights
-            give_back_memory(subject.device)
+            free_memory(subject.device)
             starts = _starts(folder, settings)
             folder_bytes, kind = _size(folder), _filesystem(folder)
     first, later = starts[: settings.cold], starts[settings.cold :]
@@ -99,16 +99,16 @@ def measure_load(settings: LoadSettings) -> BenchResult:
 
 
 def _starts(folder: Path, settings: LoadSettings) -> list[tuple[float, dict[str, float]]]:
-    """(milliseconds in all, seconds by part) of each start, in order."""
+    """Returns (milliseconds in total, seconds by part) of each start, in order."""
     command = [sys.executable, "-m", "mosslive.bench.lm.load_once", str(folder)]
     found = []
     with tempfile.TemporaryDirectory() as kernels:
-        surroundings = os.environ | ({"TRITON_CACHE_DIR": kernels} if settings.cold else {})
+        environment = os.environ | ({"TRITON_CACHE_DIR": kernels} if settings.cold else {})
         for _ in range(settings.cold + settings.repeats):
             begun = time.perf_counter()
             done = subprocess.run(
                 [*command, settings.subject.device],
-                env=surroundings,
+                env=environment,
                 capture_output=True,
                 text=True,
                 check=False,
@@ -125,7 +125,7 @@ def _size(folder: Path) -> int:
 
 
 def _filesystem(folder: Path) -> str:
-    """The kind of storage the folder is on, as Linux calls it."""
+    """Returns the filesystem type of the folder."""
     try:
         lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -13,7 +13,7 @@ _BEGUN = _CLOCK()
 
 
 def load_once(folder: str, device: str) -> dict[str, float]:
-    """Seconds by part. Raises what a damaged folder or a wrong result raises."""
+    """Returns seconds by part. Propagates the errors of a damaged folder or a wrong result."""
     import torch
 
     from mosslive.cache import PageTable

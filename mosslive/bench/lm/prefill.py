@@ -1,7 +1,7 @@
-"""Prefill: rows of a prompt from nothing, verified against transformers in float32, then timed.
+"""Verifies the prefill of a prompt against transformers in float32, then times it.
 
-What the engine does before a spoken reply: pages for the rows, trunk and audio tail on every row,
-the head on the last one. Scheduling is not in it.
+Covers what the engine does before a spoken reply: pages for the rows, trunk and audio tail on every
+row, the head on the last one. Excludes scheduling.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from mosslive.bench.ceilings import Ceilings, measure_ceilings
 from mosslive.bench.lm.baseline import prefill_baseline
 from mosslive.bench.lm.bound_reference import Wiring
 from mosslive.bench.lm.bytes import pass_flops, weight_bytes
-from mosslive.bench.lm.check import Check, Expected, Judge, judged
-from mosslive.bench.lm.prefix_batch import Forest, speech_rows
+from mosslive.bench.lm.check import Check, Expected, LogitReference, verify_logits
+from mosslive.bench.lm.prefix_batch import PrefixBatch, speech_rows
 from mosslive.bench.lm.streams import Conversation
 from mosslive.bench.lm.weights import LmPrecision, as_precision, precision_of
 from mosslive.bench.report import BenchResult, BenchRow, conditions_of
 from mosslive.bench.subject import Subject, checked_precisions
-from mosslive.bench.timing import give_back_memory, summary, times_ms
+from mosslive.bench.timing import free_memory, summary, times_ms
 from mosslive.bench.verified import NotVerified
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.model import Decoder
@@ -53,33 +53,33 @@ class PrefillSettings:
 
 
 def measure_prefill(settings: PrefillSettings) -> BenchResult:
-    """An output that is not what the reference computes gets no time, and is told as refused."""
+    """Reports an output that differs from the reference under `refused`, without a time."""
     subject = settings.subject
     ceilings = measure_ceilings(subject.device)
     config, base = subject.load()
     precisions = checked_precisions(base, settings.precisions)
     wiring = Wiring(config, base)
-    judge = Judge(wiring)
+    reference = LogitReference(wiring)
     rows: list[BenchRow] = []
     checks: list[Check] = []
     refused: list[str] = []
     for count in settings.rows:
-        forest = Forest([speech_rows(config, count, 0)], [], [])
+        batch = PrefixBatch([speech_rows(config, count, 0)], [], [])
         wanted = torch.tensor(_lengths(count)) - 1
-        expected = judge.expect(forest, wanted)
+        expected = reference.expect(batch, wanted)
         for precision in precisions:
             decoder = Decoder(config, as_precision(base, precision))
             conversation = Conversation.recorded(decoder, count)
             try:
-                checks += _check(conversation, precision, forest, expected)
-                rows.append(_time(conversation, precision, forest, ceilings, settings))
+                checks += _check(conversation, precision, batch, expected)
+                rows.append(_time(conversation, precision, batch, ceilings, settings))
             except NotVerified as reason:
                 refused.append(str(reason))
             del decoder, conversation
-            give_back_memory(subject.device)
+            free_memory(subject.device)
         if settings.reference and precision_of(base) != "fp8":
             try:
-                row, verified = prefill_baseline(wiring, forest, wanted, expected, settings.repeats)
+                row, verified = prefill_baseline(wiring, batch, wanted, expected, settings.repeats)
                 rows.append(row)
                 checks += verified
             except NotVerified as reason:
@@ -97,17 +97,17 @@ def measure_prefill(settings: PrefillSettings) -> BenchResult:
 
 
 def _check(
-    conversation: Conversation, precision: LmPrecision, forest: Forest, expected: Expected
+    conversation: Conversation, precision: LmPrecision, batch: PrefixBatch, expected: Expected
 ) -> list[Check]:
-    """Prompts of several lengths, each from nothing: their last rows are those that are judged."""
-    rows = forest.trunks[0]
+    """Verifies the last rows of prompts of several lengths, each from an empty cache."""
+    rows = batch.prefixes[0]
     found = []
     with arithmetic("fp32" if precision == "fp32" else "bf16"):
         for length in _lengths(len(rows)):
             found.append(conversation.give(rows[:length], CHANNELS))
-            conversation.forget()
+            conversation.reset()
     logits = {channel: torch.cat([one[channel] for one in found]) for channel in CHANNELS}
-    return judged(f"prefill of up to {len(rows)}", precision, logits, expected)
+    return verify_logits(f"prefill of up to {len(rows)}", precision, logits, expected)
 
 
 def _lengths(count: int) -> list[int]:
@@ -117,11 +117,11 @@ def _lengths(count: int) -> list[int]:
 def _time(
     conversation: Conversation,
     precision: LmPrecision,
-    forest: Forest,
+    batch: PrefixBatch,
     ceilings: Ceilings,
     settings: PrefillSettings,
 ) -> BenchRow:
-    subject, rows = settings.subject, forest.trunks[0]
+    subject, rows = settings.subject, batch.prefixes[0]
     count = len(rows)
     with arithmetic("fp32" if precision == "fp32" else "bf16"):
         times = summary(
@@ -129,7 +129,7 @@ def _time(
                 lambda: conversation.give(rows, _SPEAKING),
                 subject.device,
                 settings.repeats,
-                prepare=conversation.forget,
+                prepare=conversation.reset,
             )
         )
     decoder = conversation.runner.decoder

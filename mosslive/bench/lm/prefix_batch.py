@@ -1,7 +1,7 @@
-"""Many continuations of few beginnings as one sequence: what each row may see is said by a mask.
+"""Many streams that share few prefixes, packed into one sequence with an attention mask.
 
-So one pass of a reference that knows only "rows, positions, mask" judges every stream of a batch.
-Knows nothing of models or pages.
+So one pass of a reference that knows only rows, positions and a mask computes every stream of a
+batch. Knows no models and no pages.
 """
 
 from dataclasses import dataclass
@@ -15,46 +15,46 @@ from mosslive.rows import Row
 
 
 @dataclass(frozen=True)
-class Forest:
-    """Trunks stand one after another, then the leaves: leaf b is one row that follows the first
-    `lengths[b]` rows of trunk `b % len(trunks)`."""
+class PrefixBatch:
+    """The prefixes one after another, then the last rows. Last row b follows the first `lengths[b]`
+    rows of prefix `b % len(prefixes)`."""
 
-    trunks: list[list[Row]]
-    leaves: list[Row]
+    prefixes: list[list[Row]]
+    last_rows: list[Row]
     lengths: list[int]
 
     @cached_property
     def rows(self) -> Tensor:
         """int64 [n, 2]"""
-        return torch.tensor([row for trunk in self.trunks for row in trunk] + self.leaves)
+        return torch.tensor([row for prefix in self.prefixes for row in prefix] + self.last_rows)
 
     @cached_property
     def positions(self) -> Tensor:
         """int64 [n]"""
-        trunks = [p for trunk in self.trunks for p in range(len(trunk))]
-        return torch.tensor(trunks + self.lengths)
+        own = [p for prefix in self.prefixes for p in range(len(prefix))]
+        return torch.tensor(own + self.lengths)
 
     def mask(self, device: torch.device) -> Tensor:
-        """bool [n, n]: row i sees row j."""
+        """bool [n, n]: whether row i sees row j."""
         count = len(self.positions)
         sees = torch.eye(count, dtype=torch.bool, device=device)
-        first_leaf, begin = count - len(self.leaves), 0
-        for number, trunk in enumerate(self.trunks):
-            end = begin + len(trunk)
-            own = torch.ones(len(trunk), len(trunk), dtype=torch.bool, device=device).tril()
+        first_last, begin = count - len(self.last_rows), 0
+        for number, prefix in enumerate(self.prefixes):
+            end = begin + len(prefix)
+            own = torch.ones(len(prefix), len(prefix), dtype=torch.bool, device=device).tril()
             sees[begin:end, begin:end] = own
-            for leaf in range(number, len(self.leaves), len(self.trunks)):
-                sees[first_leaf + leaf, begin : begin + self.lengths[leaf]] = True
+            for stream in range(number, len(self.last_rows), len(self.prefixes)):
+                sees[first_last + stream, begin : begin + self.lengths[stream]] = True
             begin = end
         return sees
 
     @property
-    def leaf_indices(self) -> Tensor:
-        return torch.arange(len(self.rows) - len(self.leaves), len(self.rows))
+    def last_indices(self) -> Tensor:
+        return torch.arange(len(self.rows) - len(self.last_rows), len(self.rows))
 
 
 def speech_rows(config: ModelConfig, count: int, start: int) -> list[Row]:
-    """Rows of speech with a few written rows among them: both tables are looked up."""
+    """Returns rows of speech with a few text rows, so that both embedding tables are used."""
     rows = []
     for index in range(start, start + count):
         code = (1 + 31 * index + 17 * (index // 7)) % config.codes
@@ -68,16 +68,18 @@ def speech_rows(config: ModelConfig, count: int, start: int) -> list[Row]:
     return rows
 
 
-def make_forest(config: ModelConfig, streams: int, context: int, beginnings: int = 4) -> Forest:
-    """Streams of `context` rows and up to 6 more, so that a batch is ragged as real ones are; each
-    has its own last row. The last row counts as context: it sees itself."""
+def make_prefix_batch(
+    config: ModelConfig, streams: int, context: int, prefix_count: int = 4
+) -> PrefixBatch:
+    """Makes streams of `context` rows and up to 6 more, so that the batch is ragged like a real
+    one. Each stream has its own last row, which counts as context because it sees itself."""
     lengths = [context - 1 + (stream * 5) % 7 for stream in range(streams)]
-    trunks = [
+    prefixes = [
         speech_rows(config, max(lengths), 1000 * number)
-        for number in range(min(beginnings, streams))
+        for number in range(min(prefix_count, streams))
     ]
     pad = config.modality_pad_token_id
     codes = [(7 + 97 * stream) % config.codes for stream in range(streams)]
-    # A row of the audio pad would be taken for the end of a written prompt.
-    leaves = [(pad, code + (code == config.audio_pad_token_id)) for code in codes]
-    return Forest(trunks, leaves, lengths)
+    # A row of the audio pad would mark the end of a text prompt.
+    last_rows = [(pad, code + (code == config.audio_pad_token_id)) for code in codes]
+    return PrefixBatch(prefixes, last_rows, lengths)

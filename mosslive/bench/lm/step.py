@@ -1,7 +1,7 @@
-"""The decode step next to the bare matrix products it must do, in one run on the CPU.
+"""Times the decode step on the CPU beside the bare matrix products that it must do.
 
-Verified first: the rows of the cached loop must be what the transformers reference chooses for the
-same history. Step and products alternate, so that a noisy machine disturbs both alike.
+First verifies that the cached loop makes the rows that the transformers reference chooses for the
+same history. Step and products alternate, so that other load on the machine affects both alike.
 """
 
 import platform
@@ -104,11 +104,12 @@ def _speech_prompt(lm: LanguageModel, context: int) -> list[Row]:
 
 
 def _verify(lm: LanguageModel, folder: Path, prompt: list[Row]) -> float:
-    """Error of the logits as a share of their scale. Raises `NotVerified`."""
+    """Returns the error of the logits as a share of their scale. Raises `NotVerified` if too
+    large."""
     try:
         from mosslive.bench.reference import ReferenceModel
     except ImportError as lacking:
-        hint = f"the reference needs pip install 'mosslive[bench]' ({lacking})"
+        hint = f"the reference needs transformers: pip install 'mosslive[bench]' ({lacking})"
         raise MossliveError(hint) from None
     new = list(lm.generate(prompt, Sampling(greedy=True, max_new=_VERIFIED_ROWS, min_new=10**6)))
     rows = torch.tensor(prompt + new)
@@ -118,8 +119,8 @@ def _verify(lm: LanguageModel, folder: Path, prompt: list[Row]) -> float:
     scale = float(wanted.abs().max())
     error = float((ours - wanted).abs().max()) / scale
     if not torch.isfinite(ours).all() or len(set(new)) < 2:
-        raise NotVerified("the output is not finite, or constant")
-    # bf16 has 8 bits: layers of rounding leave errors of per cents at random weights.
+        raise NotVerified("the output is constant or not finite")
+    # bf16 has 8 bits: with random weights, rounding in every layer gives errors of some per cent.
     if error > (_CLOSE if dtype == torch.float32 else 0.05):
         raise NotVerified(f"logits differ from the reference by {error:.2e} of their scale")
     chosen = wanted[len(prompt) - 1 : -1, : lm.ids.eosp].argmax(1).tolist()
@@ -129,7 +130,7 @@ def _verify(lm: LanguageModel, folder: Path, prompt: list[Row]) -> float:
 
 
 def _products(lm: LanguageModel) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """(weight, input) of every matrix product of a speaking step: trunk, audio tail, audio head."""
+    """Returns (weight, input) of every matrix product of a speech step: trunk, audio tail, head."""
     weights = lm.runner.decoder.weights
     audio = weights.tails["audio"]
     layers = [

@@ -1,14 +1,15 @@
-"""The streams of a forest in an engine's pages, ready for the step that is judged and timed.
+"""The streams of a `PrefixBatch` in an engine's pages, ready for the step that is verified and
+timed.
 
-Everything that computes is the product's own: runner, page tables, and on a GPU the stepper with
-its recorded graphs. Only the beginnings are filled in by copying pages: each stream has memory of
-its own, as conversations have, but few are computed.
+All computation is the product's own: runner, page tables, and on a GPU the stepper with its
+recorded graphs. Only a few prefixes are computed; the others are copied page by page, so that each
+stream has its own memory, like a conversation.
 """
 
 import torch
 from torch import Tensor
 
-from mosslive.bench.lm.prefix_batch import Forest
+from mosslive.bench.lm.prefix_batch import PrefixBatch
 from mosslive.bench.timing import Times, summary, times_ms
 from mosslive.bench.verified import NotVerified
 from mosslive.cache import PagePool, PageTable
@@ -23,35 +24,35 @@ from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel, Row, RowIds
 
 PAGE_SIZE = 16
-_CHUNK_ROWS = 2048  # of a beginning that is computed
+_CHUNK_ROWS = 2048  # of a computed prefix
 _STEADY_RUNS = 50
 
 
 class Streams:
-    """`room`: rows that will follow each beginning."""
+    """`room`: rows that will follow each prefix."""
 
-    def __init__(self, decoder: Decoder, forest: Forest, room: int) -> None:
-        self.decoder, self.forest = decoder, forest
-        each = -(-(max(forest.lengths) + room) // PAGE_SIZE)
-        pool = PagePool(each * len(forest.leaves), PAGE_SIZE)
+    def __init__(self, decoder: Decoder, batch: PrefixBatch, room: int) -> None:
+        self.decoder, self.batch = decoder, batch
+        each = -(-(max(batch.lengths) + room) // PAGE_SIZE)
+        pool = PagePool(each * len(batch.last_rows), PAGE_SIZE)
         self.runner = GraphRunner(decoder, pool, _CHUNK_ROWS)
-        self.tables = [PageTable(self.runner.pool) for _ in forest.leaves]
-        # As an engine does, before any page holds something: recording writes into pages.
+        self.tables = [PageTable(self.runner.pool) for _ in batch.last_rows]
+        # Before any page holds data, like in an engine, because recording writes into pages.
         self.stepper = self._make_stepper()
 
     @torch.inference_mode()
     def fill(self) -> None:
-        """Every stream gets its beginning, both tails included."""
-        runner, count = self.runner, len(self.forest.trunks)
+        """Fills the prefix of every stream, for both tails."""
+        runner, count = self.runner, len(self.batch.prefixes)
         computed = self.tables[:count]
-        for table, trunk in zip(computed, self.forest.trunks, strict=True):
-            runner.reserve(table, trunk)
+        for table, prefix in zip(computed, self.batch.prefixes, strict=True):
+            runner.reserve(table, prefix)
             runner.trunk([(table, 0)])
             for channel in CHANNELS:
                 runner.tail(channel, [table])
         sources: list[int] = []
         targets: list[int] = []
-        for number, length in enumerate(self.forest.lengths[count:], count):
+        for number, length in enumerate(self.batch.lengths[count:], count):
             table, given = self.tables[number], computed[number % count]
             runner.reserve(table, given.rows[:length])
             for channel in CHANNELS:
@@ -59,36 +60,38 @@ class Streams:
             targets += table.pages
             sources += given.pages[: len(table.pages)]
         self._copy(sources, targets)
-        self.forget()  # the computed ones are longer
+        self.reset()  # the computed prefixes are longer
 
     @torch.inference_mode()
     def logits(self, channels: tuple[Channel, ...]) -> dict[Channel, Tensor]:
-        """Of the forest's leaves, one row of each stream, float32 [B, V]. They leave no trace."""
+        """Returns logits of the last rows, one of each stream, float32 [B, V]. Resets the
+        streams."""
         runner, tables = self.runner, self.tables
         lengths = [len(table) for table in tables]
-        for table, leaf in zip(tables, self.forest.leaves, strict=True):
-            runner.reserve(table, [leaf])
+        for table, row in zip(tables, self.batch.last_rows, strict=True):
+            runner.reserve(table, [row])
         fresh = runner.trunk(list(zip(tables, lengths, strict=True)))
         found = {channel: runner.tail_logits(channel, tables, fresh) for channel in channels}
-        self.forget()
+        self.reset()
         return found
 
-    def forget(self) -> None:
-        """Back to the beginnings."""
-        for table, length in zip(self.tables, self.forest.lengths, strict=True):
+    def reset(self) -> None:
+        """Truncates every stream to its prefix."""
+        for table, length in zip(self.tables, self.batch.lengths, strict=True):
             table.truncate(length)
 
     def requests(self, sampling: Sampling) -> list[Request]:
-        """Speech replies whose next step takes the leaves."""
+        """Returns requests for speech whose next step takes the last rows."""
         ids = RowIds.from_config(self.decoder.config, self.decoder.config.eos_token_id)
         longest = self.decoder.config.max_position_embeddings
         return [
-            Request([leaf], sampling, ids, table, longest)
-            for table, leaf in zip(self.tables, self.forest.leaves, strict=True)
+            Request([row], sampling, ids, table, longest)
+            for table, row in zip(self.tables, self.batch.last_rows, strict=True)
         ]
 
     def _make_stepper(self) -> PlainStepper | GraphStepper:
-        """What an engine would run them by. The graphs recorded are those of this many streams."""
+        """Returns the stepper that an engine would use. Records graphs for this number of streams
+        only."""
         if self.decoder.device.type != "cuda":
             return PlainStepper(self.runner)
         stepper = GraphStepper(self.runner, len(self.tables))
@@ -107,19 +110,19 @@ class Streams:
 
 
 def device_part(stepper: GraphStepper, streams: int, repeats: int) -> Times:
-    """The latest step of speech, once more and again: from its numbers on the device to its ids."""
+    """Times repetitions of the latest speech step on the device, from its inputs to its ids."""
     return summary(times_ms(lambda: _run_again(stepper, streams), "cuda", repeats))
 
 
 def check_steady(stepper: GraphStepper, streams: int) -> None:
-    """The latest step gives the same ids however often it runs; a race between kernels would show.
-    Raises `NotVerified`."""
+    """Raises `NotVerified` if repetitions of the latest step give different ids, for example
+    through a race between kernels."""
     ids = stepper.graphs.buffers.ids
     first = ids.clone()
     for _ in range(_STEADY_RUNS):
         _run_again(stepper, streams)
         if not torch.equal(ids, first):
-            raise NotVerified(f"a recorded step of {streams} streams, repeated, gives other ids")
+            raise NotVerified(f"a repeated recorded step of {streams} streams gives different ids")
 
 
 def _run_again(stepper: GraphStepper, streams: int) -> None:
@@ -129,7 +132,7 @@ def _run_again(stepper: GraphStepper, streams: int) -> None:
 
 
 class Conversation:
-    """One table that rows are given to as they come."""
+    """One page table to which rows are appended."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
@@ -137,12 +140,13 @@ class Conversation:
 
     @classmethod
     def eager(cls, decoder: Decoder, room: int) -> "Conversation":
-        """`room`: rows at most."""
+        """`room`: the largest number of rows."""
         return cls(Runner(decoder, _pool(room), _CHUNK_ROWS))
 
     @classmethod
     def recorded(cls, decoder: Decoder, room: int) -> "Conversation":
-        """As an engine on a GPU runs prompts: passes of that many rows, or fewer, as graphs."""
+        """Records graphs for passes of up to `room` rows, as an engine on a GPU does for
+        prompts."""
         runner = GraphRunner(decoder, _pool(room), room)
         if decoder.device.type == "cuda":
             runner.record(Recorder(decoder.device))
@@ -150,13 +154,13 @@ class Conversation:
 
     @torch.inference_mode()
     def give(self, rows: list[Row], channels: tuple[Channel, ...]) -> dict[Channel, Tensor]:
-        """Logits of the last row, float32 [1, V] by channel."""
+        """Appends rows and returns the logits of the last, float32 [1, V] by channel."""
         first = len(self.table)
         self.runner.reserve(self.table, rows)
         fresh = self.runner.trunk([(self.table, first)])
         return {c: self.runner.tail_logits(c, [self.table], fresh) for c in channels}
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self.table.free()
 
 

@@ -1,8 +1,8 @@
-"""Random weights of the decoder, made where they are used: 18 GB come into being on the card.
+"""Random weights of the decoder, made on the device that uses them: 18 GB at full size.
 
-Knows nothing of files. Variances keep the residual stream near one and spread the logits by a few
-units; norm weights differ from one and from each other, so that a forgotten tensor shows. Values
-depend on the seed, the kind of device and the order below, nothing else.
+Knows no files. The variances keep the residual stream near one and spread the logits by a few
+units. Norm weights differ from one and from each other, so that an unused tensor is detected.
+Values depend only on the seed, the kind of device and the order below.
 """
 
 import math
@@ -34,8 +34,8 @@ def random_config(size: SizeName) -> ModelConfig:
 def random_weights(
     config: ModelConfig, device: torch.device, seed: int = 0, float8_trunk: bool = False
 ) -> DecoderWeights:
-    """In bfloat16. `float8_trunk`: each matrix of the trunk is rounded as soon as it is made, so
-    that the wide form of the whole need not fit; the values are those of `as_precision`."""
+    """Makes bfloat16 weights. With `float8_trunk`, rounds each trunk matrix as soon as it is made,
+    so that the whole model in bfloat16 need not fit. The values equal those of `as_precision`."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def normal(*shape: int, spread: float) -> Tensor:
@@ -73,12 +73,12 @@ def precision_of(weights: DecoderWeights) -> LmPrecision:
 
 
 def as_precision(weights: DecoderWeights, precision: LmPrecision) -> DecoderWeights:
-    """The same values in another form; what does not change is shared."""
+    """Converts the weights. Unchanged tensors are shared."""
     given = precision_of(weights)
     if precision == given:
         return weights
     if given != "bf16":
-        raise refuse("precision", precision, f"{given}, as these weights are")
+        raise refuse("precision", precision, f"{given}, the precision of these weights")
     if precision == "fp8":
         return DecoderWeights([_float8(layer) for layer in weights.trunk], weights.tails)
     return DecoderWeights(
@@ -106,7 +106,7 @@ def _widen(matrix: Matrix) -> Matrix:
 def _changed(
     layer: LayerWeights, change: Callable[[Matrix], Matrix], norms: bool = True
 ) -> LayerWeights:
-    """Matrices by `change`; norms in float32, or as they are."""
+    """Converts matrices by `change`, and norms to float32 if `norms`."""
     values = {
         name: change(value) if isinstance(value, Matrix) else value.float() if norms else value
         for name, value in vars(layer).items()
@@ -121,7 +121,7 @@ def _random_layer(
 ) -> LayerWeights:
     hidden, inner, width = config.hidden_size, config.intermediate_size, config.head_dim
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-    # What a layer adds shrinks with depth, so that the sum over a path stays near one.
+    # The output of a layer shrinks with depth, so that the sum over a path stays near one.
     shrink = 1 / math.sqrt(config.num_hidden_layers)
     q_norm, k_norm = norm(width), norm(width)
     return LayerWeights(

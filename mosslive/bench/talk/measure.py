@@ -1,9 +1,9 @@
-"""Live conversations end to end: a microphone in real time, spoken replies of fixed length.
+"""Measures live conversations end to end: questions in real time, spoken replies of fixed length.
 
-Each conversation asks, is answered and begins anew; conversations begin one after the other, so
-that some listen while others speak. Every reply is verified before any time is told: the codes
-heard are the offline encoder's, and the sound is finite, of the right length, and that of its codes
-rendered alone. Turn detection is not part of it: the end of a question is said.
+Each conversation asks, is answered and starts again. Conversations start one after another, so that
+some listen while others speak. Every reply is verified before any time is reported: the codes heard
+are the offline encoder's, and the sound is finite, has the right length, and equals its codes
+rendered alone. Excludes turn detection: the end of a question is committed.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from mosslive.bench.codec.precompile import compiling
 from mosslive.bench.lm.weights import as_precision
 from mosslive.bench.report import BenchResult, BenchRow, conditions_of
 from mosslive.bench.subject import Subject, checked_precisions, random_tokenizer
-from mosslive.bench.talk.random_codec import CHUNK_CODES, RandomCodec, question, talk_forms
+from mosslive.bench.talk.random_codec import CHUNK_CODES, RandomCodec, compile_jobs, question
 from mosslive.bench.talk.timing_report import talk_figures, talk_rows
-from mosslive.bench.timing import give_back_memory
+from mosslive.bench.timing import free_memory
 from mosslive.bench.verified import NotVerified
 from mosslive.cache import PagePool
 from mosslive.codec.flow_stream import TailRule
@@ -46,25 +46,25 @@ from mosslive.talk.timing import TurnTiming
 
 MICROPHONE_HZ = 24_000
 PACKET_S = 0.02
-LEAST_COSINE = 0.99  # of a reply's sound with that of its codes alone; half precision, long phases
-LEAST_SAME = 0.98  # of the codes heard: near-ties may fall otherwise in products of other shapes
+LEAST_COSINE = 0.99  # of a reply's sound with its codes rendered alone; half precision, long phases
+LEAST_SAME = 0.98  # of the codes heard: near-ties can differ in products of other shapes
 _PAGE_SIZE, _CHUNK_ROWS = 16, 512
 NOTES = {
     "verified": f"every reply: at least {LEAST_SAME:.0%} of the codes heard are the offline "
     "encoder's (the rest near-ties); sound finite, 1920 samples a code, cosine with the same codes "
     f"rendered alone >= {LEAST_COSINE:g}",
-    "time to first audio": "from the last packet of the question, which is said to end there (turn "
-    "detection excluded), to the first sample handed to the transport; wall clock of the host",
+    "time to first audio": "from the last packet of the question, which is committed (no turn "
+    "detection), to the first sample handed to the transport; wall clock of the host",
     "real-time factor": "wall clock from the end of the question to the last sample rendered, over "
     "the duration of the reply",
     "conversations": f"questions arrive in real time in packets of {1000 * PACKET_S:.0f} ms at "
-    f"{MICROPHONE_HZ} Hz; conversations begin one after the other and go on asking, so that some "
+    f"{MICROPHONE_HZ} Hz; conversations start one after another and keep asking, so that some "
     "listen while others are answered",
-    "pace": "one conversation: as fast as it can be made; several: as live talk does by default, "
-    f"handed out at most {TalkSettings().lead_s:g} s and made at most about "
-    f"{TalkSettings().ahead_s:g} s ahead of the ear, rest no part of the real-time factor",
-    "end of a reply": "how long rendering the last codes holds up all other sound: wall clock, "
-    "device idle before, while verifying",
+    "pace": "one conversation: as fast as possible; several: the default of live talk, handed out "
+    f"at most {TalkSettings().lead_s:g} s and made at most about {TalkSettings().ahead_s:g} s "
+    "ahead of playback; the real-time factor excludes the pauses of pacing",
+    "end of a reply": "how long rendering the last codes blocks all other sound: wall clock, "
+    "device idle before, measured while verifying",
 }
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -79,7 +79,7 @@ class TalkBenchSettings:
     precision: str = "bf16"  # of the language model
     codec_precision: str = "bf16"  # of the flow's estimator; all else of the codec is float32
     tail: TailRule = "cached"  # how the end of a reply is rendered: reference or cached
-    stagger_s: float = 2.0  # over which the conversations of a round begin
+    stagger_s: float = 2.0  # over which the conversations of a round start
 
     def __post_init__(self) -> None:
         if self.codec_precision not in _DTYPES:
@@ -100,7 +100,7 @@ class TalkBenchSettings:
 
 @dataclass(frozen=True)
 class _Answered:
-    """One question and what came of it."""
+    """One question and its reply."""
 
     asked: NDArray[np.float32]
     user_rows: tuple[Row, ...]
@@ -115,30 +115,30 @@ def measure_talk(
     *,
     seen: Callable[[str], None] = lambda line: None,
 ) -> BenchResult:
-    """Raises `NotVerified` instead of telling a time that means nothing. `seen` is told how far it
-    is: at full size it takes minutes."""
+    """Raises `NotVerified` for a wrong reply. Calls `seen` with progress lines, because a full-size
+    run takes minutes."""
     subject, began = settings.subject, time.monotonic()
 
-    def tell(done: str) -> None:
+    def report_progress(done: str) -> None:
         seen(f"{time.monotonic() - began:.0f} s: {done}")
 
     most = max(settings.conversations)
-    forms = talk_forms(settings.codec_precision, most)  # type: ignore[arg-type]  # checked there
-    with compiling(subject.size, subject.device, forms):
-        # The codec first: it sets its memory aside at the start.
+    jobs = compile_jobs(settings.codec_precision, most)  # type: ignore[arg-type]  # checked there
+    with compiling(subject.size, subject.device, jobs):
+        # The codec first: it reserves its memory at the start.
         dtype, reply_s = _DTYPES[settings.codec_precision], settings.reply_codes * 0.08
         codec = RandomCodec(subject.size, subject.device, dtype, (reply_s + 2) * most + 30)
-        tell("the codec's weights made")
-        stepper = _stepper(settings, tell)
+        report_progress("the codec's weights made")
+        stepper = _stepper(settings, report_progress)
     if subject.device == "cuda":
-        tell("the codec's kernels compiled")
+        report_progress("the codec's kernels compiled")
     engine = Engine(stepper, random_tokenizer())
-    job = _Job(settings, engine, codec, clock or WallClock(), tell)
-    # The switches are the process's; the codec wants float32 as such, and half precision does not
-    # care.
+    job = _Job(settings, engine, codec, clock or WallClock(), report_progress)
+    # The switches apply to the whole process: the codec needs exact float32, and half precision
+    # does not depend on them.
     with arithmetic("fp32"):
         measured = asyncio.run(job.run())
-    give_back_memory(subject.device)
+    free_memory(subject.device)
     rows: list[BenchRow] = []
     figures: dict[str, Any] = {}
     for conversations, (timings, ends_s) in measured.items():
@@ -157,21 +157,21 @@ def measure_talk(
 
 
 def _stepper(
-    settings: TalkBenchSettings, tell: Callable[[str], None]
+    settings: TalkBenchSettings, report_progress: Callable[[str], None]
 ) -> PlainStepper | GraphStepper:
-    """The language model, ready to be asked by all conversations at once."""
+    """Returns the language model, sized for all conversations at once."""
     subject, most = settings.subject, max(settings.conversations)
     config, weights = subject.load(float8_trunk=settings.precision == "fp8")
     (precision,) = checked_precisions(weights, (settings.precision,))
     decoder = Decoder(config, as_precision(weights, precision))
-    tell("the language model's weights made")
+    report_progress("the language model's weights made")
     each = round(settings.question_s * 12.5) + settings.reply_codes + 256
     runner = GraphRunner(decoder, PagePool(most * each // _PAGE_SIZE, _PAGE_SIZE), _CHUNK_ROWS)
     if subject.device != "cuda":
         return PlainStepper(runner)
     stepper = GraphStepper(runner, most)
     stepper.record()
-    tell("the language model's graphs recorded")
+    report_progress("the language model's graphs recorded")
     return stepper
 
 
@@ -182,26 +182,33 @@ class _Job:
         engine: Engine,
         codec: RandomCodec,
         clock: Clock,
-        tell: Callable[[str], None],
+        report_progress: Callable[[str], None],
     ) -> None:
         self._settings, self._engine, self._codec = settings, engine, codec
-        self._voice, self._clock, self._tell = codec.random_voice(), clock, tell
+        self._voice, self._clock, self._report_progress = (
+            codec.random_voice(),
+            clock,
+            report_progress,
+        )
 
     async def run(self) -> dict[int, tuple[list[TurnTiming], list[float]]]:
-        """By the number of conversations: every turn, and seconds of every end of a reply."""
+        """Returns, by number of conversations, the timing of every turn and the seconds that the
+        end of every reply took."""
         settings = self._settings
         thread = CodecThread(self._codec, courtesy=self._engine.courtesy)
         measured = {}
         async with self._engine:
             most = max(settings.conversations)
             await thread.warm(self._voice, CHUNK_CODES, most, settings.tail)
-            self._tell("the codec warmed")
-            await self._ask(thread, 0, 0, math.inf)  # and everything once, end to end
-            self._tell("a first reply")
+            self._report_progress("the codec warmed")
+            await self._ask(thread, 0, 0, math.inf)  # warms up everything, end to end
+            self._report_progress("a first reply")
             for conversations in settings.conversations:
                 answered = await self._round(thread, conversations)
                 ends_s = [(await thread.do(partial(self._verify, one))).value for one in answered]
-                self._tell(f"{conversations} conversations: {len(answered)} replies verified")
+                self._report_progress(
+                    f"{conversations} conversations: {len(answered)} replies verified"
+                )
                 measured[conversations] = [one.timing for one in answered], ends_s
         await thread.close()
         return measured
@@ -218,7 +225,7 @@ class _Job:
                 answered.append(await self._ask(thread, number, 1 + turn, lead_s))
                 done[turn] += 1
                 if done[turn] == conversations:
-                    self._tell(f"{conversations} conversations: round {turn + 1}")
+                    self._report_progress(f"{conversations} conversations: round {turn + 1}")
             return answered
 
         return [
@@ -230,7 +237,7 @@ class _Job:
     async def _ask(
         self, thread: CodecThread, number: int, turn: int, lead_s: float | None
     ) -> _Answered:
-        """One conversation of one question, in real time up to the end of it."""
+        """Runs a conversation of one question, which arrives in real time."""
         settings = self._settings
         codes = settings.reply_codes
         sampling = Sampling.driver(
@@ -261,7 +268,7 @@ class _Job:
         return _Answered(wave, user, reply, np.concatenate(sound), timing)
 
     def _verify(self, answered: _Answered) -> float:
-        """On the codec's thread. → seconds that the end of the reply took, rendered alone."""
+        """Runs on the codec's thread. Returns the seconds that the end of the reply took alone."""
         ids, codec, sound = self._engine.ids, self._codec, answered.sound
         expected = codec.encode(torch.from_numpy(answered.asked), MICROPHONE_HZ)
         heard = [a for t, a in answered.user_rows if t == ids.modality_pad and a != ids.eosp]
@@ -269,17 +276,21 @@ class _Job:
             raise NotVerified(f"{len(heard)} codes heard; the offline encoder has {len(expected)}")
         same = float(np.mean(np.array(expected) == np.array(heard)))
         if same < LEAST_SAME:
-            raise NotVerified(f"{same:.1%} of the codes heard are the offline encoder's")
+            raise NotVerified(
+                f"{same:.1%} of the codes heard equal the offline encoder's; {LEAST_SAME:.0%} must"
+            )
         codes = [a for t, a in answered.reply_rows if t == ids.modality_pad and a != ids.eosp]
         if len(codes) != self._settings.reply_codes or len(sound) != 1920 * len(codes):
             raise NotVerified(f"{len(sound)} samples for {len(codes)} codes")
         if not np.isfinite(sound).all() or float(sound.std()) < 1e-6:
-            raise NotVerified("the sound is not finite, or silence")
+            raise NotVerified("the sound is silent or not finite")
         stream = codec.decoder_stream(self._voice, tail=self._settings.tail)
         whole_chunks, began = stream.push(codes), time.perf_counter()
         alone = np.concatenate((whole_chunks, stream.finish()))
         end_s = time.perf_counter() - began
         cosine = float(np.dot(sound, alone) / (np.linalg.norm(sound) * np.linalg.norm(alone)))
         if cosine < LEAST_COSINE:
-            raise NotVerified(f"cosine {cosine:.5f} with the codes rendered alone")
+            raise NotVerified(
+                f"cosine {cosine:.5f} with the codes alone; the least is {LEAST_COSINE}"
+            )
         return end_s

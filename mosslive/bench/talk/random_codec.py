@@ -1,8 +1,8 @@
-"""The published codec at random weights in memory: what conversations are measured with.
+"""The published codec at random weights in memory, for measuring conversations.
 
-`Codec` itself, but for where its networks come from; so what is measured is what is used. Needs
-none of the packages that read codec files. Also says which kernels conversations use, so that none
-is compiled in the middle of one.
+It is `Codec` with other sources of its networks, so the product itself is measured. Does not need
+the packages that read codec files. Also lists the kernels that conversations use, so that none is
+compiled during one.
 """
 
 from weakref import WeakKeyDictionary
@@ -18,7 +18,7 @@ from mosslive.bench.codec.networks import (
     random_hift,
     some_codes,
 )
-from mosslive.bench.codec.precompile import Form
+from mosslive.bench.codec.precompile import CompileJob
 from mosslive.checkpoint.codec import FlowProfile
 from mosslive.checkpoint.synth import SizeName
 from mosslive.codec import Codec, Voice
@@ -35,22 +35,22 @@ _NAME = "random"
 _HIFT_PROCESSES = 4  # to compile HiFT's kernels, for one stream and for several
 
 
-def talk_forms(precision: Precision, conversations: int) -> list[Form]:
-    """What is compiled for so many conversations, their replies in `precision`."""
+def compile_jobs(precision: Precision, conversations: int) -> list[CompileJob]:
+    """Returns the compile jobs for this many conversations with replies in `precision`."""
     first = FRAMES_PER_TOKEN * CHUNK_CODES  # frames of a reply's first window
     steady = OVERLAP_FRAMES + first
-    # A reply ends with up to 7 codes, in a window of their own if it had no more.
+    # A reply ends with up to 7 codes; a reply of no more codes is one window.
     last = {FRAMES_PER_TOKEN * codes for codes in range(1, CHUNK_CODES + 3)}
     last |= {OVERLAP_FRAMES + frames for frames in last}
-    hift = [Form("hift", "fp32", (1,), tuple(sorted(last)))]
+    hift = [CompileJob("hift", "fp32", (1,), tuple(sorted(last)))]
     if conversations > 1:
         several = tuple(size for size in BUCKETS if 1 < size < 2 * conversations)
-        hift.append(Form("hift", "fp32", several, (first, steady)))
+        hift.append(CompileJob("hift", "fp32", several, (first, steady)))
     return [
-        *(Form("flow", precision, (size,)) for size in BUCKETS if size < 2 * conversations),
-        *(part for form in hift for part in form.divided(_HIFT_PROCESSES)),
-        # By rows of a product: very few, few, and more; still more go through the vendor's.
-        *(Form("encoder", "fp32", (1,), codes=codes) for codes in ((1, 2), (4,), (12,))),
+        *(CompileJob("flow", precision, (size,)) for size in BUCKETS if size < 2 * conversations),
+        *(part for job in hift for part in job.split(_HIFT_PROCESSES)),
+        # By rows of a product: very few, few, and more. Larger products use the vendor's library.
+        *(CompileJob("encoder", "fp32", (1,), codes=codes) for codes in ((1, 2), (4,), (12,))),
     ]
 
 
@@ -64,7 +64,7 @@ class RandomCodec(Codec):
         self._random_flow = random_flow(size).to(self.device)
         self._streams = {}
         self._opened = WeakKeyDictionary()
-        # Where `cached_property` would put what it reads from files.
+        # Fills the attributes in which `cached_property` stores what it reads from files.
         vars(self)["_encoder"] = random_encoder(size).to(self.device)
         vars(self)["_hift"] = random_hift(size).to(self.device)
         vars(self)["fingerprint"] = _NAME
@@ -83,7 +83,7 @@ class RandomCodec(Codec):
 
 
 def question(seconds: float, rate_hz: int, seed: int) -> NDArray[np.float32]:
-    """Harmonics that glide and swell like syllables, and a little noise."""
+    """Returns harmonics that change pitch and loudness like syllables, and a little noise."""
     time = np.arange(round(seconds * rate_hz)) / rate_hz
     glide = 120 + 10 * (seed % 8) + 30 * np.sin(2 * np.pi * 0.6 * time + seed)
     phase = 2 * np.pi * np.cumsum(glide) / rate_hz

@@ -1,4 +1,4 @@
-"""What timing records of many turns say together: rows for a report, and figures beside them."""
+"""Summarises the timing of many turns as rows and figures of a report."""
 
 import math
 import statistics
@@ -20,7 +20,7 @@ _GOALS = {
 def talk_rows(
     conversations: int, timings: Sequence[TurnTiming], precision: str, goals: bool
 ) -> list[BenchRow]:
-    """Time to first audio, and each stage of it in order."""
+    """Returns the time to first audio and each of its stages in order."""
     heard = round(statistics.median(timing.codes_heard for timing in timings))
 
     def row(what: str, seconds: Sequence[float], goal_ms: float | None = None) -> BenchRow:
@@ -61,5 +61,5 @@ def talk_figures(conversations: int, timings: Sequence[TurnTiming]) -> dict[str,
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of them does not exceed."""
+    """Returns the smallest value that at least this share of the values does not exceed."""
     return ordered[max(1, math.ceil(share * len(ordered))) - 1]

@@ -1,4 +1,4 @@
-"""The codec benchmark prints no time it has not verified; its graphs are the plain functions."""
+"""The codec benchmark prints no unverified time, and its graphs equal the plain functions."""
 
 import json
 import subprocess
@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from mosslive.bench.codec import measure as bench
 from mosslive.bench.codec import precompile
 from mosslive.bench.codec.check import Row, compare, timed
-from mosslive.bench.codec.encoder import hearing_rows
-from mosslive.bench.codec.flow import speaking_rows
+from mosslive.bench.codec.encoder import encoder_rows
+from mosslive.bench.codec.flow import flow_rows
 from mosslive.bench.codec.kernel_share import take_share
-from mosslive.bench.codec.networks import Pair, normal
-from mosslive.bench.codec.precompile import Form, compile_form, compiling
+from mosslive.bench.codec.networks import NetworkPair, normal
+from mosslive.bench.codec.precompile import CompileJob, compiling, run_job
 from mosslive.bench.verified import NotVerified
 from mosslive.cli.app import app
 from mosslive.codec.encoder import Encoder
@@ -26,7 +26,7 @@ from mosslive.errors import MossliveError
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.graph import Graphed
 
-_NANO = Pair("nano", "cpu")
+_NANO = NetworkPair("nano", "cpu")
 
 
 def _row(**changed: Any) -> Row:
@@ -35,11 +35,11 @@ def _row(**changed: Any) -> Row:
 
 
 def test_last_line_is_json_with_its_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers carry their conditions; an untimed row has no real-time factor either."""
+    """The last line is JSON with the conditions; an untimed row has no real-time factor."""
     rows = (_row(median_ms=4.0, p10_ms=3.0, p90_ms=5.0, goal_ms=3.5), _row(precision="bf16"))
-    for part in ("vocoder_rows", "speaking_rows"):
+    for part in ("vocoder_rows", "flow_rows"):
         monkeypatch.setattr(bench, part, lambda *_: iter(()))
-    monkeypatch.setattr(bench, "hearing_rows", lambda *_: iter(rows))
+    monkeypatch.setattr(bench, "encoder_rows", lambda *_: iter(rows))
     result = CliRunner().invoke(app, ["bench", "codec", "--size", "nano"])
     assert result.exit_code == 0, result.output
     last = json.loads(result.stdout.splitlines()[-1])
@@ -50,8 +50,8 @@ def test_last_line_is_json_with_its_conditions(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_encoder_rows_are_verified_and_complete() -> None:
-    """Every timed step is compared with the CPU: 1 and 8 streams, two contexts, two forms."""
-    rows = list(hearing_rows(_NANO, repeats=3))
+    """Every timed step is compared with the CPU's: 1 and 8 streams, two contexts, two forms."""
+    rows = list(encoder_rows(_NANO, repeats=3))
     assert [(row.streams, row.form) for row in rows[:-1]] == [
         (streams, form) for streams in (1, 8) for _ in range(2) for form in ("eager", "graph")
     ]
@@ -59,9 +59,9 @@ def test_encoder_rows_are_verified_and_complete() -> None:
     assert all(row.median_ms and row.error < 1e-4 for row in rows)
 
 
-def test_flow_rows_go_back_to_the_same_chunk() -> None:
-    """The repeated chunk stays the first one: both ways and batches give the CPU's mel."""
-    fp32 = list(_until_next_precision(speaking_rows(_NANO, 3, streams=(1, 2))))
+def test_flow_rows_repeat_the_same_chunk() -> None:
+    """Every call renders the same chunk: cached, prefix and batched forms give the CPU's mel."""
+    fp32 = list(_until_next_precision(flow_rows(_NANO, 3, streams=(1, 2))))
     assert [(row.streams, row.what) for row in fp32] == [
         (1, "5-code chunk, prefix"),
         (1, "5-code chunk, cached"),
@@ -82,7 +82,7 @@ def _until_next_precision(rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def test_vocoder_forms_give_the_same_samples() -> None:
-    """Window and stream are cut so that they give the offline samples of their frames."""
+    """Window and stream give the offline samples of their frames."""
     from mosslive.bench.codec.vocoder import _Run
 
     cpu, device = _NANO.bigvgan()
@@ -97,7 +97,7 @@ def test_vocoder_forms_give_the_same_samples() -> None:
 
 
 def test_a_wrong_output_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the device computes something else than the CPU, the benchmark is an error."""
+    """An output that differs from the CPU's raises `NotVerified`."""
     honest = Encoder.step
 
     def shifted(self: Encoder, state: Any, frames: Tensor, reach: int) -> tuple[Tensor, Tensor]:
@@ -108,11 +108,11 @@ def test_a_wrong_output_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     shifted.calls = 0  # type: ignore[attr-defined]
     monkeypatch.setattr(Encoder, "step", shifted)
     with pytest.raises(NotVerified, match="differs from the CPU's"):
-        next(hearing_rows(_NANO, repeats=3))
+        next(encoder_rows(_NANO, repeats=3))
 
 
 def test_a_low_precision_that_is_too_far_off_is_not_timed() -> None:
-    """A finding, not an error: the row keeps its cosine and has no time, and no work is done."""
+    """A low precision that is too far off keeps its cosine, gets no time and is not run again."""
     row = timed(_row(precision="bf16", cosine=0.998), pytest.fail, "cpu", 3)
     assert row.median_ms is None
     with pytest.raises(NotVerified):
@@ -121,13 +121,13 @@ def test_a_low_precision_that_is_too_far_off_is_not_timed() -> None:
 
 @pytest.mark.parametrize("bad", [torch.ones(4), torch.tensor([0.0, torch.nan, 1.0, 2.0])])
 def test_constant_or_not_finite_is_refused(bad: Tensor) -> None:
-    """No precision excuses these."""
-    with pytest.raises(NotVerified, match="not finite, or constant"):
+    """Constant or non-finite outputs fail in every precision."""
+    with pytest.raises(NotVerified, match="constant or not finite"):
         compare("x", bad, torch.arange(4.0))
 
 
-def test_arithmetic_comes_back() -> None:
-    """The caller's settings survive, after an error too."""
+def test_arithmetic_settings_are_restored() -> None:
+    """`arithmetic` restores the caller's settings, also after an error."""
     cudnn = torch.backends.cudnn
     before = cudnn.allow_tf32, cudnn.benchmark, torch.get_float32_matmul_precision()
     with arithmetic("fp32"):
@@ -139,20 +139,20 @@ def test_arithmetic_comes_back() -> None:
 
 
 def test_a_graph_on_the_cpu_is_the_plain_function() -> None:
-    """Called with new values it gives their result, not that of the first ones."""
+    """On a CPU `Graphed` computes the result of each new input."""
     double: Callable[[Tensor], Tensor] = Graphed(lambda x: 2 * x, torch.ones(3))
     assert double(torch.tensor([1.0, 2.0, 3.0])).tolist() == [2, 4, 6]
 
 
 @pytest.mark.parametrize("arguments", [("huge", "cpu"), ("nano", "tpu")])
 def test_unknown_sizes_and_devices_are_refused(arguments: tuple[str, str]) -> None:
-    """One sentence that names what is allowed."""
+    """An unknown size or device fails with a sentence that names the allowed values."""
     with pytest.raises(MossliveError, match=r"nano|cuda"):
         bench.measure_codec(*arguments, repeats=3)
 
 
 def test_parts_are_chosen_by_name_and_seen_as_they_come() -> None:
-    """A long run shows its rows; an unknown part is refused with the known ones."""
+    """`seen` gets each row of the chosen parts; an unknown part fails with the known ones."""
     seen: list[Row] = []
     result = bench.measure_codec("nano", "cpu", 3, parts=("encoder",), seen=seen.append)
     assert {row.part for row in result.rows} == {"encoder"}
@@ -165,8 +165,8 @@ def test_parts_are_chosen_by_name_and_seen_as_they_come() -> None:
 
 
 def test_shares_are_disjoint_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that divide kernels among them run each in exactly one of them and once; every call
-    returns results of the right shape."""
+    """Each kernel runs once, in exactly one of the processes; every call returns results of the
+    right shape."""
     from mosslive.kernels.gpu import conv1d as convolutions
     from mosslive.kernels.gpu import snake as snakes
 
@@ -189,14 +189,14 @@ def test_shares_are_disjoint_and_complete(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("network", ["encoder", "bigvgan", "hift", "flow"])
 def test_every_network_can_be_compiled_beforehand(network: str) -> None:
-    """A process that fails is silent, so that its program is run here, by the definitions."""
-    form = Form(network, "fp32", (1, 2), (9,), pushed=80)
-    compile_form("nano", form, "meta" if network == "bigvgan" else "cpu")
+    """Every compile job runs without an error on the CPU; in use a failing process is silent."""
+    job = CompileJob(network, "fp32", (1, 2), (9,), pushed=80)
+    run_job("nano", job, "meta" if network == "bigvgan" else "cpu")
 
 
 def test_no_compiling_process_outlives_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times are taken after it: one that hangs is ended, all together within the given time, and
-    when the benchmark fails meanwhile too."""
+    """Compile processes end before anything is timed: hanging ones are killed after the limit, also
+    when the benchmark fails meanwhile."""
     started: list[subprocess.Popen[bytes]] = []
 
     class Hanging(subprocess.Popen[bytes]):
@@ -206,12 +206,12 @@ def test_no_compiling_process_outlives_the_wait(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(subprocess, "Popen", Hanging)
     monkeypatch.setattr(precompile, "_MOST_SECONDS", 0.1)
-    forms = Form("flow", "fp32", (1,)).divided(2)
-    with compiling("nano", "cuda", forms):
+    jobs = CompileJob("flow", "fp32", (1,)).split(2)
+    with compiling("nano", "cuda", jobs):
         assert len(started) == 2
-    with pytest.raises(NotVerified), compiling("nano", "cuda", forms):
+    with pytest.raises(NotVerified), compiling("nano", "cuda", jobs):
         raise NotVerified
     assert len(started) == 4
     assert all(process.returncode for process in started)
-    with compiling("nano", "cpu", forms):
+    with compiling("nano", "cpu", jobs):
         assert len(started) == 4

@@ -1,4 +1,4 @@
-"""The language model's benchmarks print no time they have not verified, and count bytes rightly."""
+"""The language model's benchmarks print no unverified time and count bytes correctly."""
 
 import json
 import re
@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import mosslive.kernels
 from mosslive.bench.lm import decode, engine, load, prefill
 from mosslive.bench.lm.bytes import cache_bytes, pass_flops, weight_bytes
-from mosslive.bench.lm.check import Closeness, Expected, check_codes, compare, judged
-from mosslive.bench.lm.engine_watch import Seen, full_steps
+from mosslive.bench.lm.check import Closeness, Expected, check_codes, compare, verify_logits
+from mosslive.bench.lm.engine_watch import StepTime, full_steps
 from mosslive.bench.lm.folder import write_random_engine
 from mosslive.bench.lm.lazy import check_lazy
 from mosslive.bench.lm.load_once import load_once
@@ -51,8 +51,8 @@ def _decode(**changed: Any) -> decode.DecodeSettings:
 
 
 def test_decode_reports_rows_checks_and_conditions(tmp_path: Path) -> None:
-    """Numbers carry their conditions; every timed step and the baseline were verified; the last
-    line is JSON and the page needs nothing from elsewhere."""
+    """The last line is JSON with the conditions; every timed step and the baseline are verified;
+    the HTML page loads nothing from other places."""
     page = tmp_path / "report.html"
     options = "--size nano --device cpu --streams 1,6 --context 20 --precision bf16,fp8 --repeats 3"
     arguments = ["bench", "decode", *options.split(), "--no-compiled", "--html", str(page)]
@@ -79,7 +79,7 @@ def test_decode_reports_rows_checks_and_conditions(tmp_path: Path) -> None:
 
 
 def test_prefill_is_verified_at_several_lengths() -> None:
-    """Both heads after prompts of six lengths; the floor of a prompt is its products."""
+    """Prefill verifies both heads after prompts of six lengths."""
     settings = prefill.PrefillSettings(_NANO, (40,), ("fp32", "bf16", "fp8"), 3)
     result = prefill.measure_prefill(settings)
     assert [(row.form, row.precision) for row in result.rows] == [
@@ -91,7 +91,7 @@ def test_prefill_is_verified_at_several_lengths() -> None:
 
 
 def test_a_wrong_kernel_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law 1: a decoder that computes something else than transformers is an error."""
+    """A decoder whose logits differ from transformers' gets no time."""
     honest = mosslive.kernels.norm_feed_forward
 
     def swapped(
@@ -109,7 +109,7 @@ def test_a_wrong_kernel_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
 def test_a_wrong_weight_gets_no_time(precision: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law 1, in the lower precisions too: two layers exchanged are seen."""
+    """Verification in bf16 and fp8 detects layers in the wrong order."""
 
     def exchanged(weights: DecoderWeights, precision: Any) -> DecoderWeights:
         made = as_precision(weights, precision)
@@ -122,26 +122,26 @@ def test_a_wrong_weight_gets_no_time(precision: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_bf16_may_differ_as_much_as_transformers_does() -> None:
-    """The limit is the reference's own rounding, not a number of ours."""
+    """The bf16 limit comes from the rounding of the reference."""
     wanted = torch.randn(4, 500, generator=torch.Generator().manual_seed(0))
     noise = torch.randn(4, 500, generator=torch.Generator().manual_seed(1))
     expected = Expected({"text": wanted}, {"text": compare("x", wanted + 0.01 * noise, wanted)})
-    judged("x", "bf16", {"text": wanted + 0.014 * noise}, expected)
+    verify_logits("x", "bf16", {"text": wanted + 0.014 * noise}, expected)
     with pytest.raises(NotVerified, match="rms"):
-        judged("x", "bf16", {"text": wanted + 0.016 * noise}, expected)
+        verify_logits("x", "bf16", {"text": wanted + 0.016 * noise}, expected)
     with pytest.raises(NotVerified, match="cosine"):
-        judged("x", "fp8", {"text": wanted + 0.2 * noise}, expected)
+        verify_logits("x", "fp8", {"text": wanted + 0.2 * noise}, expected)
 
 
 @pytest.mark.parametrize("bad", [torch.ones(2, 4), torch.tensor([[0.0, torch.nan], [1.0, 2.0]])])
 def test_constant_or_not_finite_is_refused(bad: Tensor) -> None:
-    """No precision excuses these."""
-    with pytest.raises(NotVerified, match="not finite, or constant"):
+    """Constant or non-finite logits fail in every precision."""
+    with pytest.raises(NotVerified, match="constant or not finite"):
         compare("x", bad, torch.zeros(bad.shape) + torch.arange(float(bad.shape[1])))
 
 
 def test_codes_must_be_the_best() -> None:
-    """A recorded step that draws another id than its logits call for is an error; ties are not."""
+    """A recorded step must choose the id with the largest logit, up to ties."""
     logits = torch.tensor([[1.0, 9.0, 8.99], [5.0, 1.0, 0.0]])
     check_codes(logits, [(0, 1), (0, 0)])
     check_codes(logits, [(0, 2), (0, 0)])
@@ -151,7 +151,7 @@ def test_codes_must_be_the_best() -> None:
             check_codes(logits, wrong)
 
 
-class _Flickering:
+class _Unsteady:
     """Graphs whose ids change with the third run."""
 
     def __init__(self, changes: bool) -> None:
@@ -166,17 +166,17 @@ class _Flickering:
         self.buffers.ids[1, 0] = self._left <= 0
 
 
-def test_a_step_that_flickers_gets_no_time() -> None:
-    """A race between kernels shows as ids that change when nothing else does."""
-    stepper: Any = SimpleNamespace(graphs=_Flickering(changes=False))
+def test_an_unsteady_step_gets_no_time() -> None:
+    """A step whose ids change between repetitions, as in a race between kernels, gets no time."""
+    stepper: Any = SimpleNamespace(graphs=_Unsteady(changes=False))
     check_steady(stepper, 3)
-    stepper.graphs = _Flickering(changes=True)
-    with pytest.raises(NotVerified, match="gives other ids"):
+    stepper.graphs = _Unsteady(changes=True)
+    with pytest.raises(NotVerified, match="gives different ids"):
         check_steady(stepper, 3)
 
 
 def test_lazy_tails_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law 1: a tail that catches up from the wrong rows makes other text, and that is seen."""
+    """A lazy tail that catches up from the wrong rows fails verification."""
     weights = as_precision(_WEIGHTS, "fp32")
     check_lazy(_CONFIG, weights)
     honest = Runner._stored
@@ -186,7 +186,7 @@ def test_lazy_tails_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _meta_weights(config: ModelConfig, trunk: torch.dtype) -> DecoderWeights:
-    """Shapes of any size without memory."""
+    """Returns weights of any size without memory."""
 
     def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
         return torch.empty(shape, dtype=dtype, device="meta")
@@ -218,8 +218,8 @@ def _meta_weights(config: ModelConfig, trunk: torch.dtype) -> DecoderWeights:
 
 
 def test_bytes_are_the_models() -> None:
-    """Design: 14.0 GB a speaking step, 16.8 with both tails, 7.9 with a float8 trunk; 144 KiB a row
-    of context; a row of a prompt costs two operations per weight of 36 layers."""
+    """At full size a speech step reads 14.0 GB, 16.8 GB with both tails and 7.9 GB with a float8
+    trunk; a row of context is 144 KiB; a prompt row costs two FLOPs per weight of 36 layers."""
     config = random_config("full")
     wide, narrow = (_meta_weights(config, t) for t in (torch.bfloat16, torch.float8_e4m3fn))
     assert weight_bytes(wide, ("audio",)) == pytest.approx(14.03e9, rel=1e-3)
@@ -235,7 +235,8 @@ def test_bytes_are_the_models() -> None:
 
 
 def test_precisions_hold_the_same_values() -> None:
-    """fp32 is bf16 widened; a float8 trunk made at once is the one made later; no way back."""
+    """fp32 has the values of bf16; a float8 trunk made directly equals a converted one; float8
+    cannot be converted back."""
     wide, narrow = as_precision(_WEIGHTS, "fp32"), as_precision(_WEIGHTS, "fp8")
     assert torch.equal(wide.trunk[0].down.weight, _WEIGHTS.trunk[0].down.weight.float())
     at_once = random_weights(_CONFIG, _CPU, float8_trunk=True)
@@ -249,7 +250,7 @@ def test_precisions_hold_the_same_values() -> None:
 
 
 def test_a_random_engine_loads_and_damage_is_seen(tmp_path: Path) -> None:
-    """A start goes through every check of the product: one changed byte ends it."""
+    """A start runs every check of the product and fails on one changed byte."""
     folder = write_random_engine(tmp_path / "engine", _CONFIG, as_precision(_WEIGHTS, "fp8"))
     assert load_once(str(folder), "cpu")["first row"] > 0
     file = next(folder.glob("weights-*"))
@@ -260,8 +261,8 @@ def test_a_random_engine_loads_and_damage_is_seen(tmp_path: Path) -> None:
         load_once(str(folder), "cpu")
 
 
-def test_load_tells_the_first_start_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first start compiles kernels; the median is of the others."""
+def test_load_reports_the_first_start_separately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first start, which compiles kernels, is not part of the median."""
     parts = {"bytes read": 1.0, "rows the pages hold": 64}
     starts = [(9000.0, parts), (5000.0, parts), (4000.0, parts)]
     monkeypatch.setattr(load, "_starts", lambda *_: starts)
@@ -272,7 +273,8 @@ def test_load_tells_the_first_start_apart(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_engine_reports_rows_per_second_and_missed_deadlines() -> None:
-    """Everybody's rows are counted, by the real scheduler and thread."""
+    """The engine benchmark counts the rows of all streams, through the real scheduler and
+    thread."""
     settings = engine.EngineBenchSettings(_NANO, (1, 3), context=24, rows=12, precision="fp32")
     result = engine.measure_engine(settings)
     assert {row.streams for row in result.rows} == {1, 3}
@@ -281,19 +283,19 @@ def test_engine_reports_rows_per_second_and_missed_deadlines() -> None:
     assert result.figures["3 streams, missed deadlines"].endswith("of 36 rows")
 
 
-def test_an_engine_that_draws_wrong_codes_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law 1: greedy replies are judged before anything is timed."""
+def test_an_engine_that_samples_wrong_codes_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy replies are verified before anything is timed."""
     monkeypatch.setattr("mosslive.engine.choose.greedy", lambda logits: int(logits.argmin()))
     settings = engine.EngineBenchSettings(_NANO, (2,), context=24, rows=12, precision="fp32")
     result = engine.measure_engine(settings)
     assert not result.rows
-    assert "not those that the logits call best" in result.refused[0]
+    assert "do not have the largest logits" in result.refused[0]
 
 
-def test_only_steps_of_everybody_count() -> None:
-    """Steps at the beginning and the end serve fewer; they would look fast."""
+def test_only_steps_of_all_streams_count() -> None:
+    """Steps that serve fewer streams, at the start and the end, do not count."""
     counts = (1, 3, 3, 3, 2, 3)
-    steps = [Seen(count, begun, 0.25) for begun, count in enumerate(counts)]
+    steps = [StepTime(count, begun, 0.25) for begun, count in enumerate(counts)]
     assert full_steps(steps, 3) == ([1000.0, 1000.0], [250.0, 250.0])
 
 
@@ -302,7 +304,7 @@ def _result(rows: tuple[BenchRow, ...]) -> BenchResult:
 
 
 def test_reports_show_goals_and_escape() -> None:
-    """A missed goal reads as such; names cannot break the page; two points make a line."""
+    """Reports mark missed goals, escape names, and draw a line through two points."""
     rows = tuple(
         BenchRow("s", "mosslive", "bf16", n, 8, Times(4.0 * n, 3.0, 5.0, 9), 10, 1.0, "bytes", 5.0)
         for n in (1, 64)
@@ -331,13 +333,13 @@ def test_reports_show_goals_and_escape() -> None:
     ],
 )
 def test_bad_options_are_refused(wrong: Any) -> None:
-    """Law 4: one sentence that names what is allowed."""
+    """A bad option fails with one sentence that names the allowed values."""
     with pytest.raises(ConfigError, match=r"allowed|cuda|nano"):
         wrong()
 
 
 def test_closeness_is_by_the_worst_row() -> None:
-    """One wrong stream among many must not drown."""
+    """Closeness is that of the worst row, so one wrong stream among many fails."""
     wanted = torch.randn(64, 100, generator=torch.Generator().manual_seed(0))
     ours = wanted.clone()
     ours[17] = ours[17].roll(1)
@@ -347,8 +349,8 @@ def test_closeness_is_by_the_worst_row() -> None:
 
 @pytest.mark.parametrize("command", ["decode", "engine"])
 def test_a_context_beyond_the_model_is_refused(command: str) -> None:
-    """Law 4: what, and what is allowed; before anything is computed."""
+    """A context beyond the model fails before any computation and names the limit."""
     arguments = ["--size", "nano", "--device", "cpu", "--context", "999999999"]
-    told = CliRunner().invoke(app, ["bench", command, *arguments])
-    assert isinstance(told.exception, MossliveError)
-    assert "at most 4096 rows" in str(told.exception)
+    result = CliRunner().invoke(app, ["bench", command, *arguments])
+    assert isinstance(result.exception, MossliveError)
+    assert "at most 4096 rows" in str(result.exception)

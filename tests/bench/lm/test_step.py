@@ -1,4 +1,4 @@
-"""The benchmark refuses to print a time it has not verified."""
+"""The benchmark of the CPU step prints no unverified time."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from mosslive.cli.app import app
 
 
 def test_last_line_is_json_with_its_conditions(nano_folder: Path) -> None:
-    """Numbers carry their conditions; the ratio is that of the two medians."""
+    """The last line is JSON with the conditions; the ratio is that of the two medians."""
     arguments = ["bench", "step", "--model", str(nano_folder), "--context", "40", "--steps", "10"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
@@ -26,7 +26,7 @@ def test_last_line_is_json_with_its_conditions(nano_folder: Path) -> None:
 
 
 def test_a_wrong_output_gets_no_number(nano_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law 1: if the reference says otherwise, the benchmark is an error."""
+    """An output that differs from the reference raises `NotVerified`."""
     honest = reference.ReferenceModel.logits
 
     def shifted(self: reference.ReferenceModel, rows: Tensor) -> tuple[Tensor, Tensor]:

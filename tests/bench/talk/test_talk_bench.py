@@ -1,4 +1,4 @@
-"""`mosslive bench talk` at nano size: what it verifies, and what it says."""
+"""`mosslive bench talk` at nano size: what it verifies and reports."""
 
 import time
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from mosslive.bench.codec.networks import random_hift
 from mosslive.bench.report import text_report
 from mosslive.bench.subject import Subject
 from mosslive.bench.talk.measure import TalkBenchSettings, measure_talk
-from mosslive.bench.talk.random_codec import CHUNK_CODES, PROMPT_CODES, talk_forms
+from mosslive.bench.talk.random_codec import CHUNK_CODES, PROMPT_CODES, compile_jobs
 from mosslive.bench.talk.timing_report import quantile
 from mosslive.bench.verified import NotVerified
 from mosslive.codec.decoder_batch import DecoderBatch
@@ -31,7 +31,7 @@ NANO = TalkBenchSettings(
 
 
 class JumpClock:
-    """Real time, but for sleeping, which is jumped over."""
+    """Real time, except that sleeping returns at once and advances the clock."""
 
     def __init__(self) -> None:
         self._jumped = 0.0
@@ -44,8 +44,8 @@ class JumpClock:
 
 
 def test_a_verified_table() -> None:
-    """One and two conversations: every stage has a time, they add up, and nothing is left out;
-    who waits for it is told how far it is."""
+    """With one and two conversations every stage has a time, the stages add up to the time to first
+    audio, and progress is reported."""
     lines: list[str] = []
     result = measure_talk(NANO, JumpClock(), seen=lines.append)
     assert [line.split(": ", 1)[1] for line in lines[-4:]] == [
@@ -69,8 +69,8 @@ def test_a_verified_table() -> None:
     assert "mosslive bench talk --size nano" in text_report(result)
 
 
-def test_wrong_sound_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Law 1: sound that is not that of its codes raises instead of giving a time."""
+def test_wrong_sound_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sound that differs from its codes rendered alone raises `NotVerified`."""
     finish = DecoderBatch.finish
     calls = iter(range(100))
 
@@ -84,7 +84,7 @@ def test_wrong_sound_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class SilentMel:
-    """Frames of zeros, as many as the codes ask for."""
+    """Returns frames of zeros, as many as the codes need."""
 
     leads_in = True
 
@@ -99,8 +99,8 @@ class SilentMel:
 
 
 def test_no_window_of_a_reply_is_left_to_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a reply is, its first, its steady and its last windows are of lengths that are
-    compiled beforehand; and so are those of two that begin together."""
+    """The first, steady and last windows of replies of any length are compiled beforehand, alone
+    and for two replies that begin together."""
     met: set[tuple[int, int]] = set()  # streams and frames of a window
 
     def noted(self: HiftStream, mel: Tensor, *_: Tensor) -> HiftResult:
@@ -119,13 +119,13 @@ def test_no_window_of_a_reply_is_left_to_be_compiled(monkeypatch: pytest.MonkeyP
             batch.step()
         for reply in replies:
             batch.finish(reply)
-    hift = [form for form in talk_forms("fp32", 2) if form.network == "hift"]
-    assert met <= {(n, frames) for form in hift for n in form.streams for frames in form.frames}
+    hift = [job for job in compile_jobs("fp32", 2) if job.network == "hift"]
+    assert met <= {(n, frames) for job in hift for n in job.streams for frames in job.frames}
     assert {frames for streams, frames in met if streams == 1} == set(hift[0].frames)
 
 
 def test_quantiles() -> None:
-    """p95 is a value that was measured, not one between two."""
+    """A quantile is a measured value, not an interpolated one."""
     assert quantile([1.0], 0.95) == 1
     assert quantile(list(map(float, range(1, 101))), 0.95) == 95
     assert quantile([1.0, 2.0, 3.0], 0.95) == 3
