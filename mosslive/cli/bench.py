@@ -103,7 +103,7 @@ def decode(
     html: Html = None,
     json: Json = False,
 ) -> None:
-    """Time the decode step of the language model beside transformers and its bandwidth floor.
+    """Time the decode step of the language model, transformers and the bandwidth floor.
 
     The last line of the output is JSON.
     """
@@ -135,7 +135,7 @@ def prefill(
     html: Html = None,
     json: Json = False,
 ) -> None:
-    """Time the prefill of a prompt before a spoken reply, beside transformers.
+    """Time the prefill of a prompt before a spoken reply, and transformers.
 
     The last line of the output is JSON.
     """

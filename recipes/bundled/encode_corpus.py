@@ -78,8 +78,8 @@ class Streamed:
         width = (int(self.count[group].max()) + 1) * CODE_SAMPLES
         sound = np.zeros((len(group), width), np.int16)
         for row, number in zip(sound, group, strict=True):
-            laid = laid_out(self.corpus, self.utterances[number], self.later)
-            row[: len(laid)] = laid
+            padded = laid_out(self.corpus, self.utterances[number], self.later)
+            row[: len(padded)] = padded
         return as_heard(torch.from_numpy(sound).to(self.device).float() / 32768).float() / 32768
 
 

@@ -1,8 +1,9 @@
-"""How an utterance lies in time: trimmed, with a set silence before and after, in whole codes.
+"""The layout of an utterance in time: trimmed, with a fixed silence before and after, in whole
+codes.
 
-The bundled voice is taught with speech laid out like this, so its replies are compared with the
-synthesiser's answers in the same layout: codes of the same words begun elsewhere are other codes.
-Knows samples only.
+The model is trained on speech in this layout, so the examination compares its replies with the
+synthesiser's answers in the same layout: the same words at another start have other codes. Knows
+samples only.
 """
 
 from typing import Literal
@@ -12,21 +13,21 @@ from numpy.typing import NDArray
 
 CODE_SAMPLES = 1920  # at 24 kHz
 Role = Literal["user", "assistant"]
-# Before the first sound: a user's turn begins with a little silence; an assistant's wait is heard
-# (begun `later` it is at most 60 ms longer).
+# Silence before the first sound. A user's turn begins with a little; the assistant's is short,
+# because the user would hear it as a wait (a `delay` adds at most 60 ms).
 LEAD_SAMPLES: dict[Role, int] = {"user": CODE_SAMPLES, "assistant": 480}
-# After the last sound; more than half a mel window, so that frames of two utterances do not mix.
+# Silence after the last sound: more than half a mel window, so that utterances do not mix.
 _TAIL_SAMPLES: dict[Role, int] = {"user": 1200, "assistant": 1920}
-# The end of speech may be masked for the first nine rows of a reply: no reply may be shorter.
+# The end of speech can be masked for the first nine rows, so no reply may be shorter.
 LEAST_CODES = 12
-_LOUD = 0.01  # of the utterance's own peak: below it, ends count as silence
+_LOUD = 0.01  # share of the utterance's peak below which its ends count as silence
 _FRAME_SAMPLES = 240
 
 
-def laid(pcm: NDArray[np.int16], role: Role, later: int = 0) -> NDArray[np.int16]:
-    """pcm at 24 kHz → as it is taught; begun so many samples `later`, the same sound is other
+def lay_out(pcm: NDArray[np.int16], role: Role, delay: int = 0) -> NDArray[np.int16]:
+    """Returns 24 kHz pcm in the layout of training. A `delay` in samples gives the same sound other
     codes."""
-    lead = LEAD_SAMPLES[role] + later
+    lead = LEAD_SAMPLES[role] + delay
     whole = pcm[: len(pcm) // _FRAME_SAMPLES * _FRAME_SAMPLES].reshape(-1, _FRAME_SAMPLES)
     level = np.abs(whole.astype(np.int32)).max(1) if len(whole) else np.zeros(1, np.int32)
     loud = np.flatnonzero(level > max(_LOUD * level.max(), 16))

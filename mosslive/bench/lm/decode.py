@@ -1,4 +1,4 @@
-"""Verifies the decode step against transformers in float32, then times it beside its baselines.
+"""Verifies the decode step against transformers in float32, then times it with its baselines.
 
 One step is what the engine runs per 80 ms of speech: one row of every stream through the trunk and
 the audio tail, the audio head, and the sampling of its code. Reports the time on the device and the

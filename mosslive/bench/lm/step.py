@@ -1,4 +1,4 @@
-"""Times the decode step on the CPU beside the bare matrix products that it must do.
+"""Times the decode step on the CPU and the bare matrix products that it must do.
 
 First verifies that the cached loop makes the rows that the transformers reference chooses for the
 same history. Step and products alternate, so that other load on the machine affects both alike.

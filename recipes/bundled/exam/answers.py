@@ -1,18 +1,18 @@
-"""Answers: spoken questions of the examination, spoken replies, judged; and how the replies sound.
+"""Asks the spoken questions of the examination, judges the spoken replies, and rates their sound.
 
-What is said about a set is said in the same way of every set. Figures come one by one.
+Every set gets the same figures. Figures are yielded one by one.
 """
 
 from collections.abc import Iterator, Sequence
 
 from mosslive.rows import Reply
 from recipes.bundled.exam.examiner import Answer, Examiner
-from recipes.bundled.exam.figure import Figure, mean, ratio, share, tally
-from recipes.bundled.exam.folder import RATE_HZ, Dialogue, Kind, Who
+from recipes.bundled.exam.figure import Figure, count_of, mean, ratio, share
+from recipes.bundled.exam.folder import RATE_HZ, Dialogue, Kind, Speaker
 from recipes.bundled.exam.pitch import LENGTH_RANGE, PITCH_RANGE, pitch_hz, within
 from recipes.bundled.exam.words import same_words, word_errors
 
-Set = tuple[str, Kind, Who, str]  # name, how held out, by which voice, goal
+Set = tuple[str, Kind, Speaker, str]  # name, kind, speaker, goal
 HEADLINES: tuple[Set, ...] = (
     ("unseen wording", "wording", "known", ">= 90"),
     ("unseen voice", "voice", "unseen", ">= 85"),
@@ -24,22 +24,22 @@ COMPOSED: tuple[Set, ...] = (
     ("names and words never heard", "word", "known", ""),
 )
 FURTHER: tuple[Set, ...] = (
-    ("unseen courtesy", "frame", "known", ""),
-    ("unseen courtesy and voice", "frame", "unseen", ""),
+    ("unseen polite phrase", "frame", "known", ""),
+    ("unseen polite phrase and voice", "frame", "unseen", ""),
     SPELLING,
     ("sums never trained, unseen voice", "pair", "unseen", ""),
     ("names and words never heard, unseen voice", "word", "unseen", ""),
 )
-# Of these it is told how far the recogniser can be trusted.
+# Sets for which the ceiling of the recogniser is reported.
 JUDGED: tuple[Set, ...] = (HEADLINES[0], *COMPOSED)
 RUNAWAYS_IN = 500
 
 
 def measure_answers(examiner: Examiner, most: int | None, kept: list[Answer]) -> Iterator[Figure]:
-    """All sets; every answer is added to `kept`."""
+    """Measures all sets and adds every answer to `kept`."""
     by_name: dict[str, list[Answer]] = {}
-    for name, kind, who, goal in (*HEADLINES, *COMPOSED, *FURTHER):
-        answers = by_name[name] = examiner.examine(kind, who, most)
+    for name, kind, speaker, goal in (*HEADLINES, *COMPOSED, *FURTHER):
+        answers = by_name[name] = examiner.examine(kind, speaker, most)
         kept += answers
         if answers:
             yield from _of_set(f"speech to speech, {name}", answers, goal)
@@ -52,68 +52,71 @@ def measure_answers(examiner: Examiner, most: int | None, kept: list[Answer]) ->
         if by_name[name]:
             yield from _where_judged(examiner, name, by_name[name])
     asked = kept[:RUNAWAYS_IN]
-    yield tally("replies without an end", [a.given.runaway for a in asked], "<= 0")
-    yield tally("empty replies", [a.empty for a in asked], "<= 0")
+    yield count_of("replies that do not end", [a.reply.runaway for a in asked], "<= 0")
+    yield count_of("empty replies", [a.empty for a in asked], "<= 0")
     yield from measure_sound(examiner, by_name[HEADLINES[0][0]])
 
 
 def _of_set(name: str, answers: list[Answer], goal: str) -> Iterator[Figure]:
     yield share(f"{name}: right", [a.right for a in answers], goal)
-    yield share(f"{name}: the very words heard", [a.strict for a in answers])
-    yield share(f"{name}: the very codes", [a.exact for a in answers])
+    yield share(f"{name}: exact words heard", [a.strict for a in answers])
+    yield share(f"{name}: exact codes", [a.exact for a in answers])
 
 
 def _where_judged(examiner: Examiner, name: str, answers: list[Answer]) -> Iterator[Figure]:
-    """What the recogniser makes of the synthesiser, which is never wrong; and the model's answers
-    to those questions where it understands that one, so that its verdict means something."""
-    heard = examiner.hear_own([a.dialogue.own for a in answers])
+    """Yields the recogniser's result on the synthesiser, which is never wrong, and the model's
+    result on the questions where the recogniser understands the synthesiser."""
+    heard = examiner.transcribe_synthesised([a.dialogue.synthesised for a in answers])
     clear = [same_words(text, a.dialogue.answer) for a, text in zip(answers, heard, strict=True)]
-    yield share(f"ceiling: the synthesiser's own answers, {name}, the very words heard", clear)
+    yield share(f"ceiling: the synthesiser's own answers, {name}, exact words heard", clear)
     judged = [a.right for a, understood in zip(answers, clear, strict=True) if understood]
     if judged:
         yield share(f"speech to speech, {name}: right, where the synthesiser is understood", judged)
 
 
 def measure_sound(examiner: Examiner, answers: list[Answer]) -> Iterator[Figure]:
-    """How the replies sound: words, rating, pitch and length."""
+    """Measures the sound of the replies: words, rating, pitch and length."""
     pairs = [word_errors(a.heard, a.dialogue.answer) for a in answers]
     yield ratio("word error rate of spoken replies, wrong answers included", pairs, "<= 6")
     right = [pair for pair, a in zip(pairs, answers, strict=True) if a.right]
     if right:
         yield ratio("word error rate of spoken replies, right answers", right)
     dialogues = [a.dialogue for a in answers]
-    written = examiner.ask(dialogues, (examiner.talk(a.dialogue, a.who) for a in answers), "text")
+    written = examiner.ask(
+        dialogues, (examiner.user_turns(a.dialogue, a.speaker) for a in answers), "text"
+    )
     both = [word_errors(a.heard, one.text) for a, one in zip(answers, written, strict=True)]
     yield ratio("word error rate of spoken replies against the model's own written ones", both)
-    own = examiner.hear_own([a.dialogue.own for a in answers])
+    synthesised = examiner.transcribe_synthesised([a.dialogue.synthesised for a in answers])
     texts = [a.dialogue.answer for a in answers]
-    said = [word_errors(text, meant) for text, meant in zip(own, texts, strict=True)]
+    said = [word_errors(text, meant) for text, meant in zip(synthesised, texts, strict=True)]
     yield ratio("ceiling: word error rate of the synthesiser's own answers", said)
-    waves = examiner.render([a.given.codes for a in answers])
-    rated, unpaused, taught, sane_pitch, sane_length = [], [], [], [], []
+    waves = examiner.render([a.reply.codes for a in answers])
+    rated, unpaused, taught, pitch_marks, length_marks = [], [], [], [], []
     with examiner.stage("rating", len(waves)) as done:
         for wave, answer in zip(waves, answers, strict=True):
-            reference = examiner.exam.pcm(answer.dialogue.own)
-            rated.append(examiner.judges.rate(wave, examiner.mouth.rate_hz))
-            unpaused.append(examiner.judges.rate(wave, examiner.mouth.rate_hz, pause_s=0))
+            reference = examiner.exam.pcm(answer.dialogue.synthesised)
+            rated.append(examiner.judges.rate(wave, examiner.renderer.rate_hz))
+            unpaused.append(examiner.judges.rate(wave, examiner.renderer.rate_hz, pause_s=0))
             taught.append(examiner.judges.rate(reference, RATE_HZ))
             wanted = pitch_hz(reference, RATE_HZ)
-            sane_pitch.append(within(pitch_hz(wave, examiner.mouth.rate_hz), wanted, PITCH_RANGE))
-            seconds = len(wave) / examiner.mouth.rate_hz, len(reference) / RATE_HZ
-            sane_length.append(within(seconds[0], seconds[1] + 0.2, LENGTH_RANGE))
+            pitch_marks.append(
+                within(pitch_hz(wave, examiner.renderer.rate_hz), wanted, PITCH_RANGE)
+            )
+            seconds = len(wave) / examiner.renderer.rate_hz, len(reference) / RATE_HZ
+            length_marks.append(within(seconds[0], seconds[1] + 0.2, LENGTH_RANGE))
             done(1)
     yield mean("DNSMOS overall of spoken replies", rated, goal=">= 2.65")
     yield mean("DNSMOS overall of spoken replies, without the pause around them", unpaused)
     yield mean("ceiling: DNSMOS overall of the synthesiser's own answers", taught)
-    yield share("pitch of a reply within 15 % of the synthesiser's", sane_pitch)
-    yield share("length of a reply within 2/3 to 3/2 of the synthesiser's", sane_length)
+    yield share("pitch of a reply within 15 % of the synthesiser's", pitch_marks)
+    yield share("length of a reply within 2/3 to 3/2 of the synthesiser's", length_marks)
 
 
 def measure_texts(examiner: Examiner, most: int | None) -> Iterator[Figure]:
-    """Written answers, to written and to spoken questions; and composed replies said to written
-    questions. Where a spoken question has a wrong spoken answer, they tell whether it was not
-    understood or not said."""
-    sets: tuple[tuple[str, Kind, Who, str], ...] = (
+    """Measures written answers to written and spoken questions, and spoken composed replies to
+    written questions. They show whether a wrong spoken answer was not understood or not said."""
+    sets: tuple[tuple[str, Kind, Speaker, str], ...] = (
         ("text to text, unseen wording", "wording", "known", ">= 95"),
         ("text to text, questions of training", "voice", "unseen", ""),
         ("text to text, sums never trained", "pair", "known", ""),
@@ -125,20 +128,22 @@ def measure_texts(examiner: Examiner, most: int | None) -> Iterator[Figure]:
         ("speech to text, names and words never heard", "word", "known", ""),
     )
     reply: Reply = "text"
-    for name, kind, who, goal in sets:
-        dialogues = examiner.exam.some(kind, who, most)
-        if not dialogues:  # a small examination may have no spelling
+    for name, kind, speaker, goal in sets:
+        dialogues = examiner.exam.select(kind, speaker, most)
+        if not dialogues:  # a small examination can lack spelling
             continue
-        spoken = (examiner.talk(d, who) for d in dialogues)
+        spoken = (examiner.user_turns(d, speaker) for d in dialogues)
         talks = _written(dialogues) if name.startswith("text") else spoken
         given = examiner.ask(dialogues, talks, reply)
         marks = [same_words(one.text, d.answer) for d, one in zip(dialogues, given, strict=True)]
         yield share(f"{name}: right", marks, goal)
-    for name, kind, who, _ in COMPOSED:
-        if dialogues := examiner.exam.some(kind, who, most):
+    for name, kind, speaker, _ in COMPOSED:
+        if dialogues := examiner.exam.select(kind, speaker, most):
             said = examiner.ask(dialogues, _written(dialogues), "speech")
-            yield from _of_set(f"text to speech, {name}", examiner.judge(dialogues, who, said), "")
+            yield from _of_set(
+                f"text to speech, {name}", examiner.judge(dialogues, speaker, said), ""
+            )
 
 
 def _written(dialogues: Sequence[Dialogue]) -> Iterator[list[str]]:
-    yield from ([exchange.asked for exchange in d.exchanges] for d in dialogues)
+    yield from ([pair.asked for pair in d.turn_pairs] for d in dialogues)

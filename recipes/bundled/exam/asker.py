@@ -1,7 +1,7 @@
-"""Asking the language model many questions at once, each a talk of its own.
+"""Asks the language model many dialogues in one batch.
 
-A talk is asked turn by turn; the model's own replies are its history, as in a live conversation.
-Knows prompts and rows; whether an answer is right is for others to say.
+Each dialogue is asked turn by turn with the model's own replies as history, as in a live
+conversation. Knows prompts and rows, not whether an answer is right.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,24 +17,24 @@ from mosslive.rows import DRIVER_SYSTEM, Reply, Turn
 
 MOST_ROWS = 250  # of a reply, 20 s; the longest right answer takes six
 _AT_ONCE = 48
-_ROWS_EACH = 1000  # a talk of three turns, and a reply without an end
+_ROWS_EACH = 1000  # a dialogue of three turns, and a reply that does not end
 _PAGE_ROWS = 16
 
 
 @dataclass(frozen=True)
-class Given:
-    """What came back for the last turn of a talk."""
+class ModelReply:
+    """The reply to the last turn of a dialogue."""
 
     text: str
     codes: tuple[int, ...]
-    stop: str  # "stop": the model ended its turn itself
+    stop: str  # "stop": the model ended its turn
 
     @property
     def runaway(self) -> bool:
         return self.stop != "stop"
 
 
-Said = str | Sequence[int]  # a user's turn: text, or codes
+UserTurn = str | Sequence[int]  # a user's turn: text, or codes
 
 
 class Asker:
@@ -43,7 +43,7 @@ class Asker:
 
     @classmethod
     def load(cls, folder: Path, sampling: Sampling | None = None) -> "Asker":
-        """A model or engine folder, on the CPU; by default with the folder's own sampling."""
+        """Loads a model or engine folder on the CPU, by default with the sampling of the folder."""
         stepper, tokenizer = load_stepper(
             folder, "cpu", kv_rows=_AT_ONCE * _ROWS_EACH, page_size=_PAGE_ROWS
         )
@@ -56,26 +56,26 @@ class Asker:
         return self._sampling
 
     def ask(
-        self, talks: Sequence[Sequence[Said]], reply: Reply, done: Callable[[int], None]
-    ) -> list[Given]:
-        """One answer for each talk. `done` is told how many talks were finished."""
-        answers: dict[int, Given] = {}
-        for first in range(0, len(talks), _AT_ONCE):
-            some = range(first, min(first + _AT_ONCE, len(talks)))
+        self, dialogues: Sequence[Sequence[UserTurn]], reply: Reply, done: Callable[[int], None]
+    ) -> list[ModelReply]:
+        """Returns one reply per dialogue. Calls `done` with the number of dialogues finished."""
+        answers: dict[int, ModelReply] = {}
+        for first in range(0, len(dialogues), _AT_ONCE):
+            some = range(first, min(first + _AT_ONCE, len(dialogues)))
             histories = {i: [Turn("system", text=DRIVER_SYSTEM[reply])] for i in some}
-            for turn in range(max(len(talks[i]) for i in some)):
-                going = [i for i in some if turn < len(talks[i])]
+            for turn in range(max(len(dialogues[i]) for i in some)):
+                going = [i for i in some if turn < len(dialogues[i])]
                 for i in going:
-                    histories[i].append(_user(talks[i][turn]))
+                    histories[i].append(_user(dialogues[i][turn]))
                 for i, given in zip(going, self._replies(histories, going, reply), strict=True):
                     answers[i] = given
-                    histories[i].append(_own(given, reply))
+                    histories[i].append(_assistant(given, reply))
             done(len(some))
-        return [answers[i] for i in range(len(talks))]
+        return [answers[i] for i in range(len(dialogues))]
 
     def _replies(
         self, histories: dict[int, list[Turn]], going: list[int], reply: Reply
-    ) -> list[Given]:
+    ) -> list[ModelReply]:
         lm = self._lm
         prompts = [(lm.prompt(histories[i], reply), self._sampling) for i in going]
         requests, rows = lm.generate_many(prompts)
@@ -83,16 +83,16 @@ class Asker:
             pass
         outputs = [lm.read(request.new_rows) for request in requests]
         return [
-            Given(output.text, tuple(output.codes), str(request.stop))
+            ModelReply(output.text, tuple(output.codes), str(request.stop))
             for output, request in zip(outputs, requests, strict=True)
         ]
 
 
-def _user(said: Said) -> Turn:
+def _user(said: UserTurn) -> Turn:
     return Turn("user", text=said) if isinstance(said, str) else Turn("user", codes=said)
 
 
-def _own(given: Given, reply: Reply) -> Turn:
+def _assistant(given: ModelReply, reply: Reply) -> Turn:
     if reply == "speech":
         return Turn("assistant", codes=given.codes)
     return Turn("assistant", text=given.text)

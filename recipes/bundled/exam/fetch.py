@@ -6,7 +6,7 @@
     DIR/human/            two recordings of people, from the wheel of PyPI moonshine-voice
 
 Both are MIT-licensed data inside packages; the packages themselves are not installed. Needs npm and
-pip. Invariant: a file is put in place only if its SHA-256 is the one written here.
+pip. Invariant: a file is installed only if its SHA-256 is the one listed here.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from mosslive.errors import MossliveError
 JUDGES_FOLDER = Path.home() / ".cache" / "mosslive" / "judges"
 NPM_PACKAGE = "@usefulsensors/moonshine-js@0.1.16"
 WHEEL = "moonshine-voice==0.1.0"
-# The wheels of all platforms hold the same recordings; this one is asked for everywhere.
+# The wheels of all platforms hold the same recordings, so every machine downloads this one.
 _WHEEL_PLATFORM = "manylinux_2_34_x86_64"
 _MODEL = "package/dist/model/base/quantized"
 _ASSETS = "moonshine_voice/assets"
 
-# Where it is put: where it comes from, SHA-256.
+# Target path: (source path, SHA-256).
 FROM_NPM = {
     "moonshine-base/encoder_model.onnx": (
         f"{_MODEL}/encoder_model.onnx",
@@ -53,11 +53,11 @@ FROM_WHEEL = {
 
 
 class NotFetched(MossliveError):
-    """A judge could not be had, or is not the one expected."""
+    """A judge could not be downloaded, or its checksum differs."""
 
 
 def fetch(folder: Path) -> list[Path]:
-    """→ the files, which are there and right afterwards; what is there already is not fetched."""
+    """Downloads missing files and returns the paths of all files."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         if _absent(folder, FROM_NPM):
@@ -83,7 +83,7 @@ def _absent(folder: Path, wanted: dict[str, tuple[str, str]]) -> bool:
 
 def _run(command: list[str], work: Path) -> None:
     if shutil.which(command[0]) is None:
-        raise NotFetched(f"{command[0]} is not installed, and the judges come through it")
+        raise NotFetched(f"{command[0]} is not installed; it is needed to download the judges")
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotFetched(f"{' '.join(command)}: {done.stderr.strip()[-400:]}")
@@ -92,7 +92,7 @@ def _run(command: list[str], work: Path) -> None:
 def _only(work: Path, pattern: str) -> Path:
     found = list(work.glob(pattern))
     if len(found) != 1:
-        raise NotFetched(f"{pattern}: {len(found)} files came; expected one")
+        raise NotFetched(f"{pattern}: {len(found)} files downloaded; expected one")
     return found[0]
 
 

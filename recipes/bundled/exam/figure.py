@@ -1,7 +1,7 @@
-"""One figure of the evaluation: a value, how sure it is, how many it rests on, and what was hoped.
+"""One figure of the examination: a value, its interval, its number of questions, and its goal.
 
 Shares have Wilson intervals, means normal ones, and ratios of sums (word error rates) bootstrap
-ones over whole replies; all 95 %. Knows numbers, not what they are of.
+ones over whole replies; all 95 %. Does not know what the numbers measure.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-LEAST_COUNT = 200  # questions a figure needs to be called one
+LEAST_COUNT = 200  # a figure of fewer questions is marked
 _Z = 1.959964  # of 95 %
 _DRAWS, _SEED = 2000, 0
 
@@ -23,7 +23,7 @@ class Figure:
     name: str
     value: float
     unit: Unit
-    count: int  # questions it rests on
+    count: int  # number of questions
     low: float | None = None
     high: float | None = None
     goal: str = ""  # ">= 90", "<= 6": in the figure's unit
@@ -43,7 +43,7 @@ class Figure:
 
     @property
     def shown(self) -> str:
-        """'93.1 %'."""
+        """Formats the value: '93.1 %'."""
         if self.unit == "count":
             return f"{self.value:.0f}"
         digits = 1 if self.unit == "%" else 3 if self.unit == "s" else 2
@@ -57,7 +57,7 @@ class Figure:
         return f"{self.low:.{digits}f}-{self.high:.{digits}f}"
 
     @property
-    def resting(self) -> str:
+    def sample_size(self) -> str:
         return f"{self.count}{f' (fewer than {LEAST_COUNT})' if self.few else ''}"
 
     @property
@@ -68,7 +68,7 @@ class Figure:
 
 
 def wilson(right: int, count: int) -> tuple[float, float]:
-    """95 % interval of a share, in shares."""
+    """Returns the 95 % interval of a share, between 0 and 1."""
     if not count:
         return 0.0, 1.0
     share, bound = right / count, _Z**2 / count
@@ -78,7 +78,7 @@ def wilson(right: int, count: int) -> tuple[float, float]:
 
 
 def share(name: str, marks: Sequence[bool], goal: str = "", note: str = "") -> Figure:
-    """How many of them, in percent."""
+    """Returns the share of true marks, in percent."""
     count, right = len(marks), sum(marks)
     low, high = wilson(right, count)
     value = 100 * right / count if count else 0.0
@@ -88,7 +88,8 @@ def share(name: str, marks: Sequence[bool], goal: str = "", note: str = "") -> F
 def ratio(
     name: str, pairs: Sequence[tuple[float, float]], goal: str = "", note: str = ""
 ) -> Figure:
-    """Sum of the first over sum of the second, in percent; one pair per reply."""
+    """Returns the sum of the first values over that of the second, in percent; one pair per
+    reply."""
     table = np.asarray(pairs, dtype=float).reshape(-1, 2)
     chosen = _resampled(len(table))
     sums = table[chosen].sum(1) if len(table) else np.ones((1, 2))  # [draws, 2]
@@ -120,15 +121,15 @@ def median(
     return Figure(name, middle, unit, len(table), low, high, goal, note=note)
 
 
-def tally(name: str, marks: Sequence[bool], goal: str = "", note: str = "") -> Figure:
-    """How many of them, as a number; the interval is of the share times the count."""
+def count_of(name: str, marks: Sequence[bool], goal: str = "", note: str = "") -> Figure:
+    """Returns the number of true marks; the interval is that of the share times the count."""
     count, found = len(marks), sum(marks)
     low, high = wilson(found, count)
     return Figure(name, float(found), "count", count, count * low, count * high, goal, note=note)
 
 
 def _resampled(count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """[draws, count] places, drawn with replacement; the same every time."""
+    """Returns [draws, count] indices sampled with replacement, with a fixed seed."""
     if not count:
         return np.zeros((1, 0), dtype=np.int64)
     return np.random.default_rng(_SEED).integers(count, size=(_DRAWS, count))

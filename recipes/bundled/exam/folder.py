@@ -1,13 +1,13 @@
-"""The examination: a folder of held-out dialogues, spoken, with the answer each one should get.
+"""Reads the examination: a folder of held-out spoken dialogues with the expected answers.
 
 The folder is a corpus as `recipes/bundled` makes it with `--only-exam`:
 
     sound.i16          every utterance one after another: int16, mono, 24 kHz, little-endian
     utterances.jsonl   id, text, voice, role, start and samples of each, in order of id
     dialogues.jsonl    category, heldout_by and turns; a turn has role, text and utterance ids
-    meta.json          among other things `unseen_voices`: those that training never heard
+    meta.json          among other fields `unseen_voices`: those that training never had
 
-A dialogue has one right answer, the text of its last turn. Knows files, not how they are judged.
+A dialogue has one right answer, the text of its last turn. Does not know how answers are judged.
 """
 
 import json
@@ -24,11 +24,12 @@ from mosslive.config import refuse
 from mosslive.errors import MossliveError
 
 RATE_HZ = 24_000
-# How a dialogue is held out; "voice": its words were trained on, and only the voice is new; the
-# "spelling" of a word never heard or read is not just "word": its sound does not tell its letters.
+# How a dialogue is held out. "voice": training has its words, and only the voice is new.
+# "spelling" is separate from "word", because the letters of an unseen word do not follow from its
+# sound.
 Kind = Literal["wording", "frame", "pair", "word", "spelling", "voice"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Who = Literal["known", "unseen"]
+Speaker = Literal["known", "unseen"]
 REMEDY = (
     "make it with `python -m recipes.bundled.make_corpus DIR --voices VOICES --only-exam` and the "
     "hours and seed of training (recipes/bundled/README.md)"
@@ -36,13 +37,13 @@ REMEDY = (
 
 
 class BadExam(MossliveError):
-    """A folder that is no examination."""
+    """The folder is not an examination."""
 
 
-class Form(NamedTuple):
-    """One voice saying a text."""
+class Utterance(NamedTuple):
+    """A text spoken by one voice."""
 
-    utterance: int
+    number: int
     text: str
     voice: str
     start: int
@@ -50,32 +51,34 @@ class Form(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Exchange:
+class TurnPair:
+    """A question, spoken by a known or an unseen voice or both, and its answer."""
+
     asked: str
-    forms: dict[Who, Form]
+    utterances: dict[Speaker, Utterance]
     answer: str
-    own: Form  # the answer as the assistant's synthesiser says it
+    synthesised: Utterance  # the answer as the assistant's synthesiser says it
 
 
 @dataclass(frozen=True)
 class Dialogue:
-    """One or more exchanges; the last one is examined."""
+    """One or more questions with answers; the last is examined."""
 
     number: int
     category: str
     kind: Kind
-    exchanges: tuple[Exchange, ...]
+    turn_pairs: tuple[TurnPair, ...]
 
     @property
     def answer(self) -> str:
-        return self.exchanges[-1].answer
+        return self.turn_pairs[-1].answer
 
     @property
-    def own(self) -> Form:
-        return self.exchanges[-1].own
+    def synthesised(self) -> Utterance:
+        return self.turn_pairs[-1].synthesised
 
-    def said_by(self, who: Who) -> bool:
-        return all(who in exchange.forms for exchange in self.exchanges)
+    def has_speaker(self, speaker: Speaker) -> bool:
+        return all(speaker in pair.utterances for pair in self.turn_pairs)
 
 
 class Exam:
@@ -84,28 +87,30 @@ class Exam:
         self.meta: dict[str, Any] = json.loads(self._read("meta.json"))
         unseen = self.meta.get("unseen_voices")
         if not unseen:
-            raise BadExam(f"{self.folder}: meta.json names no unseen_voices; {REMEDY}")
-        self._forms = [_form(row) for row in self._rows("utterances.jsonl")]
+            raise BadExam(f"{self.folder}: meta.json has no unseen_voices; {REMEDY}")
+        self._utterances = [_utterance(row) for row in self._rows("utterances.jsonl")]
         self._unseen = frozenset(unseen)
         known = (self._dialogue(row) for row in self._rows("dialogues.jsonl"))
         self.dialogues = [row for row in known if row]
-        wanted = max((form.start + form.samples for form in self._forms), default=0)
+        wanted = max(
+            (utterance.start + utterance.samples for utterance in self._utterances), default=0
+        )
         path = self.folder / "sound.i16"
         self.sound_bytes = path.stat().st_size if path.is_file() else 0
         if self.sound_bytes != 2 * wanted:
             found = self.sound_bytes // 2
-            raise BadExam(f"{path}: {found} samples, the table says {wanted}; {REMEDY}")
+            raise BadExam(f"{path}: {found} samples, utterances.jsonl needs {wanted}; {REMEDY}")
 
-    def some(self, kind: Kind, who: Who, most: int | None = None) -> list[Dialogue]:
-        """Dialogues of a kind that such a voice says, the first `most` of them."""
+    def select(self, kind: Kind, speaker: Speaker, most: int | None = None) -> list[Dialogue]:
+        """Returns the first `most` dialogues of a kind that have this speaker."""
         if kind not in KINDS:
             raise refuse("kind", kind, ", ".join(KINDS))
-        chosen = [row for row in self.dialogues if row.kind == kind and row.said_by(who)]
+        chosen = [row for row in self.dialogues if row.kind == kind and row.has_speaker(speaker)]
         return chosen[:most]
 
-    def pcm(self, form: Form) -> NDArray[np.float32]:
-        """[samples] in [-1, 1] at 24 kHz."""
-        pcm = self._sound[form.start : form.start + form.samples]
+    def pcm(self, utterance: Utterance) -> NDArray[np.float32]:
+        """Returns [samples] in [-1, 1] at 24 kHz."""
+        pcm = self._sound[utterance.start : utterance.start + utterance.samples]
         return np.divide(pcm, 32768, dtype=np.float32)
 
     @cached_property
@@ -113,22 +118,24 @@ class Exam:
         return np.memmap(self.folder / "sound.i16", dtype="<i2", mode="r")
 
     def _dialogue(self, row: dict[str, Any]) -> Dialogue | None:
-        """None: a dialogue of training that nobody new says."""
-        turns, exchanges = row["turns"], []
+        """Returns None for a dialogue of training without an unseen voice."""
+        turns, turn_pairs = row["turns"], []
         for asked, given in zip(turns[::2], turns[1::2], strict=True):
-            forms: dict[Who, Form] = {}
-            for form in (self._forms[number] for number in asked["utterances"]):
-                forms.setdefault("unseen" if form.voice in self._unseen else "known", form)
-            if not row["heldout_by"]:  # its known voices were trained on
-                forms.pop("known", None)
-            own = self._forms[given["utterances"][0]]
-            exchanges.append(Exchange(asked["text"], forms, given["text"], own))
+            utterances: dict[Speaker, Utterance] = {}
+            for utterance in (self._utterances[number] for number in asked["utterances"]):
+                utterances.setdefault(
+                    "unseen" if utterance.voice in self._unseen else "known", utterance
+                )
+            if not row["heldout_by"]:  # training had its known voices
+                utterances.pop("known", None)
+            synthesised = self._utterances[given["utterances"][0]]
+            turn_pairs.append(TurnPair(asked["text"], utterances, given["text"], synthesised))
         kind: Kind = row["heldout_by"] or "voice"
         if (kind, row["category"]) == ("word", "spelling"):
             kind = "spelling"
-        if not exchanges or not all(exchange.forms for exchange in exchanges):
+        if not turn_pairs or not all(pair.utterances for pair in turn_pairs):
             return None
-        return Dialogue(row["id"], row["category"], kind, tuple(exchanges))
+        return Dialogue(row["id"], row["category"], kind, tuple(turn_pairs))
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
         yield from (json.loads(line) for line in self._read(name).splitlines())
@@ -137,8 +144,10 @@ class Exam:
         try:
             return (self.folder / name).read_text(encoding="utf-8")
         except OSError:
-            raise BadExam(f"{self.folder}: no {name}, so no examination; {REMEDY}") from None
+            raise BadExam(
+                f"{self.folder}: no {name}, so it is not an examination; {REMEDY}"
+            ) from None
 
 
-def _form(row: dict[str, Any]) -> Form:
-    return Form(row["id"], row["text"], row["voice"], row["start"], row["samples"])
+def _utterance(row: dict[str, Any]) -> Utterance:
+    return Utterance(row["id"], row["text"], row["voice"], row["start"], row["samples"])

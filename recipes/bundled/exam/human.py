@@ -1,7 +1,7 @@
-"""How the codec carries people: two recordings with known text, before and after the codec.
+"""Measures how the codec carries human speech: two recordings with known text, before and after it.
 
-The voice that comes out is the assistant's; what is asked is whether the words survive. Two
-recordings are an indication, not a figure, and are marked so by their number.
+The output voice is the assistant's; the figure is whether the words survive. Two recordings are an
+indication only, and the figures say how few they are.
 """
 
 from collections.abc import Iterator
@@ -30,8 +30,8 @@ TEXTS = {
     ),
 }
 _RATE_HZ = 24_000
-_PIECE_S = 12.0  # the recogniser hears at most so much at once
-_LOOK_S = 4.0  # before the end of a piece, the quietest moment is looked for
+_PIECE_S = 12.0  # longest input of the recogniser
+_LOOK_S = 4.0  # the cut is at the quietest moment of the last seconds of a piece
 _QUIET_S = 0.1
 
 
@@ -39,28 +39,28 @@ def measure_human(examiner: Examiner) -> Iterator[Figure]:
     for name, text in TEXTS.items():
         sound = read_sound(examiner.judges.folder / "human" / f"{name}.wav")
         wave = resample(sound.wave, sound.rate_hz, _RATE_HZ).numpy()
-        borders = pieces(wave)
-        codes = tuple(examiner.mouth.codec.encode(sound.wave, sound.rate_hz))
+        borders = cut_points(wave)
+        codes = tuple(examiner.renderer.codec.encode(sound.wave, sound.rate_hz))
         said = _through_codec(examiner, codes)
-        original = _hear(examiner, wave, borders)
-        carried = _hear(examiner, said, borders)
+        original = _transcribe(examiner, wave, borders)
+        carried = _transcribe(examiner, said, borders)
         yield _figure(f"person, {name}: word error rate of the recording", original, text)
         yield _figure(f"person, {name}: word error rate after the codec", carried, text)
 
 
 def _through_codec(examiner: Examiner, codes: Codes) -> Wave:
     (wave,) = examiner.render([codes])
-    if examiner.mouth.rate_hz == _RATE_HZ:
+    if examiner.renderer.rate_hz == _RATE_HZ:
         return wave
-    return resample(torch.from_numpy(wave), examiner.mouth.rate_hz, _RATE_HZ).numpy()
+    return resample(torch.from_numpy(wave), examiner.renderer.rate_hz, _RATE_HZ).numpy()
 
 
-def _hear(examiner: Examiner, wave: Wave, borders: list[int]) -> str:
+def _transcribe(examiner: Examiner, wave: Wave, borders: list[int]) -> str:
     cut = np.split(wave, [border for border in borders if border < len(wave)])
     with examiner.stage("listening to people", len(cut)) as done:
         heard = []
         for piece in cut:
-            heard.append(examiner.judges.hear(np.ascontiguousarray(piece), _RATE_HZ))
+            heard.append(examiner.judges.transcribe(np.ascontiguousarray(piece), _RATE_HZ))
             done(1)
     return " ".join(heard)
 
@@ -72,8 +72,8 @@ def _figure(name: str, heard: str, text: str) -> Figure:
     )
 
 
-def pieces(wave: Wave) -> list[int]:
-    """Samples at which to cut, each at the quietest moment of the last seconds of a piece."""
+def cut_points(wave: Wave) -> list[int]:
+    """Returns the samples at which to cut, each at the quietest moment of the end of a piece."""
     borders, start = [], 0
     piece, look, quiet = (round(s * _RATE_HZ) for s in (_PIECE_S, _LOOK_S, _QUIET_S))
     while len(wave) - start > piece:

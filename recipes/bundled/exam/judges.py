@@ -1,8 +1,8 @@
-"""The judges: a recogniser that writes down what it hears, and a rating of how speech sounds.
+"""The judges: a speech recogniser, and a rating of how speech sounds.
 
-Moonshine base (int8, greedy) and DNSMOS, both through onnxruntime; neither was trained on anything
-of ours. They hear every sound alike: 16 kHz, nothing cut, nothing added. Knows sound, not what it
-should have said.
+Moonshine base (int8, greedy) and DNSMOS, both through onnxruntime. Neither was trained on data of
+this project. All sounds are treated alike: 16 kHz, nothing cut, nothing added. Does not know what a
+sound should say.
 """
 
 import json
@@ -21,33 +21,33 @@ from recipes.bundled.exam.fetch import FROM_NPM, FROM_WHEEL
 from recipes.bundled.exam.folder import Exam
 
 Wave = NDArray[np.float32]
-_LEAST_S = 0.12  # the recogniser refuses less
-PAUSE_S = 0.25  # on either side of what is rated
-_TOKENS_PER_S = 10  # a reply of a second is not a page, whatever the recogniser dreams
+_LEAST_S = 0.12  # shortest input of the recogniser
+PAUSE_S = 0.25  # on either side of a rated sound
+_TOKENS_PER_S = 10  # limits hallucinated transcripts
 REMEDY = "`make judges` installs and fetches them (or pip install 'mosslive[eval]', then python -m"
 REMEDY += " recipes.bundled.exam.fetch DIR and --judges DIR)"
 
 
 class NoJudges(MossliveError):
-    """What judges the answers is not installed, or its files are not there."""
+    """A package or file of the judges is missing."""
 
 
 class Judges:
     def __init__(self, folder: str | Path) -> None:
-        """Refuses at once if anything is missing, before minutes are spent."""
+        """Raises `NoJudges` if a file or package is missing, before anything slow runs."""
         self.folder = Path(folder)
         absent = [name for name in (*FROM_NPM, *FROM_WHEEL) if not (self.folder / name).is_file()]
         if absent:
             raise NoJudges(f"{self.folder}: no {', '.join(absent)}; {REMEDY}")
         try:
-            import librosa  # noqa: F401  # of the rating
+            import librosa  # noqa: F401  # needed by speechmos
             import moonshine_onnx  # noqa: F401
             from speechmos import dnsmos  # noqa: F401
         except ImportError as error:
             raise NoJudges(f"{error.name} is not installed; {REMEDY}") from None
 
-    def hear(self, wave: Wave, rate_hz: int) -> str:
-        """What was said, as the recogniser writes it; empty for next to no sound."""
+    def transcribe(self, wave: Wave, rate_hz: int) -> str:
+        """Returns the transcript; empty for sound that is too short."""
         sound = self._heard(wave, rate_hz)
         seconds = len(sound) / HEARING_HZ
         if seconds < _LEAST_S:
@@ -58,8 +58,8 @@ class Judges:
         return text.strip()
 
     def rate(self, wave: Wave, rate_hz: int, pause_s: float = PAUSE_S) -> float:
-        """DNSMOS, overall, 1 to 5. It rates nine seconds and repeats what is shorter: without a
-        pause around, the end of a reply runs into its beginning, and the joints are rated too."""
+        """Returns DNSMOS overall, 1 to 5. It rates nine seconds and repeats shorter sound; without
+        a pause the end of a reply would touch its start, and the joints would be rated too."""
         from speechmos import dnsmos
 
         sound = self._heard(wave, rate_hz)
@@ -85,13 +85,13 @@ class Judges:
         return load_tokenizer()
 
 
-class OwnHearings:
-    """What the recogniser hears when the synthesiser itself speaks, kept beside the examination: it
-    does not depend on the model that is examined, and it takes minutes."""
+class TranscriptCache:
+    """Transcripts of the synthesiser, cached in the examination's folder: they do not depend on the
+    examined model and take minutes."""
 
     def __init__(self, exam: Exam) -> None:
         self._path = exam.folder / "heard-moonshine-base-int8.json"
-        self._sound_bytes = exam.sound_bytes  # another examination in the same folder is not ours
+        self._sound_bytes = exam.sound_bytes  # detects another examination in the same folder
         self.texts = self._kept()
 
     def _kept(self) -> dict[int, str]:
@@ -102,11 +102,11 @@ class OwnHearings:
         return {int(number): text for number, text in kept["texts"].items()} if ours else {}
 
     def save(self) -> None:
-        """With what another run has heard in the meantime."""
+        """Saves the transcripts, merged with those of other runs."""
         content = {"sound_bytes": self._sound_bytes, "texts": self._kept() | self.texts}
         part = self._path.with_suffix(".part")
         try:
             part.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
             part.replace(self._path)
-        except OSError:  # a folder that cannot be written to costs time, not the measurement
+        except OSError:  # without a cache the next run only takes longer
             part.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""The bundled voice through the live pipeline: questions in real time, time to first audio, speed.
+"""Runs the bundled model through the live pipeline: time to first audio and speed.
 
-One conversation at a time, each of one question, spoken at the pace of speech; the end of a
-question is told (turn detection is not part of it). The replies are judged like all others.
+One conversation at a time, each of one question that arrives at the pace of speech. The end of the
+question is committed, without turn detection. Replies are judged like all others.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from recipes.bundled.exam.asker import MOST_ROWS
 from recipes.bundled.exam.compare import build_fp8
 from recipes.bundled.exam.examiner import Examiner
 from recipes.bundled.exam.figure import Figure, median, share
-from recipes.bundled.exam.folder import RATE_HZ, Dialogue, Who
+from recipes.bundled.exam.folder import RATE_HZ, Dialogue, Speaker
 from recipes.bundled.exam.judges import Wave
 from recipes.bundled.exam.words import same_words
 
 _PACKET_S = 0.02
 _MOST = 200
-_WHO: Who = "known"
+_SPEAKER: Speaker = "known"
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ def measure_live(examiner: Examiner, most: int | None) -> Iterator[Figure]:
 def _measured(
     examiner: Examiner, folder: Path, name: str, most: int | None, goal: str
 ) -> Iterator[Figure]:
-    dialogues = [d for d in examiner.exam.some("wording", _WHO) if len(d.exchanges) == 1]
+    dialogues = [d for d in examiner.exam.select("wording", _SPEAKER) if len(d.turn_pairs) == 1]
     chosen = dialogues[: most or _MOST]
     sampling = replace(examiner.asker.sampling, max_new=MOST_ROWS, ignored_audio="pad")
-    with shared_cores("cpu"):  # as chat and serve do
+    with shared_cores("cpu"):  # like chat and serve
         answered = asyncio.run(_converse(examiner, folder, chosen, sampling))
         threads = f"{torch.get_num_threads()} of PyTorch's threads for each part"
     timings = [one.timing for one in answered if one.timing.ttfa_s is not None]
@@ -70,12 +70,12 @@ def _measured(
         yield Figure(f"{name}: time to first audio, p95", last, "s", len(firsts), note=threads)
     factors = [timing.rtf or 0.0 for timing in timings]
     yield median(f"{name}: real-time factor, median", factors, "", goal, threads)
-    heard = [examiner.judges.hear(one.wave, examiner.mouth.rate_hz) for one in answered]
+    heard = [examiner.judges.transcribe(one.wave, examiner.renderer.rate_hz) for one in answered]
     marks = [
         same_words(text, one.dialogue.answer) for text, one in zip(heard, answered, strict=True)
     ]
-    yield share(f"{name}: unseen wording, the very words heard", marks)
-    yield share(f"{name}: replies without an end", [one.stop != "stop" for one in answered])
+    yield share(f"{name}: unseen wording, exact words heard", marks)
+    yield share(f"{name}: replies that do not end", [one.stop != "stop" for one in answered])
 
 
 async def _converse(
@@ -92,10 +92,10 @@ async def _converse(
     async with Engine.load(folder) as engine:
         await thread.warm(voice, settings.chunk)
         with examiner.stage("live conversations", len(dialogues)) as done:
-            # The first one is asked twice: everything has then run once, end to end.
+            # The first is asked twice: its first run warms up everything.
             for dialogue in [*dialogues[:1], *dialogues]:
                 talk = Talk(engine, thread, voice, settings, clock=clock)
-                pcm = examiner.exam.pcm(dialogue.exchanges[0].forms[_WHO])
+                pcm = examiner.exam.pcm(dialogue.turn_pairs[0].utterances[_SPEAKER])
                 found.append(await _answer(talk, clock, dialogue, pcm))
                 await talk.close()
                 done(1)
@@ -120,4 +120,4 @@ async def _answer(talk: Talk, clock: WallClock, dialogue: Dialogue, pcm: Wave) -
             raise NotVerified(f"a reply failed: {event.message}")
         elif isinstance(event, TimingReady):
             return _Answered(dialogue, np.concatenate(sound), stop, event.timing)
-    raise NotVerified("the events ended before the reply did")
+    raise NotVerified("the event stream ended before the reply")

@@ -1,7 +1,6 @@
-"""`mosslive bench bundled`: what the bundled voice can do, by judges that know nothing of it.
+"""Runs the parts of the examination in order and collects their figures.
 
-Chooses the parts, runs them in order and gathers their figures. How each is measured is in
-docs/bundled-evaluation.md and in the other files of this folder.
+docs/bundled-evaluation.md describes how each part measures.
 """
 
 import json
@@ -35,30 +34,30 @@ from recipes.bundled.exam.live import measure_live
 from recipes.bundled.exam.reference import measure_reference
 
 _PARTS: dict[str, str] = {
-    "answers": "spoken questions, spoken answers, and how they sound",
+    "answers": "spoken questions, spoken answers, and their sound",
     "text": "written answers",
-    "reference": "right answers, said by the codec, under the same verdict",
-    "hearing": "codes as they come against codes of the whole turn",
-    "codec": "ways of rendering, side by side",
+    "reference": "right answers spoken by the codec, judged alike",
+    "hearing": "codes computed live against codes of the whole turn",
+    "codec": "settings of rendering, compared",
     "sampling": "the folder's sampling against the driver's",
-    "fp8": "the float8 build, the same questions",
+    "fp8": "the float8 build, same questions",
     "human": "two recordings of people through the codec",
     "live": "time to first audio and speed of live conversations",
 }
 PARTS = tuple(_PARTS)
 NOTES = {
-    "right": "the recogniser's words are those of the one accepted text, numbers as words, case "
-    "and punctuation aside; or the reply is heard exactly as the right answer is heard when the "
-    "teaching synthesiser or the codec says it; or its codes are those of that answer",
-    "the very words heard": "the first of these alone; its ceiling is what the recogniser makes of "
-    "the synthesiser's own answers",
-    "where the synthesiser is understood": "of the questions alone whose answer the recogniser "
-    "understands when the synthesiser gives it: there its verdict is on the model",
+    "right": "the transcript has the words of the accepted text, with numbers as words and without "
+    "case and punctuation; or it equals the transcript of the right answer spoken by the "
+    "synthesiser or the codec; or the codes are those of that answer",
+    "exact words heard": "only the first of these; its ceiling is that of the synthesiser's own "
+    "answers",
+    "where the synthesiser is understood": "only questions whose answer the recogniser understands "
+    "from the synthesiser: there the verdict is about the model",
     "intervals": "95 %: Wilson for shares, bootstrap over replies for word error rates and "
     "medians, normal for means",
-    "replies without an end": "that did not stop by themselves within 250 rows, 20 s",
+    "replies that do not end": "those that did not stop within 250 rows, 20 s",
     "judges": f"Moonshine base, int8, of npm {NPM_PACKAGE}; DNSMOS of PyPI speechmos",
-    "taught by": "synthetic voices; the questions are spoken by such voices, too",
+    "taught by": "synthetic voices; synthetic voices also speak the questions",
 }
 
 
@@ -72,9 +71,9 @@ class ExamSettings:
     model: str = BUNDLED
     judges: Path = JUDGES_FOLDER
     parts: tuple[str, ...] = PARTS
-    questions: int | None = None  # of each set, at most; None: all there are
-    answers: Path | None = None  # where every answer is written down
-    threads: int | None = None  # of PyTorch; None: as many as it likes
+    questions: int | None = None  # per set at most; None: all
+    answers: Path | None = None  # file for all answers
+    threads: int | None = None  # of PyTorch; None: its default
 
     def __post_init__(self) -> None:
         for part in self.parts:
@@ -101,7 +100,7 @@ class ExamSettings:
 class ExamResult:
     conditions: Conditions
     figures: tuple[Figure, ...]
-    refused: tuple[str, ...] = ()  # parts that could not be measured, and why
+    refused: tuple[str, ...] = ()  # parts that failed, with the reason
 
     def document(self) -> dict[str, Any]:
         rows = [asdict(f) | {"met": f.met, "few": f.few} for f in self.figures]
@@ -109,18 +108,18 @@ class ExamResult:
         return {"conditions": conditions, "figures": rows, "refused": self.refused}
 
     def as_table(self) -> BenchResult:
-        """For the printed and the HTML report of all benches."""
+        """Returns the result for the text and HTML reports."""
         values = {figure.name: line(figure) for figure in self.figures}
-        title = "the bundled voice"
+        title = "the bundled model"
         return BenchResult(title, self.conditions, None, (), figures=values, refused=self.refused)
 
 
 def line(figure: Figure) -> str:
-    """'93.1 % (95 %: 89.3-95.6) of 260; goal >= 90: met'."""
+    """Formats a figure: '93.1 % (95 %: 89.3-95.6) of 260; goal >= 90: met'."""
     interval = f" (95 %: {figure.interval})" if figure.interval else ""
     goal = f"; goal {figure.verdict}" if figure.verdict else ""
     note = f"; {figure.note}" if figure.note else ""
-    return f"{figure.shown}{interval} of {figure.resting}{goal}{note}"
+    return f"{figure.shown}{interval} of {figure.sample_size}{goal}{note}"
 
 
 def measure_exam(
@@ -128,14 +127,17 @@ def measure_exam(
     seen: Callable[[Figure], None] = lambda _: None,
     stage: Stage = _silent,
 ) -> ExamResult:
-    """`seen` is told each figure as it comes."""
+    """Calls `seen` with each figure when it is ready."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
     judges = Judges(settings.judges)
     exam = Exam(settings.exam)
     parts = find_parts(settings.model)
     if parts.codec is None or parts.voice is None:
-        raise MossliveError(f"{settings.model}: a model with lm, codec and voices/default.voice")
+        raise MossliveError(
+            f"{settings.model}: no codec or no voice; the folder needs lm, codec and "
+            "voices/default.voice"
+        )
     examiner = Examiner(parts, exam, judges, stage)
     figures: list[Figure] = []
     kept: list[Answer] = []
@@ -146,7 +148,7 @@ def measure_exam(
                 named = replace(figure, part=part)
                 figures.append(named)
                 seen(named)
-        except MossliveError as error:  # the other parts are worth having
+        except MossliveError as error:  # continue with the other parts
             refused.append(f"{part}: {error}")
     if settings.answers:
         lines = [json.dumps(answer.document(), ensure_ascii=False) + "\n" for answer in kept]
@@ -177,11 +179,11 @@ def _measure(
 def _conditions(settings: ExamSettings, exam: Exam, examiner: Examiner) -> Conditions:
     made = {name: exam.meta.get(name) for name in ("hours_asked", "seed", "exam_each")}
     sampling = examiner.asker.sampling
-    drawn = "most likely rows" if sampling.greedy else f"drawn: {sampling}"
+    decoding = "greedy" if sampling.greedy else f"sampled: {sampling}"
     notes = NOTES | {
         "threads": f"{torch.get_num_threads()} of PyTorch on {os.cpu_count()} cores",
         "examination": f"{len(exam.dialogues)} dialogues, made with {made}",
-        "replies": drawn,
+        "replies": decoding,
         "fewer": f"a figure of fewer than {LEAST_COUNT} questions is marked",
     }
     where = "of the package" if settings.model == BUNDLED else str(settings.model)

@@ -1,6 +1,6 @@
-"""Codes of many replies → sound, in the ways that are compared; equal codes are rendered once.
+"""Renders the codes of many replies with the compared settings; equal codes are rendered once.
 
-Knows the codec's settings, not what is said.
+Knows the settings of the codec, not what is said.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ _POOL_S = 400.0
 
 
 @dataclass(frozen=True)
-class Way:
-    """How replies are rendered; by default as in a live conversation, but for the end, which is
-    rendered as published (`TalkSettings.tail`)."""
+class Rendering:
+    """How replies are rendered. The default is that of a live conversation, except for the
+    published end (`TalkSettings.tail`)."""
 
     chunk: int = 5  # codes; 0: the whole reply at once
     tail: TailRule = "reference"
@@ -39,27 +39,27 @@ class Way:
             "dtype": f"estimator in {self.dtype}",
             "steps": f"{self.steps} flow steps",
         }
-        plain = Way()
+        plain = Rendering()
         changed = [text for key, text in named.items() if getattr(self, key) != getattr(plain, key)]
         return ", ".join(changed) or "chunks of 5, reference tail, float32"
 
 
-class Mouth:
-    """One way of rendering, and all it has rendered."""
+class Renderer:
+    """Renders with one `Rendering` and caches the results."""
 
-    def __init__(self, folder: Path, voice: Path, way: Way | None = None) -> None:
-        self.way = way or Way()
-        self.codec = load_codec(folder, dtype=self.way.dtype, pool_seconds=_POOL_S)
+    def __init__(self, folder: Path, voice: Path, rendering: Rendering | None = None) -> None:
+        self.rendering = rendering or Rendering()
+        self.codec = load_codec(folder, dtype=self.rendering.dtype, pool_seconds=_POOL_S)
         self.rate_hz = self.codec.sample_rate
         self._voice: Voice = self.codec.voice(voice)
         self._known: dict[Codes, Wave] = {(): np.zeros(0, np.float32)}
-        _set_flow(self.codec, self.way)
+        _set_flow(self.codec, self.rendering)
 
     def render(self, replies: Sequence[Codes], done: Callable[[int], None]) -> list[Wave]:
-        """`done` is told how many replies are rendered."""
+        """Calls `done` with the number of replies rendered."""
         fresh = [codes for codes in dict.fromkeys(replies) if codes not in self._known]
         done(len(replies) - len(fresh))
-        # Replies of like length are ready at like times, so that steps are full.
+        # Replies of similar length finish together, so that batches stay full.
         fresh.sort(key=len)
         for first in range(0, len(fresh), _AT_ONCE):
             some = fresh[first : first + _AT_ONCE]
@@ -69,10 +69,12 @@ class Mouth:
         return [self._known[codes] for codes in replies]
 
     def _together(self, replies: list[Codes]) -> list[Wave]:
-        way = self.way
-        if not way.chunk:
+        rendering = self.rendering
+        if not rendering.chunk:
             return [self.codec.decode(codes, self._voice) for codes in replies]
-        batch = self.codec.decoder_batch(way.chunk, tail=way.tail, window_frames=way.window_frames)
+        batch = self.codec.decoder_batch(
+            rendering.chunk, tail=rendering.tail, window_frames=rendering.window_frames
+        )
         members = [batch.add(self._voice) for _ in replies]
         parts: dict[int, list[Wave]] = {id(member): [] for member in members}
         for member, codes in zip(members, replies, strict=True):
@@ -83,7 +85,7 @@ class Mouth:
         return [np.concatenate((*parts[id(m)], batch.finish(m))) for m in members]
 
 
-def _set_flow(codec: Codec, way: Way) -> None:
-    """Other steps than the folder states."""
-    if way.steps is not None:
-        codec.files.decoder = replace(codec.files.decoder, steps=way.steps)
+def _set_flow(codec: Codec, rendering: Rendering) -> None:
+    """Overrides the number of flow steps of the folder."""
+    if rendering.steps is not None:
+        codec.files.decoder = replace(codec.files.decoder, steps=rendering.steps)

@@ -1,8 +1,8 @@
-"""Words as they are compared: what a recogniser wrote and what was meant, brought to one form.
+"""Normalises transcript and expected text so that only audible differences count.
 
-A recogniser chooses between "4" and "four", "OK" and "okay", "C-A-T" and "C A T", "four" and "for";
-none of these is a mistake of the speaker, since they sound the same. Nothing else is forgiven: a
-word that sounds nearly right is a wrong word. Knows nothing of models or sound.
+A recogniser chooses between "4" and "four", "OK" and "okay", "C-A-T" and "C A T", "four" and "for".
+These sound the same, so none of them is an error of the speaker. Every other difference counts: a
+word that sounds nearly right is wrong. Knows no models and no sound.
 """
 
 import re
@@ -45,7 +45,7 @@ _SAME = {
     "mr": "mister",
     "equals": "is",
 }
-# Said alike in American English, so that only the writer could know which was meant.
+# Homophones in American English.
 _ALIKE = {
     "four": "for fore",
     "two": "to too",
@@ -89,11 +89,11 @@ _ALIKE = {
     "hear": "here",
 }
 _SPOKEN = {other: one for one, others in _ALIKE.items() for other in others.split()}
-_LONGEST_NUMERAL = 2  # digits; longer ones are numbers said one by one: "1234" while counting
+_LONGEST_NUMERAL = 2  # digits; longer ones are numbers run together: "1234" while counting
 
 
 def words(text: str) -> list[str]:
-    """'4+3 = 7, OK?' → four plus three is seven okay."""
+    """Returns normalised words: '4+3 = 7, OK?' → four plus three is seven okay."""
     text = re.sub(r"(?<=\d)\s*-\s*(?=\d+\s*(?:=|is\b|equals\b))", " minus ", text.replace("’", "'"))
     for sign, name in _SIGNS.items():
         text = text.replace(sign, f" {name} ")
@@ -108,7 +108,7 @@ def _token(token: str) -> list[str]:
         return _numeral(token)
     plain = _SAME.get(token.lower(), token.lower())
     if token.isupper() and plain == token.lower():
-        return list(plain)  # "CAT" is written when letters were named
+        return list(plain)  # recognisers write spelled letters as "CAT"
     return [_SPOKEN.get(word, word) for word in plain.replace("'", "").split()]
 
 
@@ -123,7 +123,7 @@ def _numeral(token: str) -> list[str]:
 
 
 def number_words(number: int) -> list[str]:
-    """0..99."""
+    """Returns the words of a number in 0..99."""
     if number < len(_SMALL):
         return [_SMALL[number]]
     tens, ones = divmod(number, 10)
@@ -140,13 +140,13 @@ def _ordinal(name: str) -> str:
 
 
 def same_words(one: str, other: str) -> bool:
-    """Whether two texts say the same; where words are joined or split ("bath tub") is not heard,
-    nor where one number ends ("9 10 11", "910-11")."""
+    """Returns whether two texts sound the same. Joined or split words ("bath tub") and numbers
+    ("9 10 11", "910-11") are equal."""
     return _run_together(one) == _run_together(other)
 
 
 def _run_together(text: str) -> str:
-    """All words without borders, numbers as digits, named letters marked: C, A, T is not a cat."""
+    """Returns all words joined, numbers as digits, spelled letters marked: C, A, T is not a cat."""
     return "".join(_joined(word) for word in words(text))
 
 
@@ -157,13 +157,13 @@ def _joined(word: str) -> str:
 
 
 def word_errors(said: str, meant: str) -> tuple[int, int]:
-    """(words wrong, missing or too many; words meant)."""
+    """Returns (replaced, missing and added words, words of the expected text)."""
     wanted = words(meant)
     return (0 if same_words(said, meant) else edits(words(said), wanted)), len(wanted)
 
 
 def edits(said: Sequence[object], meant: Sequence[object]) -> int:
-    """The fewest replacements, insertions and deletions between two sequences."""
+    """Returns the fewest replacements, insertions and deletions between two sequences."""
     row = list(range(len(meant) + 1))
     for place, one in enumerate(said, 1):
         before, row[0] = row[0], place

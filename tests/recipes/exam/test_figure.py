@@ -1,9 +1,9 @@
-"""Figures with their intervals, against values known from elsewhere."""
+"""Figures and their intervals, against known values."""
 
 import numpy as np
 import pytest
 
-from recipes.bundled.exam.figure import mean, median, ratio, share, tally, wilson
+from recipes.bundled.exam.figure import count_of, mean, median, ratio, share, wilson
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from recipes.bundled.exam.figure import mean, median, ratio, share, tally, wilso
 def test_wilson_intervals_are_the_published_ones(
     right: int, count: int, low: float, high: float
 ) -> None:
-    """Known values, the edges included, where the simple formula fails."""
+    """Wilson intervals equal published values, also at the edges."""
     assert wilson(right, count) == pytest.approx((low, high), abs=1e-4)
 
 
@@ -25,22 +25,23 @@ def test_an_interval_of_95_percent_holds_in_95_percent() -> None:
 
 
 def test_goals_are_met_or_missed_in_the_unit_of_the_figure() -> None:
-    """Percent for shares; without a goal there is no verdict."""
+    """A goal is compared in the unit of the figure; without a goal there is no verdict."""
     assert share("x", [True] * 9 + [False], ">= 90").met is True
     assert share("x", [True] * 8 + [False] * 2, ">= 90").met is False
-    assert tally("x", [False] * 500, "<= 0").met is True
-    assert tally("x", [False] * 499 + [True], "<= 0").met is False
+    assert count_of("x", [False] * 500, "<= 0").met is True
+    assert count_of("x", [False] * 499 + [True], "<= 0").met is False
     assert share("x", [True]).met is None
 
 
 def test_few_questions_are_marked() -> None:
-    """A figure of fewer than 200 questions says so wherever it is shown."""
-    assert "fewer than 200" in share("x", [True] * 199).resting
-    assert share("x", [True] * 200).resting == "200"
+    """A figure of fewer than 200 questions is marked."""
+    assert "fewer than 200" in share("x", [True] * 199).sample_size
+    assert share("x", [True] * 200).sample_size == "200"
 
 
 def test_a_ratio_is_of_sums_and_its_interval_of_replies() -> None:
-    """Long replies weigh more; the interval holds the value and is wider for fewer replies."""
+    """A ratio weights long replies more; its interval contains it and is wider for fewer
+    replies."""
     few = ratio("x", [(1, 2), (0, 8)] * 5)
     many = ratio("x", [(1, 2), (0, 8)] * 500)
     assert few.value == many.value == pytest.approx(10)
@@ -52,7 +53,7 @@ def test_a_ratio_is_of_sums_and_its_interval_of_replies() -> None:
 
 
 def test_mean_and_median_of_what_is_known() -> None:
-    """The middle of numbers and its interval; nothing at all is not an error."""
+    """Mean and median equal numpy's; an empty set gives a figure with count 0."""
     values = list(np.random.default_rng(0).normal(3, 1, 400))
     assert mean("x", values).value == pytest.approx(np.mean(values))
     assert median("x", values, "s").value == pytest.approx(np.median(values))

@@ -1,7 +1,7 @@
-"""`mosslive bench bundled` from end to end on random weights, with judges that play their part.
+"""`mosslive bench bundled` from end to end on random weights, with fake judges.
 
-What is tested is that every part runs through the real model, codec and pipeline and gives the
-figures it promises, with their numbers of questions; the values mean nothing.
+Tests that every part runs through the real model, codec and pipeline and yields its figures with
+their numbers of questions. The values mean nothing.
 """
 
 import json
@@ -29,7 +29,7 @@ from recipes.bundled.exam.examiner import Examiner
 from recipes.bundled.exam.folder import KINDS
 from recipes.bundled.exam.judges import Judges, Wave
 from recipes.bundled.exam.measure import ExamResult, ExamSettings, measure_exam
-from recipes.bundled.exam.rendering import Way
+from recipes.bundled.exam.rendering import Rendering
 
 RATE_HZ = 24_000
 # How each dialogue is held out, and its category.
@@ -40,13 +40,13 @@ _KINDS = (
 
 
 class _Deaf(Judges):
-    """Hears the same everywhere, and says how often it was asked."""
+    """Returns one fixed transcript and counts the calls."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked = 0
 
-    def hear(self, wave: Wave, rate_hz: int) -> str:
+    def transcribe(self, wave: Wave, rate_hz: int) -> str:
         assert np.isfinite(wave).all()
         assert rate_hz == RATE_HZ
         self.asked += 1
@@ -69,7 +69,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def exam(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One dialogue of each kind, one of them of two turns; the answer of most is yes."""
+    """One dialogue of each kind, one of them with two turns; half of the answers are yes."""
     out = tmp_path_factory.mktemp("exam")
     draws = np.random.default_rng(0)
 
@@ -81,13 +81,18 @@ def exam(tmp_path_factory: pytest.TempPathFactory) -> Path:
             turns = []
             for _ in range(2 if number == 1 else 1):
                 voices = ("seen", "new") if kind else ("new",)
-                forms = [
+                utterances = [
                     writer.utterance(sound(), "is it", ["x"], voice, "user", "heldout")
                     for voice in voices
                 ]
                 answer = "Yes." if number % 2 == 0 else "No."
-                own = writer.utterance(sound(), answer, ["x"], "own", "assistant", "heldout")
-                turns += [Turn("user", "is it", forms), Turn("assistant", answer, [own])]
+                synthesised = writer.utterance(
+                    sound(), answer, ["x"], "synthesised", "assistant", "heldout"
+                )
+                turns += [
+                    Turn("user", "is it", utterances),
+                    Turn("assistant", answer, [synthesised]),
+                ]
             writer.dialogue(category, "heldout" if kind else "train", turns, kind)
         writer.meta = {"unseen_voices": ["new"]}
     return out
@@ -123,13 +128,13 @@ def _named(result: ExamResult) -> dict[str, float]:
 def test_answers_are_asked_heard_and_counted(
     monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
 ) -> None:
-    """Every set has its figures; yes is right where it was expected; replies that never end are
-    counted; each answer is written down; the report and the page hold every figure."""
+    """Every set has its figures, replies that do not end are counted, each answer is written to the
+    file, and report and page hold every figure."""
     result = _run(monkeypatch, model, exam, humans, "answers")
     found = _named(result)
-    assert found["speech to speech, unseen wording: the very words heard"] == 100
-    assert found["speech to speech, unseen courtesy: the very words heard"] == 0
-    assert found["replies without an end"] > 0
+    assert found["speech to speech, unseen wording: exact words heard"] == 100
+    assert found["speech to speech, unseen polite phrase: exact words heard"] == 0
+    assert found["replies that do not end"] > 0
     clear = "right, where the synthesiser is understood"
     assert found[f"speech to speech, unseen wording: {clear}"] == 100
     assert f"speech to speech, names and words never heard: {clear}" not in found
@@ -148,32 +153,31 @@ def test_answers_are_asked_heard_and_counted(
 def test_the_other_parts_run(
     monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
 ) -> None:
-    """Written answers, right answers, live codes, sampling, people and two ways of rendering: each
-    gives what it is named for, and codes of the whole turn are counted against those heard live."""
-    monkeypatch.setattr(compare, "WAYS", (Way(), Way(tail="cached")))
+    """The parts text, reference, hearing, codec, sampling and human yield their figures."""
+    monkeypatch.setattr(compare, "RENDERINGS", (Rendering(), Rendering(tail="cached")))
     parts = ("text", "reference", "hearing", "codec", "sampling", "human")
     result = _run(monkeypatch, model, exam, humans, *parts)
     assert not result.refused
     found = _named(result)
     assert {figure.part for figure in result.figures} == set(parts)
-    assert 0 <= found["codes heard live that the whole turn would have otherwise"] < 50
+    assert 0 <= found["codes heard live that differ from those of the whole turn"] < 50
     assert found["person, beckett: word error rate of the recording"] == 100
     assert any("cached tail" in name for name in found)
-    for way in ("speech to text", "text to speech"):
-        assert f"{way}, sums never trained: right" in found
-    later = "reference: right answers by the codec, begun half a code later"
-    assert found[f"{later}, unseen wording: the very words heard"] == 100
-    # What is heard is not the text, but what is heard of the right answer in any case.
-    assert found[f"{later}, names and words never heard: the very words heard"] == 0
-    assert found[f"{later}, names and words never heard: right"] == 100
+    for mode in ("speech to text", "text to speech"):
+        assert f"{mode}, sums never trained: right" in found
+    label = "reference: right answers by the codec, starting half a code later"
+    assert found[f"{label}, unseen wording: exact words heard"] == 100
+    # The transcript is not the text, but it equals that of the right answer.
+    assert found[f"{label}, names and words never heard: exact words heard"] == 0
+    assert found[f"{label}, names and words never heard: right"] == 100
 
 
 @pytest.mark.parametrize("passes_from", [0, 1, 9])
 def test_as_much_is_float8_as_the_builder_accepts(
     monkeypatch: pytest.MonkeyPatch, model: Path, passes_from: int
 ) -> None:
-    """From the end of the trunk; what was built is told. If nothing passes, the builder's own
-    refusal is."""
+    """The build keeps as many of the last trunk layers in float8 as the builder accepts and names
+    them. If none passes, the builder's error is raised."""
     kept: list[tuple[str, ...]] = []
 
     def build(*_: object, fp8: Fp8Options) -> None:
@@ -197,7 +201,7 @@ def test_as_much_is_float8_as_the_builder_accepts(
 def test_a_live_conversation_is_timed(
     monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
 ) -> None:
-    """Through the pipeline itself; a part that fails is told and costs no other figure."""
+    """A live conversation is timed; a part that fails is reported and loses no other figure."""
 
     def no_build(*_: Sequence[object]) -> str:
         raise MossliveError("no float8 here")

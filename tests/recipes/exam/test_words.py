@@ -1,4 +1,4 @@
-"""How words are compared: what a recogniser may write, and what stays a mistake."""
+"""How transcripts are compared: which differences count as errors."""
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +26,7 @@ from recipes.bundled.exam.words import edits, number_words, same_words, word_err
     ],
 )
 def test_ways_of_writing_are_not_mistakes(heard: str, meant: str) -> None:
-    """Numbers, signs, spelled letters, joined words and words that sound alike count as said."""
+    """Ways to write numbers, signs, spelled letters, joined words and homophones are equal."""
     assert same_words(heard, meant)
     assert word_errors(heard, meant)[0] == 0
 
@@ -46,13 +46,13 @@ def test_ways_of_writing_are_not_mistakes(heard: str, meant: str) -> None:
     ],
 )
 def test_wrong_words_stay_wrong(heard: str, meant: str) -> None:
-    """A judge that forgives a wrong number, name, letter or negation would prove nothing."""
+    """A wrong number, name, letter or negation is an error."""
     assert not same_words(heard, meant)
     assert word_errors(heard, meant)[0] > 0
 
 
 def test_errors_are_counted_by_words() -> None:
-    """Replaced, missing and added words count one each, against the words meant."""
+    """Replaced, missing and added words count one error each."""
     assert word_errors("the big dog ran", "the dog ran home") == (2, 4)
     assert word_errors("", "one two three") == (3, 3)
     assert word_errors("one two three", "one") == (2, 1)
@@ -61,7 +61,8 @@ def test_errors_are_counted_by_words() -> None:
 @given(st.integers(0, 99))
 @settings(derandomize=True, deadline=None, max_examples=100)
 def test_a_number_is_the_same_in_digits_and_words(number: int) -> None:
-    """Every number to 99, written either way, gives the same words, and no two numbers do."""
+    """Every number to 99 has the same words in digits and letters, and no two numbers share
+    them."""
     assert words(str(number)) == number_words(number)
     assert not same_words(str(number), str((number + 1) % 100))
 
@@ -69,7 +70,7 @@ def test_a_number_is_the_same_in_digits_and_words(number: int) -> None:
 @given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
 @settings(derandomize=True, deadline=None, max_examples=60)
 def test_edits_are_a_distance(one: list[str], other: list[str]) -> None:
-    """Nothing for equals, symmetric, at least the difference in length, at most the longer."""
+    """The edit distance is 0 for equal sequences, symmetric, and bounded by the lengths."""
     assert edits(one, one) == 0
     assert edits(one, other) == edits(other, one)
     assert abs(len(one) - len(other)) <= edits(one, other) <= max(len(one), len(other))
