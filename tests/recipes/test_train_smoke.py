@@ -50,6 +50,8 @@ from recipes.bundled.train_lm import LmTraining
 from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
+pytestmark = pytest.mark.training
+
 _STEPS = 16
 
 
