@@ -50,7 +50,7 @@ bench: .venv/dev
 # into JUDGES, by npm and pip. Nothing of them is part of the repository.
 JUDGES ?= $(HOME)/.cache/mosslive/judges
 judges: .venv/eval
-	$(BIN)/python -m mosslive.bench.bundled_fetch $(JUDGES)
+	$(BIN)/python -m recipes.bundled.exam.fetch $(JUDGES)
 
 # Third-party realtime clients, for tests. They need other versions of common packages than ours,
 # so they live in an environment of their own.

@@ -1,8 +1,7 @@
-"""The model that is shipped, as a newcomer meets it: it hears, understands and answers.
+"""The shipped model hears, understands and answers.
 
-Other tests run on random weights, where every answer is as good as any other. Here an answer is
-right or wrong. The questions are those of the demo and some that training had; how well it does on
-those it did not have is for `mosslive bench bundled` to say.
+Other tests run on random weights. Here an answer is right or wrong. The questions are those of the
+demo and some of training; `mosslive bench bundled` measures held-out questions.
 """
 
 import asyncio
@@ -16,13 +15,13 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import mosslive
-from mosslive.bench.bundled_asking import Asker
 from mosslive.cli.app import app
 from mosslive.cli.demo_talk import ask
 from mosslive.codec.sound import Sound, read_sound
 from mosslive.config.folders import find_parts, has_bundled, shipped_folder
 from mosslive.server.backend import load_backend
 from mosslive.server.settings import ServerSettings
+from recipes.bundled.exam.asker import Asker
 
 ANSWER = "The capital of Germany is Berlin."
 TYPED = {
@@ -35,7 +34,7 @@ TYPED = {
 
 @pytest.fixture(scope="module")
 def home() -> Path:
-    assert has_bundled(), "this copy has no model: see recipes/bundled/README.md"
+    assert has_bundled(), "mosslive/bundled has no model: see recipes/bundled/README.md"
     return shipped_folder()
 
 
@@ -56,7 +55,7 @@ def asker(home: Path) -> Asker:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """The networks are small: more threads than cores would only wait for each other."""
+    """Uses one thread: the networks are small, and more threads than cores would wait."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -64,8 +63,8 @@ def one_thread() -> Iterator[None]:
 
 
 def test_the_demo_is_answered_right(question: Sound) -> None:
-    """A spoken question, asked in real time: the spoken answer, heard by the model, is the right
-    one, and it is sound and not noise."""
+    """The demo's spoken question gets the right spoken answer, as transcribed by the model
+    itself."""
     answer, heard = asyncio.run(ask(find_parts("bundled"), question))
     assert heard == ANSWER
     assert 1.0 < len(answer.sound) / answer.rate_hz < 4.0
@@ -80,14 +79,14 @@ def test_it_reads_and_writes(asker: Asker) -> None:
 
 
 def test_it_remembers_a_name(asker: Asker) -> None:
-    """The second turn is answered out of the first."""
+    """The second turn is answered from the first."""
     (given,) = asker.ask([["My name is Adam.", "What is my name?"]], "text", lambda _: None)
     assert "Adam" in given.text
 
 
 def _likeness(one: Tensor, other: Tensor) -> float:
-    """Correlation of two log spectra [bins, 10 ms] where they fit best: a reply may begin anywhere
-    within a code."""
+    """Returns the best correlation of two log spectra [bins, 10 ms] over shifts, because a reply
+    can begin anywhere within a code."""
     best = -1.0
     for shift in range(-10, 11):
         x, y = one[:, max(0, shift) :], other[:, max(0, -shift) :]
@@ -100,8 +99,8 @@ def _likeness(one: Tensor, other: Tensor) -> float:
 def test_all_four_modes_agree(
     asker: Asker, codec: mosslive.Codec, question: Sound, home: Path
 ) -> None:
-    """Heard or read, the same question is answered in writing with the same words, and in speech
-    with the same sound, which another answer has not."""
+    """A spoken and a typed question get the same text and the same sound; another question gets
+    another sound."""
     heard = codec.encode(question.wave, question.rate_hz)
     typed, *_, other = TYPED
     written = asker.ask([[heard], [typed]], "text", lambda _: None)
@@ -119,8 +118,8 @@ def test_all_four_modes_agree(
     assert _likeness(spectra[0], spectra[2]) < 0.7  # 0.44
 
 
-def test_listening_live_is_listening_to_all_of_it(codec: mosslive.Codec, question: Sound) -> None:
-    """Streaming equals offline with weights that mean something, in packets of any size."""
+def test_streaming_hearing_equals_offline(codec: mosslive.Codec, question: Sound) -> None:
+    """Streaming and offline encoding give equal codes for packets of any size."""
     whole = codec.encode(question.wave, question.rate_hz)
     rng = np.random.default_rng(7)
     stream = codec.encoder_stream(question.rate_hz)
@@ -132,8 +131,8 @@ def test_listening_live_is_listening_to_all_of_it(codec: mosslive.Codec, questio
     assert stream.finish().codes == whole
 
 
-def test_it_is_what_commands_and_server_take_by_default() -> None:
-    """Nothing has to be named."""
+def test_commands_and_server_use_it_by_default() -> None:
+    """`inspect` and the server use the bundled model without a name."""
     shown = CliRunner().invoke(app, ["inspect", "bundled"])
     assert shown.exit_code == 0
     assert "usable" in shown.output

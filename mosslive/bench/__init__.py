@@ -1,1 +1,1 @@
-"""Measurement and reports, and the independent reference they are verified against."""
+"""Benchmarks, their reports, and the independent reference that verifies their outputs."""

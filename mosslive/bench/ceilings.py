@@ -1,6 +1,6 @@
-"""What the machine can do at best, measured in the same run: bytes read and products per second.
+"""Measures the limits of the machine in the same run: bytes read and products per second.
 
-Every time of a memory-bound step is judged against the first, every prefill against the second.
+The time of a memory-bound step is compared with the first, the time of a prefill with the second.
 """
 
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import torch
 
 from mosslive.bench.timing import summary, times_ms
 
-_READ_BYTES = {"cuda": 8 << 30, "cpu": 64 << 20}  # far above the caches
+_READ_BYTES = {"cuda": 8 << 30, "cpu": 64 << 20}  # far larger than the caches
 _PRODUCT_SIZE = {"cuda": 8192, "cpu": 256}
-# On a GPU some tenths of a second: an idle one needs as long to raise its clocks.
+# On a GPU some tenths of a second: an idle GPU takes that long to raise its clocks.
 _REPEATS = {"cuda": 100, "cpu": 5}
 
 
@@ -42,7 +42,8 @@ def measure_ceilings(device: str) -> Ceilings:
 
 
 def _read_bytes_per_s(device: str) -> float:
-    # Random values: what lies in memory may change its speed. A maximum costs next to nothing.
+    # Random values, because the values in memory can change its speed. A maximum costs almost no
+    # compute.
     count = _READ_BYTES[device] // 4
     data = torch.randint(2**31 - 1, (count,), dtype=torch.int32, device=device)
     return (

@@ -1,12 +1,11 @@
 """The two-channel speech language model, assembled from transformers' own Qwen3 layers.
 
-A second opinion on the numbers, for benchmarks and tests. Nothing here is shared with the runtime
-it judges: the config and the safetensors are read directly, the layer arithmetic is Hugging
-Face's, and only the wiring (row embedding, trunk, two tails, two final norms, two heads) is ours.
+Benchmarks and tests verify the runtime against it. It shares no code with the runtime: it reads the
+config and the safetensors directly, and the layer arithmetic is Hugging Face's. Only the wiring
+(row embedding, trunk, two tails, two final norms, two heads) is ours.
 
-It deliberately knows nothing of the other rooms, nor of tokenisers, prompts, sampling, caches,
-batches, padding, accelerators and speed. One call is one whole sequence on the CPU, every layer at
-every position, recomputed from nothing.
+Does not know other packages, tokenizers, prompts, sampling, caches, batches, padding or
+accelerators. One call computes one whole sequence on the CPU, every layer at every position.
 """
 
 import json
@@ -26,13 +25,13 @@ from transformers.models.qwen3.modeling_qwen3 import (
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json and refuse what this reference would silently get wrong."""
+    """Reads config.json. Raises `ValueError` for settings that this reference does not compute."""
     config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     layers = config["num_shared_layers"] + config["num_modality_layers"]
     if config["num_hidden_layers"] != layers:
         raise ValueError("num_hidden_layers must be num_shared_layers + num_modality_layers")
     if config.get("channels", 2) != 2:
-        raise ValueError("only two-channel grids are known")
+        raise ValueError(f"channels is {config['channels']}; this reference knows 2 only")
     for field in ("rope_scaling", "attention_bias", "tie_word_embeddings", "use_sliding_window"):
         if config.get(field):
             raise ValueError(f"{field} is not part of this model: {config[field]!r}")
@@ -40,7 +39,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Read every tensor that the index lists, and insist that the shards hold no others."""
+    """Reads every tensor that the index lists. Raises `ValueError` if a shard holds others."""
     index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
     names_of_shard: dict[str, set[str]] = defaultdict(set)
     for name, shard in index["weight_map"].items():
@@ -73,7 +72,7 @@ def layer_config(config: dict[str, Any], rope_theta: float) -> Qwen3Config:
         "layer_types": ["full_attention"] * config["num_hidden_layers"],
         "attn_implementation": "sdpa",
         # transformers 4 reads the first and transformers 5 prefers the second. A release that
-        # understood neither would fall back to 10000 in silence, so rotary_of checks the outcome.
+        # reads neither falls back to 10000 without an error, so rotary_of checks the result.
         "rope_theta": rope_theta,
         "rope_parameters": {"rope_type": "default", "rope_theta": rope_theta},
     }
@@ -89,13 +88,14 @@ def rotary_of(config: Qwen3Config, rope_theta: float) -> Qwen3RotaryEmbedding:
         wanted,
         rtol=1e-5,
         atol=0.0,
-        msg="this version of transformers did not take the rope base that it was given",
+        msg="this version of transformers ignores the given rope base",
     )
     return rotary
 
 
 def _network(config: dict[str, Any], layer_config: Qwen3Config) -> nn.ModuleDict:
-    """The modules under their checkpoint names, so that one strict load fills or refuses all."""
+    """Returns the modules under their checkpoint names, so that one strict load fills all or
+    fails."""
 
     def block(count: int) -> nn.ModuleDict:
         # Tails count their layers from 0 as the checkpoint does. The number only chooses a cache
@@ -124,7 +124,7 @@ def _network(config: dict[str, Any], layer_config: Qwen3Config) -> nn.ModuleDict
 
 
 class ReferenceModel:
-    """The whole model on the CPU. `rope_theta` overrides the config's, to see what that does."""
+    """The whole model on the CPU. `rope_theta` overrides the value of the config."""
 
     def __init__(
         self, folder: Path, dtype: torch.dtype = torch.float32, rope_theta: float | None = None
@@ -138,7 +138,7 @@ class ReferenceModel:
         self._rotary = rotary_of(settings, theta)
 
         # Built without storage and filled by assignment: a parameter that the load missed would
-        # have no data to compute with, so a default-initialised weight cannot slip through.
+        # have no data, so no default-initialised weight can go unnoticed.
         with torch.device("meta"):
             network = _network(config, settings)
         network.load_state_dict(_read_tensors(folder, dtype), strict=True, assign=True)
@@ -159,7 +159,7 @@ class ReferenceModel:
             raise ValueError(f"rows must be int64 [n, 2], not {rows.dtype} {tuple(rows.shape)}")
         n = rows.shape[0]
         positions = torch.arange(n)
-        # The mask is spelt out, because passing None leaves causality to a default of the layer.
+        # An explicit mask, because None leaves causality to a default of the layer.
         mask = (positions[:, None] >= positions[None, :])[None, None]
         position_ids = positions[None]
 
@@ -185,8 +185,8 @@ class ReferenceModel:
 
     def embed(self, rows: Tensor) -> Tensor:
         text, audio = rows[:, 0], rows[:, 1]
-        # Only the chosen id of a row is looked up: the other one must never reach the network,
-        # not even multiplied by zero.
+        # Only the selected id of a row is looked up: the other must not reach the network, not even
+        # multiplied by zero.
         speech = text == self._modality_pad
         hidden = torch.empty(len(rows), self._hidden_size, dtype=self._dtype)
         hidden[~speech] = self.embed_tokens(text[~speech])

@@ -1,12 +1,13 @@
-"""Results as one HTML page that needs nothing else: plots, tables, and their conditions.
+"""Writes results as one self-contained HTML page: plots, tables and conditions.
 
-No scripts and no requests to anywhere. Knows what a result holds, not how it was measured.
+The page has no scripts and makes no requests. Knows the fields of a result, not how they were
+measured.
 """
 
 from html import escape
 from pathlib import Path
 
-from mosslive.bench.lm_report import LmResult, LmRow, described, tables
+from mosslive.bench.report import BenchResult, BenchRow, described, tables
 from mosslive.bench.svg import Bar, Line, bar_plot, line_plot
 
 _COLOURS = {"bf16": 0, "fp8": 1, "fp32": 2}
@@ -41,21 +42,21 @@ svg text { font-size: 12px; fill: var(--ink); } .grid { stroke: var(--rule); }
 """
 
 
-def write_html(path: Path, results: list[LmResult]) -> None:
+def write_html(path: Path, results: list[BenchResult]) -> None:
     path.write_text(html_page(results), encoding="utf-8")
 
 
-def html_page(results: list[LmResult]) -> str:
+def html_page(results: list[BenchResult]) -> str:
     body = "".join(_section(result) for result in results)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>mosslive: measured</title><style>{_STYLE}</style></head>"
-        f"<body><h1>mosslive: measured</h1>{body}</body></html>\n"
+        f"<title>mosslive benchmarks</title><style>{_STYLE}</style></head>"
+        f"<body><h1>mosslive benchmarks</h1>{body}</body></html>\n"
     )
 
 
-def _section(result: LmResult) -> str:
+def _section(result: BenchResult) -> str:
     conditions = result.conditions
     versions = ", ".join(f"{name} {version}" for name, version in conditions.versions.items())
     where = f"{conditions.device}; {conditions.size}, {conditions.weights}; {conditions.date}"
@@ -71,14 +72,14 @@ def _section(result: LmResult) -> str:
     )
 
 
-def _refused(result: LmResult) -> str:
+def _refused(result: BenchResult) -> str:
     return "".join(
         f"<p><strong>Not verified, so not timed:</strong> {escape(reason)}</p>"
         for reason in result.refused
     )
 
 
-def _plots(rows: tuple[LmRow, ...]) -> str:
+def _plots(rows: tuple[BenchRow, ...]) -> str:
     plots = []
     for axis, other in (("streams", "context"), ("context", "streams")):
         for fixed in sorted({getattr(row, other) for row in rows}):
@@ -88,13 +89,13 @@ def _plots(rows: tuple[LmRow, ...]) -> str:
                 plot = line_plot(_lines(some, axis), axis, "ms")
                 plots.append(f"<h3>{escape(title)}</h3>{plot}")
     if rows:
-        plots.append("<h3>Median, p10 to p90, and the floor (upright mark)</h3>")
+        plots.append("<h3>Median, p10 to p90, and the floor (vertical mark)</h3>")
         plots.append(bar_plot([_bar(row) for row in rows], "ms"))
     return "".join(plots)
 
 
-def _lines(rows: list[LmRow], axis: str) -> list[Line]:
-    """One line for each thing measured in each precision, and one floor for each precision."""
+def _lines(rows: list[BenchRow], axis: str) -> list[Line]:
+    """Returns one line per measured row name and precision, and one floor per precision."""
     lines = []
     for colour, (what, precision) in enumerate({(r.what, r.precision): None for r in rows}):
         own = [row for row in rows if (row.what, row.precision) == (what, precision)]
@@ -107,7 +108,7 @@ def _lines(rows: list[LmRow], axis: str) -> list[Line]:
     return lines
 
 
-def _bar(row: LmRow) -> Bar:
+def _bar(row: BenchRow) -> Bar:
     ours = row.floor_ms is not None
     name = f"{row.what if ours else row.form}, {row.precision}, {row.streams} × {row.context}"
     colour = _COLOURS.get(row.precision, 0) if ours else _BASELINE_COLOUR

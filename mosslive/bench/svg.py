@@ -1,6 +1,6 @@
-"""Two plain plots as inline SVG: lines over a logarithmic axis, and bars with a mark of the best.
+"""Draws two plots as inline SVG: lines over a logarithmic axis, and bars with a mark of the floor.
 
-Knows nothing of what is measured. Colours are the page's: classes `c0`, `c1`, … fill or stroke.
+Does not know what is measured. The page defines the colours: classes `c0`, `c1`, … fill or stroke.
 """
 
 import math
@@ -55,16 +55,16 @@ def line_plot(lines: list[Line], x_name: str, y_name: str) -> str:
         if line.dashed:
             continue
         for (x, y), (given_x, given_y) in zip(places, sorted(line.points), strict=True):
-            told = escape(f"{line.name}: {given_y:.3g} at {given_x:g}")
+            label = escape(f"{line.name}: {given_y:.3g} at {given_x:g}")
             parts.append(
                 f'<circle class="dot c{line.colour}" cx="{x:.1f}" cy="{y:.1f}" r="4">'
-                f"<title>{told}</title></circle>"
+                f"<title>{label}</title></circle>"
             )
     return _svg(_HEIGHT, parts) + _legend(lines)
 
 
 def bar_plot(bars: list[Bar], unit: str) -> str:
-    """The longest sets the scale; a thin line is the spread, an upright mark the best possible."""
+    """The longest bar sets the scale. A thin line is the spread, a vertical mark the floor."""
     room = _WIDTH - _LABEL - 90
     top = max(max(bar.value, bar.spread[1]) for bar in bars)
     parts = []
@@ -117,6 +117,6 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def _nice(value: float) -> float:
-    """The next number above that divides well into four."""
+    """Returns the next larger round number that divides well into four."""
     unit = 10.0 ** math.floor(math.log10(value))
     return next(unit * step for step in (1, 2, 4, 6, 8, 10, 12) if unit * step >= value)

@@ -1,7 +1,7 @@
-"""Times of single calls and what is said of them: median and spread. Knows nothing of what is run.
+"""Times single calls and summarises them as median and percentiles. Does not know what is run.
 
-On a GPU events on the device are read, with the device idle before each call: what the host does
-between the two events counts, as a live stream waits for it too.
+On a GPU, reads device events with the device idle before each call. Host work between the two
+events counts, because a live stream waits for it too.
 """
 
 import gc
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-_WARM_UP = 1  # after the call that was compared
-_MOST_SECONDS = 5.0  # per row, once there are
-_FEWEST = 3  # times
+_WARM_UP = 1  # calls, after the call that was verified
+_MOST_SECONDS = 5.0  # per row; stops after that once _FEWEST calls are timed
+_FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ def times_ms(
     repeats: int,
     prepare: Callable[[], None] | None = None,
 ) -> list[float]:
-    """Fewer than `repeats` if they take long. `prepare` runs before each call and is not timed."""
+    """Returns at most `repeats` times, fewer if they take long. `prepare` runs untimed before each
+    call."""
     times: list[float] = []
     begun = time.perf_counter()
     for index in range(_WARM_UP + repeats):
@@ -68,8 +69,8 @@ def _host_ms(work: Callable[[], object]) -> float:
     return 1e3 * (time.perf_counter() - begin)
 
 
-def give_back_memory(device: str) -> None:
-    """Between rows: what the last one held must not be missing for the next."""
+def free_memory(device: str) -> None:
+    """Frees the memory of the last row for the next one."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()

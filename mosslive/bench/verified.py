@@ -1,7 +1,7 @@
-"""What a benchmark raises instead of printing a time that means nothing. Knows no model."""
+"""The error that a benchmark raises instead of printing an unverified time. Knows no model."""
 
 from mosslive.errors import MossliveError
 
 
 class NotVerified(MossliveError):
-    """The output was not what the reference says, so no time is printed."""
+    """The output differs from the reference, so no time is printed."""

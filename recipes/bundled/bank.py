@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from mosslive.bench.bundled_layout import CODE_SAMPLES, laid
 from mosslive.codec.mel import FLOW_MEL, log_mel
 from mosslive.codec.resample import resample
 from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.corpus import SAMPLE_RATE_HZ, Corpus, Utterance
+from recipes.bundled.layout import CODE_SAMPLES, lay_out
 from recipes.bundled.pitch import pitch_hz
 
 HEARD_SAMPLES = 1280  # the same 80 ms at 16 kHz
@@ -88,7 +88,7 @@ def laid_out(corpus: Corpus, utterance: Utterance, later: int = 0) -> NDArray[np
     """The sound of an utterance in whole codes. A user's turn with the silence of a live one: what
     came before the first word is kept, and the turn's end is known only a while after the last. The
     assistant never waits; it begins at most a part of a code `later`, in samples."""
-    spoken = laid(corpus.pcm(utterance), utterance.role, later)
+    spoken = lay_out(corpus.pcm(utterance), utterance.role, later)
     if utterance.role == "assistant":
         return spoken
     draws = np.random.default_rng(utterance.id)

@@ -26,7 +26,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mosslive.bench.bundled_layout import CODE_SAMPLES
 from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.augment import Augment
 from recipes.bundled.bank import as_heard, laid_out
@@ -44,6 +43,7 @@ from recipes.bundled.corpus import (
     Utterance,
 )
 from recipes.bundled.encode_bank import Spoken, encode_bank, load_spoken, save_spoken
+from recipes.bundled.layout import CODE_SAMPLES
 from recipes.bundled.sizes import SIZES
 
 _EVERY_S = 5.0
@@ -78,8 +78,8 @@ class Streamed:
         width = (int(self.count[group].max()) + 1) * CODE_SAMPLES
         sound = np.zeros((len(group), width), np.int16)
         for row, number in zip(sound, group, strict=True):
-            laid = laid_out(self.corpus, self.utterances[number], self.later)
-            row[: len(laid)] = laid
+            padded = laid_out(self.corpus, self.utterances[number], self.later)
+            row[: len(padded)] = padded
         return as_heard(torch.from_numpy(sound).to(self.device).float() / 32768).float() / 32768
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from mosslive.bench.bundled_words import edits
 from mosslive.kernels.arithmetic import arithmetic
 from recipes.bundled.augment import features
 from recipes.bundled.bank import Bank
 from recipes.bundled.codec_model import MEL_SCALE, CodecModel
+from recipes.bundled.exam.words import edits
 
 _MOST_PER_VOICE = 20
 

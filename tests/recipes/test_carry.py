@@ -13,6 +13,8 @@ from mosslive.config.folders import LM_FOLDER, find_parts
 from recipes.bundled.budget import load_carried, save_carried
 from recipes.bundled.lm_stored import checkpoint_tensors, trained_tensors
 
+pytestmark = pytest.mark.training
+
 
 def test_shipped_checkpoint_survives_being_carried(tmp_path: Path) -> None:
     """Of the package's own model, through the files that travel: every tensor, bit by bit."""

@@ -29,6 +29,8 @@ from recipes.bundled.sizes import TOY
 from recipes.bundled.stages import Plan
 from recipes.bundled.train_lm import LmTraining
 
+pytestmark = pytest.mark.training
+
 
 def _encoder(folder: Path, seed: int) -> Path:
     torch.manual_seed(seed)

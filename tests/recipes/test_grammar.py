@@ -94,6 +94,7 @@ def test_no_frame_turns_a_training_wording_into_a_held_out_one() -> None:
                 assert not clash, f"{topic.category}: {said!r} can be said by {clash!r}"
 
 
+@pytest.mark.training
 def test_no_held_out_frame_is_in_the_training_language() -> None:
     """A held-out opening or ending makes a question that no training wording with any frame is."""
     for topic in TOPICS:
@@ -105,6 +106,7 @@ def test_no_held_out_frame_is_in_the_training_language() -> None:
                 assert not clash, f"{said!r} can be said by {clash!r}"
 
 
+@pytest.mark.training
 def test_no_held_out_question_is_in_the_training_language() -> None:
     """The questions of the examination themselves: a new wording cannot be said in training even
     without courtesy words, a new frame not as it stands."""

@@ -13,6 +13,8 @@ from recipes.bundled.budget import load_carried, save_carried
 from recipes.bundled.lm_mean import mean_of
 from recipes.bundled.sizes import SIZES_FILE
 
+pytestmark = pytest.mark.training
+
 Made = Callable[..., Path]
 
 

@@ -38,6 +38,8 @@ from recipes.bundled.sizes import TOY
 from recipes.bundled.train_lm import Average, LmTraining, examined, losses, train_lm
 from tests.recipes.toy_lm import batches_of, fresh, fresh_meanings
 
+pytestmark = pytest.mark.training
+
 _QUIET = Mishearing(dropped=0, doubled=0, masked=0, random=0, masked_reply=0)
 
 

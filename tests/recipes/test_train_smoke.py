@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import mosslive
-from mosslive.bench.bundled_layout import CODE_SAMPLES, LEAST_CODES
 from mosslive.checkpoint.generation import folder_sampling
 from mosslive.codec.codec import Codec, load_codec
 from mosslive.codec.inventory import inspect_codec, inspect_voices
@@ -39,6 +38,7 @@ from recipes.bundled.export import (
     write_codec,
     write_lm,
 )
+from recipes.bundled.layout import CODE_SAMPLES, LEAST_CODES
 from recipes.bundled.lm_model import LmModel
 from recipes.bundled.pitch import pitch_hz
 from recipes.bundled.quantiser import Quantiser
@@ -49,6 +49,8 @@ from recipes.bundled.train_codec import CodecTraining
 from recipes.bundled.train_lm import LmTraining
 from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift
 from recipes.bundled.vocabulary import ids, load_tokenizer
+
+pytestmark = pytest.mark.training
 
 _STEPS = 16
 

@@ -1,0 +1,1 @@
+"""Benchmarks of the language model and its engine."""

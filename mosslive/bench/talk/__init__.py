@@ -1,0 +1,1 @@
+"""Benchmark of live conversations from end to end."""

@@ -1,0 +1,1 @@
+"""The examination of the bundled model; `mosslive bench bundled` runs it."""
