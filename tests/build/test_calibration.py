@@ -80,14 +80,14 @@ BAD: dict[str, tuple[str, str]] = {
     "a turn of text": ('{"turns": ["hi"]}', "turn 0: allowed"),
     "unknown role": ('{"turns": [{"role": "cat", "text": "x"}]}', "role is 'cat'"),
     "no role": ('{"turns": [{"text": "x"}]}', "role is None"),
-    "both": ('{"turns": [{"role": "user", "text": "x", "codes": [1]}]}', "both of text and codes"),
+    "both": ('{"turns": [{"role": "user", "text": "x", "codes": [1]}]}', "both text and codes"),
     "a bad code": ('{"turns": [{"role": "user", "codes": [500]}]}', "code 0 is 500"),
     "a bad reply": ('{"turns": [{"role": "user", "text": "x"}], "reply": "song"}', "'song'"),
     "two replies": (
         '{"turns": [{"role": "assistant", "text": "x"}], "reply": "text"}',
         "the last turn is a reply already",
     ),
-    "a key twice": ('{"turns": [], "turns": []}', "turns stands twice"),
+    "a key twice": ('{"turns": [], "turns": []}', "turns appears twice"),
 }
 
 

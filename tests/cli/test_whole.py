@@ -226,4 +226,4 @@ def test_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """What is missing is said before anything is asked."""
     monkeypatch.setattr(folders, "shipped_folder", lambda: tmp_path)
     asked = CliRunner().invoke(app, ["chat", "--text", "Hi"])
-    assert "the bundled model is not in this copy" in str(asked.exception)
+    assert "this copy of mosslive has no bundled model" in str(asked.exception)
