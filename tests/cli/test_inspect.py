@@ -117,7 +117,7 @@ def test_damaged_folder_as_table(nano_copy: Path) -> None:
     assert "trunk, 3 layers" in at_fault[0]
     assert "not usable" in result.stdout
     assert Q_NORM in result.stderr
-    assert "the index points at what is not there" in result.stderr
+    assert "the index lists missing files or tensors" in result.stderr
 
 
 def test_several_faults_are_all_listed(nano_copy: Path) -> None:
