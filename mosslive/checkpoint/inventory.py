@@ -1,7 +1,7 @@
 """Compares the contents of a model folder with its config.
 
 Reads headers only; `reader.scan_values` reads the data. Collects all faults, so that `inspect` can
-show them. `require_sound` raises them before anything is loaded.
+show them. `require_valid` raises them before anything is loaded.
 """
 
 import json
@@ -54,12 +54,12 @@ class Inventory:
     found: list[CheckpointError] = field(default_factory=list)
 
     @property
-    def sound(self) -> bool:
+    def valid(self) -> bool:
         return not self.found
 
-    def require_sound(self) -> None:
+    def require_valid(self) -> None:
         """Raises the first fault in `_ORDER`; its message lists every fault."""
-        if self.sound:
+        if self.valid:
             return
         ranked = sorted(self.found, key=lambda fault: _ORDER.index(type(fault)))
         lines = "".join(f"\n  {fault.line()}" for fault in ranked)

@@ -29,7 +29,7 @@ class Checkpoint:
     """A folder with a valid inventory. `open` checks; the other methods only read."""
 
     def __init__(self, inventory: Inventory) -> None:
-        inventory.require_sound()
+        inventory.require_valid()
         self.config: ModelConfig = inventory.config
         self.folder: Path = inventory.folder
         self._inventory = inventory
@@ -60,7 +60,7 @@ class Checkpoint:
 def scan_values(inventory: Inventory, progress: Progress = _no_progress) -> None:
     """Adds a fault for tensors with NaN or infinite values. Does nothing if the headers have
     faults: the bytes behind a bad header may not be tensors."""
-    if not inventory.sound:
+    if not inventory.valid:
         return
     bad: list[str] = []
     for name, entry in inventory.entries.items():

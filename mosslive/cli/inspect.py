@@ -137,7 +137,7 @@ def _lm_report(inventory: "Inventory", values: bool) -> dict[str, Any]:
             {"kind": type(fault).__name__, "names": fault.names, "message": fault.line()}
             for fault in inventory.found
         ],
-        "usable": inventory.sound,
+        "usable": inventory.valid,
     }
 
 

@@ -21,7 +21,7 @@ def verify(
 
     Exit status 1 when a file changed or the logits are not those of the source.
     """
-    from mosslive.build import judge, load_engine_weights, overall_precision
+    from mosslive.build import check_probes, load_engine_weights, overall_precision
     from mosslive.build.probes import read_probes
     from mosslive.checkpoint.engine_folder import check_hashes, open_engine
     from mosslive.engine.read import read_device
@@ -36,7 +36,7 @@ def verify(
         weights = load_engine_weights(engine, where, lambda count: advance(progress, count))
     decoder = Decoder(engine.manifest.config, weights)
     probes = read_probes(engine.probes_path)
-    verdict = judge(decoder, probes, overall_precision(engine.manifest))
+    verdict = check_probes(decoder, probes, overall_precision(engine.manifest))
     if as_json:
         print_json({"folder": str(folder), "device": str(where), **verdict.to_dict()})
     else:

@@ -143,11 +143,11 @@ DAMAGES: dict[str, tuple[Damage, type[CheckpointError], str]] = {
     "empty": (
         remove("*"),
         faults.NotAnEngine,
-        "make one with mosslive build",
+        "build an engine folder with mosslive build",
     ),
     "another format": (edit(format="gguf"), faults.NotAnEngine, "format is 'gguf'"),
     "another version": (edit(version=2), faults.EngineVersion, "version 2; this mosslive reads 1"),
-    "no version": (edit(version=None), faults.EngineVersion, "build the engine again"),
+    "no version": (edit(version=None), faults.EngineVersion, "Build the engine again"),
     "no json": (
         lambda folder: (folder / MANIFEST_FILE).write_text("{"),
         faults.BadManifest,
@@ -164,14 +164,14 @@ DAMAGES: dict[str, tuple[Damage, type[CheckpointError], str]] = {
         "its digest does not match its content",
     ),
     "a bad config": (edit(config={"vocab_size": 3}), faults.BadManifest, "is missing"),
-    "no precision": (edit(precision={}), faults.BadManifest, "precision must name the 30 matrices"),
+    "no precision": (edit(precision={}), faults.BadManifest, "precision must list the 30 matrices"),
     "no tensors": (edit(tensors={}), faults.BadManifest, "tensors must be those"),
     "a bad record": (edit(files={"a": {"size": 1}}), faults.BadManifest, "'size'"),
     "no settings": (edit(settings=None, files=None), faults.BadManifest, "has the wrong type"),
     "a path for a file": (
         edit(files={"../x": {"bytes": 1, "sha256": "0" * 64}}),
         faults.BadManifest,
-        "no name of a file",
+        "not a file name",
     ),
     "a file gone": (
         remove(WEIGHTS),

@@ -415,7 +415,7 @@ def test_long_lists_are_complete_in_names(nano_copy: Path) -> None:
     assert f"({len(names)})" in str(error)
 
 
-def test_sound_folder_is_accepted(nano_copy: Path) -> None:
+def test_valid_folder_is_accepted(nano_copy: Path) -> None:
     """Rewriting a shard without changes, as the damages above do, causes no fault."""
     for path in shards(nano_copy):
         save_file(load_file(path), path)

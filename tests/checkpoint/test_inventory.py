@@ -43,11 +43,11 @@ def merge(folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     save_file(tensors, folder / "model.safetensors")
 
 
-def test_sound_folder(nano_folder: Path) -> None:
+def test_valid_folder(nano_folder: Path) -> None:
     """The inventory of a valid folder equals what the safetensors library finds."""
     inventory = take_inventory(nano_folder)
     tensors = all_tensors(nano_folder)
-    assert inventory.sound
+    assert inventory.valid
     assert {name: entry.shape for name, entry in inventory.entries.items()} == {
         name: tuple(tensor.shape) for name, tensor in tensors.items()
     }
@@ -56,7 +56,7 @@ def test_sound_folder(nano_folder: Path) -> None:
         name: tensor.nbytes for name, tensor in tensors.items()
     }
     assert inventory.shard_of == {name: home(nano_folder, name) for name in tensors}
-    inventory.require_sound()
+    inventory.require_valid()
 
 
 @pytest.mark.parametrize(("damage", "fault", "said"), HEADER_FAULTS)
@@ -69,7 +69,7 @@ def test_one_damage_is_one_fault(
     assert [type(found) for found in inventory.found] == [fault]
     assert sorted(inventory.found[0].names) == sorted(names)
     assert said in inventory.found[0].line()
-    assert not inventory.sound
+    assert not inventory.valid
 
 
 def test_several_faults_are_all_listed(nano_copy: Path) -> None:
@@ -82,7 +82,7 @@ def test_several_faults_are_all_listed(nano_copy: Path) -> None:
     last.write_bytes(last.read_bytes()[:-1])
     inventory = take_inventory(nano_copy)
     with pytest.raises(faults.DanglingIndex) as caught:
-        inventory.require_sound()
+        inventory.require_valid()
     assert caught.value.names == [TEXT_HEAD]
     lines = str(caught.value).splitlines()[1:]
     expected = [
@@ -106,7 +106,7 @@ def test_every_fault_has_its_rank(nano_folder: Path, fault: type[CheckpointError
     inventory = take_inventory(nano_folder)
     inventory.found.append(fault(["some.tensor"]))
     with pytest.raises(fault, match=r"some\.tensor"):
-        inventory.require_sound()
+        inventory.require_valid()
 
 
 @settings(derandomize=True, deadline=None, max_examples=80)
@@ -157,7 +157,7 @@ def test_headers_only(nano_copy: Path) -> None:
     """The inventory reads no data; only `scan_values` finds bad values."""
     names = poison(float("nan"))(nano_copy)
     inventory = take_inventory(nano_copy)
-    assert inventory.sound
+    assert inventory.valid
     scan_values(inventory)
     (found,) = inventory.found
     assert type(found) is faults.NonFiniteValues

@@ -69,7 +69,7 @@ def test_bad_value_is_found_in_any_block(
     put(nano_copy, TEXT_HEAD, tensor)
     inventory = take_inventory(nano_copy)
     keep = inventory.entries[TEXT_HEAD], inventory.entries[K_PROJ]
-    inventory.entries = {entry.name: entry for entry in keep}  # one tensor at fault, one sound
+    inventory.entries = {entry.name: entry for entry in keep}  # one bad tensor, one good
     monkeypatch.setattr(reader, "_BLOCK_BYTES", block_bytes)
     scan_values(inventory)
     assert [fault.names for fault in inventory.found] == [[TEXT_HEAD]]

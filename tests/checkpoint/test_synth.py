@@ -193,7 +193,7 @@ def test_progress_reaches_the_total(tmp_path: Path) -> None:
 def test_json_files(nano_folder: Path) -> None:
     """config.json describes the weights; generation_config.json has the driver's settings."""
     config = ModelConfig.from_file(nano_folder / "config.json")
-    assert take_inventory(nano_folder).sound
+    assert take_inventory(nano_folder).valid
     generation = json.loads((nano_folder / "generation_config.json").read_text())
     assert generation == {
         "do_sample": True,
