@@ -1,7 +1,7 @@
-"""mosslive: the engine that makes MOSS-Speech live.
+"""mosslive: a runtime for live conversations with MOSS-Speech.
 
-The names below are the public surface. They are looked up when first used, so that importing the
-package costs nothing and does not load torch.
+`__all__` lists the public names. Each is imported on first use, so importing the package is fast
+and does not load torch.
 """
 
 from importlib import import_module
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mosslive.rows import DRIVER_SYSTEM, Output, Turn
     from mosslive.talk import Talk, TalkSettings
 
-_HOMES = {
+_PACKAGE_OF = {
     "Codec": "mosslive.codec",
     "DRIVER_SYSTEM": "mosslive.rows",
     "Conversation": "mosslive.engine",
@@ -77,9 +77,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _PACKAGE_OF:
         raise AttributeError(f"module 'mosslive' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_PACKAGE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m mosslive`: the command, where it is not on the path."""
+"""`python -m mosslive`: the `mosslive` command."""
 
 from mosslive.cli import main
 

@@ -1,3 +1,3 @@
-"""The version, alone in a file so that packaging can read it without importing anything."""
+"""The version, in its own file so that packaging reads it without other imports."""
 
 __version__ = "0.1.0"

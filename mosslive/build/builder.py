@@ -1,7 +1,7 @@
-"""From a published checkpoint to an engine folder: measure, fuse, probe, verify, then rename.
+"""Builds an engine folder from a published checkpoint: measure, fuse, probe, verify, rename.
 
-Nothing appears under the output's name before the engine in it has been loaded again and has given
-the logits of its source; whatever goes wrong, the unfinished folder is removed.
+The output gets its name only after the engine was loaded again and reproduced the logits of its
+source. On any failure the unfinished folder is removed.
 """
 
 import math
@@ -19,7 +19,7 @@ from mosslive.build.fuse import TORCH_DTYPES, FusedTensors
 from mosslive.build.load import load_engine_weights
 from mosslive.build.probes import make_probes, read_probes, write_probes
 from mosslive.build.report import Fp8Report, measure_fp8
-from mosslive.build.verify import Verdict, judge, overall_precision
+from mosslive.build.verify import Verdict, check_probes, overall_precision
 from mosslive.checkpoint import Checkpoint
 from mosslive.checkpoint.engine_folder import (
     PROBES_FILE,
@@ -45,9 +45,9 @@ from mosslive.config import ModelConfig
 from mosslive.model import Decoder, load_weights
 from mosslive.rows import END_OF_TEXT, Row, RowIds, TextTokenizer
 
-# (what is being done, units in all) → a context that gives a function to be told units done.
+# (label, total units) → a context manager that yields a function to report finished units.
 Stage = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-# The engine's part of the free-running check, given because it is not known here.
+# Generates the replies of the free-running check; passed in, because `engine` imports this package.
 MakeReplies = Callable[[TextTokenizer, Decoder, list[list[Row]]], list[list[Row]]]
 
 
@@ -59,8 +59,8 @@ def _silent(_: str, __: int) -> AbstractContextManager[Callable[[int], None]]:
 class Fp8Options:
     keep: Keep = field(default_factory=Keep)
     calibration: Path | None = None  # default: synthetic conversations
-    sequences: int = DEFAULT_SEQUENCES  # at most
-    replies: int = 0  # prompts of the free-running check
+    sequences: int = DEFAULT_SEQUENCES  # maximum
+    replies: int = 0  # number of prompts in the free-running check
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ def build_engine(
     stage: Stage = _silent,
     shard_bytes: int = SHARD_BYTES,
 ) -> Built:
-    """`dtype`: of what is not fp8; default: the checkpoint's own (float32 for float16, which it
-    holds exactly). `device` runs the measurements and the final check: the whole model must fit.
-    `make_replies`: how replies are generated, for the free-running check. Raises `FailedProbes`
-    when the engine would not do what its source does."""
-    require_new(out)  # said before the slow part; `new_folder` makes sure again
+    """`dtype`: of everything that is not fp8; default: the checkpoint's own (float32 for float16,
+    which converts exactly). `device` runs the measurements and the final check; the whole model
+    must fit. `make_replies` generates replies for the free-running check. Raises `FailedProbes` if
+    the engine does not reproduce its source."""
+    require_new(out)  # fail before the slow part; `new_folder` checks again
     inventory, tokenizer = _open_source(source)
     config = inventory.config
     samples = _samples(config, tokenizer, fp8) if fp8 else []
@@ -102,7 +102,7 @@ def build_engine(
         ids = RowIds.from_config(config, tokenizer.id_of(END_OF_TEXT))
         with stage("measuring fp8", 2 * len(samples)) as progress:
             report = measure_fp8(decoder, samples, ids, fp8.keep, replies, fp8.replies, progress)
-        del decoder  # its memory is the finished engine's
+        del decoder  # frees its memory for the finished engine
         precision = report.precision(base, names)
     with new_folder(out) as work:
         fused = FusedTensors(checkpoint, base, precision, device)
@@ -136,14 +136,14 @@ def build_engine(
 
 def _open_source(source: str | Path) -> tuple[Inventory, TextTokenizer]:
     inventory = take_inventory(source)
-    inventory.require_sound()
+    inventory.require_valid()
     tokenizer = TextTokenizer.from_file(inventory.folder / TOKENIZER_FILE)
     tokenizer.check(inventory.config)
     return inventory, tokenizer
 
 
 def _samples(config: ModelConfig, tokenizer: TextTokenizer, options: Fp8Options) -> list[Sample]:
-    """Before the slow part: a bad pattern or calibration file is said at once."""
+    """Runs before the slow part, so that a bad pattern or calibration file raises at once."""
     options.keep.named(config)
     source = Samples(config, tokenizer)
     if options.calibration:
@@ -159,21 +159,21 @@ def _read_values(inventory: Inventory, stage: Stage) -> Checkpoint:
 
 
 def _check(work: Path, device: torch.device, stage: Stage) -> Verdict:
-    """The folder as anybody would load it, all probes."""
+    """Loads the folder in the ordinary way and runs all probes."""
     engine = open_engine(work)
     with stage("verifying", engine.weight_bytes) as progress:
         weights = load_engine_weights(engine, device, progress)
         decoder = Decoder(engine.manifest.config, weights)
         precision = overall_precision(engine.manifest)
-        verdict = judge(decoder, read_probes(engine.probes_path), precision)
+        verdict = check_probes(decoder, read_probes(engine.probes_path), precision)
     verdict.require()
     return verdict
 
 
 def _source_files(checkpoint: Checkpoint) -> list[Path]:
     names = (CONFIG_FILE, GENERATION_FILE, CAPABILITIES_FILE, INDEX_FILE, TOKENIZER_FILE)
-    beside = [checkpoint.folder / name for name in names]
-    return [*checkpoint.weight_files, *(path for path in beside if path.is_file())]
+    others = [checkpoint.folder / name for name in names]
+    return [*checkpoint.weight_files, *(path for path in others if path.is_file())]
 
 
 def _weight_bytes(checkpoint: Checkpoint, base: BaseDtype, precision: dict[str, Precision]) -> int:

@@ -1,7 +1,7 @@
-"""Sequences to measure a quantised engine on: synthetic conversations, or a file of real ones.
+"""Calibration sequences for fp8: synthetic conversations, or a file of real ones.
 
-Made of rows and text only; knows no model. Synthetic speech is random codes: it exercises every
-kind of row and the whole codebook, and says nothing about how a reply sounds.
+Works with rows and text only; does not know the model. Synthetic speech is random codes: it covers
+every kind of row and the whole codebook, but shows nothing about how a reply sounds.
 """
 
 import json
@@ -27,8 +27,8 @@ from mosslive.rows import (
 )
 
 DEFAULT_SEQUENCES = 500
-_TURNS = (1, 3)  # exchanges of a synthetic conversation, at least and at most
-_CODES = (8, 40)  # codes of a synthetic spoken turn: up to about three seconds
+_TURNS = (1, 3)  # user turns of a synthetic conversation, minimum and maximum
+_CODES = (8, 40)  # codes of a synthetic spoken turn: 0.64 to 3.2 seconds
 _SENTENCES = (
     "What is the weather like this morning?",
     "Please tell me a short story about a river and an old bridge.",
@@ -44,17 +44,17 @@ _SENTENCES = (
 
 
 class CalibrationError(MossliveError, ValueError):
-    """A calibration file that cannot be read; the message names the line."""
+    """A calibration file is unreadable or invalid; the message names the line."""
 
 
 @dataclass(frozen=True)
 class Sample:
     rows: list[Row]
-    prompt_rows: int  # of them: where a reply of the model's own would begin
+    prompt_rows: int  # the first rows, up to where the model would reply
 
 
 class Samples:
-    """Makes samples for one model. Rows never reach beyond its context."""
+    """Makes samples for one model. No sample is longer than its context."""
 
     def __init__(self, config: ModelConfig, tokenizer: TextTokenizer) -> None:
         self.ids = RowIds.from_config(config, tokenizer.id_of(END_OF_TEXT))
@@ -62,13 +62,13 @@ class Samples:
         self._longest = config.max_position_embeddings
 
     def synthetic(self, count: int, seed: int = 0) -> list[Sample]:
-        """Half of the replies spoken, half written; the same for the same seed."""
+        """Half of the replies are spoken, half are text. Deterministic by seed."""
         return [self._conversation(random.Random(f"{seed}:{n}"), n) for n in range(count)]
 
     def from_file(self, path: Path, most: int) -> list[Sample]:
-        """JSON lines, each a list of rows [[text id, audio id], ...] or an object {"turns":
-        [{"role": ..., "text" or "codes": ...}, ...], "reply": "speech" or "text"}; `reply` only
-        where the last turn is not the assistant's. The first `most` lines count."""
+        """Reads at most `most` JSON lines. Each is a list of rows [[text id, audio id], ...] or an
+        object {"turns": [{"role": ..., "text" or "codes": ...}, ...], "reply": "speech" or "text"}.
+        `reply` is allowed only if the last turn is not the assistant's."""
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -82,7 +82,7 @@ class Samples:
             except (MossliveError, ValueError, TypeError, RecursionError) as error:
                 raise CalibrationError(f"{path}, line {number}: {error}") from None
         if not samples:
-            raise CalibrationError(f"{path}: holds no sequence; allowed: JSON lines")
+            raise CalibrationError(f"{path}: contains no sequence; allowed: JSON lines")
         return samples
 
     def _parsed(self, content: Any) -> Sample:
@@ -90,9 +90,9 @@ class Samples:
             rows = checked_rows(content, self.ids, self._longest)
             return Sample(rows, len(rows))
         if not isinstance(content, dict) or not {"turns"} <= content.keys() <= {"turns", "reply"}:
-            raise CalibrationError("allowed: a list of rows, or an object of turns and reply")
+            raise CalibrationError("allowed: a list of rows, or an object with turns and reply")
         if not isinstance(content["turns"], list) or not content["turns"]:
-            raise CalibrationError("turns is no list of turns")
+            raise CalibrationError("turns is not a list of turns; allowed: at least one turn")
         turns = [_turn(n, turn) for n, turn in enumerate(content["turns"])]
         return self._sample(turns, content.get("reply"))
 
@@ -102,11 +102,11 @@ class Samples:
             rows = self._format.prompt(turns, "speech" if reply is None else reply)
             return self._checked(rows, len(rows))
         if reply is not None:
-            raise CalibrationError("reply is given, but the last turn is a reply already")
+            raise CalibrationError("reply is given, but the last turn is already a reply")
         kind: Reply = "text" if last.codes is None else "speech"
         opening = len(self._format.reply_prefix(kind))
         prompt = self._format.prompt(before, kind)
-        # A whole turn begins with the rows a reply prefix has: they are in the prompt.
+        # A turn starts with the rows of the reply prefix, which the prompt already has.
         rows = prompt + self._format.turn(last, where="the last turn")[opening:]
         return self._checked(rows, len(prompt))
 
@@ -130,5 +130,5 @@ class Samples:
 
 def _turn(number: int, content: Any) -> Turn:
     if not isinstance(content, dict) or not content.keys() <= {"role", "text", "codes"}:
-        raise CalibrationError(f"turn {number}: allowed: an object of role and text or codes")
+        raise CalibrationError(f"turn {number}: allowed: an object with role and text or codes")
     return Turn(content.get("role"), text=content.get("text"), codes=content.get("codes"))  # type: ignore[arg-type]

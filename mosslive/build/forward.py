@@ -1,6 +1,6 @@
-"""Whole sequences through a decoder, both tails on every row, nothing kept.
+"""Runs whole sequences through a decoder, both tails on every row, without keeping the cache.
 
-The pages are the ordinary ones, so that what is checked here is what an engine runs.
+Uses the ordinary pages, so that it checks the code an engine runs.
 """
 
 from itertools import accumulate, chain
@@ -21,7 +21,9 @@ def run_sequences(decoder: Decoder, sequences: list[list[Row]]) -> dict[Channel,
     """Each tail's output [T, H] before its final norm, for the rows of all sequences in order."""
     device = decoder.device
     counts = [len(rows) for rows in sequences]
-    most = -(-max(counts) // _PAGE_SIZE)  # pages of the longest; every sequence gets as many
+    most = -(
+        -max(counts) // _PAGE_SIZE
+    )  # pages of the longest sequence; every sequence gets that many
     storage = PageStorage(decoder.config, most * len(counts), _PAGE_SIZE, device, decoder.dtype)
     pages = [
         list(range(n * most, n * most + -(-count // _PAGE_SIZE))) for n, count in enumerate(counts)

@@ -1,7 +1,7 @@
-"""Which matrices of the trunk become fp8, and what each of them loses by it.
+"""Chooses the trunk matrices that become fp8 and measures what each of them loses.
 
-e4m3 with one scale per output channel; rows of the input get one scale each as they come. Knows the
-weights on a device, not files. A matrix stays as it was because it was named, or because its own
+e4m3 with one scale per output channel; each input row gets its own scale at run time. Knows the
+weights on a device, not files. A matrix keeps its dtype if the user names it, or if its own
 signal-to-noise ratio on calibration rows is below a threshold.
 """
 
@@ -22,21 +22,21 @@ from mosslive.kernels import Matrix, quantise_rows
 from mosslive.kernels.kernel_set import KernelSet
 from mosslive.model import Decoder, DecoderWeights
 
-_PASS_ROWS = 1024  # rows that go through the decoder together
+_BATCH_ROWS = 1024  # rows of one forward pass
 
-Progress = Callable[[int], None]  # told the sequences done since the last call
+Progress = Callable[[int], None]  # gets the sequences done since the last call
 
 
 @dataclass(frozen=True)
 class Keep:
-    """What stays in the model's own dtype."""
+    """Which matrices keep the model's own dtype."""
 
     names: tuple[str, ...] = ()  # patterns of matrices (trunk.3.down) or layers (trunk.3)
     below_db: float | None = None
 
     def __post_init__(self) -> None:
         if self.below_db is not None and not math.isfinite(self.below_db):
-            raise refuse("keep below", self.below_db, "a finite number of decibels")
+            raise refuse("keep_below", self.below_db, "a finite number of decibels")
 
     def named(self, config: ModelConfig) -> set[str]:
         matrices = trunk_matrices(config)
@@ -49,14 +49,14 @@ class Keep:
             }
             if not found:
                 last = config.num_shared_layers - 1
-                shown = f"trunk.0 .. trunk.{last} and .{', .'.join(LAYER_MATRICES)} of each"
-                raise refuse("keep", pattern, f"a pattern that matches one of {shown}")
+                shown = f"trunk.0 .. trunk.{last}, or .{', .'.join(LAYER_MATRICES)} of one"
+                raise refuse("keep", pattern, f"a pattern that matches {shown}")
             kept |= found
         return kept
 
 
 def quantise_trunk(config: ModelConfig, weights: DecoderWeights) -> dict[str, Matrix]:
-    """Every matrix of the trunk as fp8, on its device."""
+    """Every trunk matrix as fp8, on its device."""
     quantised = {}
     for name in trunk_matrices(config):
         values, scale = quantise_rows(_matrix(weights, name).weight)
@@ -64,8 +64,8 @@ def quantise_trunk(config: ModelConfig, weights: DecoderWeights) -> dict[str, Ma
     return quantised
 
 
-def exchange(weights: DecoderWeights, matrices: dict[str, Matrix]) -> DecoderWeights:
-    """The same weights with other matrices in the trunk; nothing is copied."""
+def replace_matrices(weights: DecoderWeights, matrices: dict[str, Matrix]) -> DecoderWeights:
+    """The same weights with other matrices in the trunk; copies no tensor."""
     trunk = []
     for index, layer in enumerate(weights.trunk):
         names = {field: f"trunk.{index}.{field}" for field in LAYER_MATRICES}
@@ -74,7 +74,7 @@ def exchange(weights: DecoderWeights, matrices: dict[str, Matrix]) -> DecoderWei
     return replace(weights, trunk=trunk)
 
 
-def plan(config: ModelConfig, snr_db: dict[str, float], keep: Keep) -> set[str]:
+def choose_fp8(config: ModelConfig, snr_db: dict[str, float], keep: Keep) -> set[str]:
     """Names of the matrices that become fp8."""
     kept = keep.named(config)
     if keep.below_db is not None:
@@ -88,19 +88,19 @@ def snr_db(
     """10 · log10(Σ y² / Σ (y − y₈)²) for every matrix: y is its product with the rows that reach it
     in the unquantised model, y₈ the fp8 product with the same rows."""
     names = {id(_matrix(decoder.weights, name)): name for name in quantised}
-    listening = _Listening(decoder.kernels, names, quantised)
-    heard = Decoder(decoder.config, decoder.weights, cast(KernelSet, listening))
-    for group in passes(samples):
-        run_sequences(heard, [sample.rows for sample in group])
+    meter = _NoiseMeter(decoder.kernels, names, quantised)
+    measured = Decoder(decoder.config, decoder.weights, cast(KernelSet, meter))
+    for group in batches(samples):
+        run_sequences(measured, [sample.rows for sample in group])
         progress(len(group))
-    return {name: listening.ratio(name) for name in quantised}
+    return {name: meter.ratio(name) for name in quantised}
 
 
-def passes(samples: Iterable[Sample]) -> Iterable[list[Sample]]:
-    """Samples in groups that go through a decoder at once."""
+def batches(samples: Iterable[Sample]) -> Iterable[list[Sample]]:
+    """Groups samples into batches of at most `_BATCH_ROWS` rows, or one longer sample."""
     group: list[Sample] = []
     for sample in samples:
-        if group and sum(len(s.rows) for s in group) + len(sample.rows) > _PASS_ROWS:
+        if group and sum(len(s.rows) for s in group) + len(sample.rows) > _BATCH_ROWS:
             yield group
             group = []
         group.append(sample)
@@ -108,8 +108,8 @@ def passes(samples: Iterable[Sample]) -> Iterable[list[Sample]]:
         yield group
 
 
-class _Listening:
-    """The kernels of a decoder, and beside each product with a known matrix its fp8 form."""
+class _NoiseMeter:
+    """The kernels of a decoder; also computes each product with a known matrix in fp8."""
 
     def __init__(self, kernels: Any, names: dict[int, str], quantised: dict[str, Matrix]) -> None:
         self._kernels = kernels
@@ -122,11 +122,11 @@ class _Listening:
 
     def linear(self, x: Tensor, matrix: Matrix) -> Tensor:
         product: Tensor = self._kernels.linear(x, matrix)
-        self._listen(x, matrix, product)
+        self._measure(x, matrix, product)
         return product
 
     def gated(self, x: Tensor, matrix: Matrix) -> Tensor:
-        self._listen(x, matrix, self._kernels.linear(x, matrix))
+        self._measure(x, matrix, self._kernels.linear(x, matrix))
         result: Tensor = self._kernels.gated(x, matrix)
         return result
 
@@ -155,7 +155,7 @@ class _Listening:
         )
         return result
 
-    def _listen(self, x: Tensor, matrix: Matrix, product: Tensor) -> None:
+    def _measure(self, x: Tensor, matrix: Matrix, product: Tensor) -> None:
         name = self._names.get(id(matrix))
         if name is None:
             return

@@ -1,6 +1,6 @@
-"""Published tensors → an engine's: parts that read the same input become one, trunk matrices fp8.
+"""Published tensors → an engine's tensors: fuses matrices with the same input, quantises to fp8.
 
-One tensor at a time, so that a build needs little memory whatever the size of the model.
+Makes one tensor at a time, so a build needs little memory whatever the size of the model.
 """
 
 import torch
@@ -24,7 +24,7 @@ TORCH_DTYPES: dict[BaseDtype, torch.dtype] = {
 
 
 class FusedTensors:
-    """Makes the tensors of `stored_tensors` by name, on the CPU. `device` quantises."""
+    """Makes the tensors of `stored_tensors` by name, on the CPU. Quantises on `device`."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class FusedTensors:
         self._device = device
         self._fused = fused_tensors(checkpoint.config)
         self._shapes = expected_tensors(checkpoint.config)
-        self._scales: dict[str, Tensor] = {}  # between a matrix and its scale, which comes next
+        self._scales: dict[str, Tensor] = {}  # made with a matrix, requested right after it
 
     def make(self, name: str) -> Tensor:
         if name in self._scales:

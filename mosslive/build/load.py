@@ -1,8 +1,8 @@
-"""Engine folder → weights on a device: read in threads, straight to where they stay.
+"""Loads an engine folder's weights onto a device, with several reading threads.
 
-On a GPU each thread reads into a pair of pinned buffers while the other one is under way to the
-device; on a CPU it reads into the tensors themselves. The model is in host memory nowhere else.
-Invariant: every byte was proven by its tensor's checksum, computed on the device where it now is.
+On a GPU each thread has two pinned buffers: it fills one while the other is copied to the device.
+On a CPU threads read into the tensors directly. There is no other copy in host memory. Invariant:
+every byte is checked by its tensor's checksum, computed on the device that now holds it.
 """
 
 import os
@@ -27,20 +27,20 @@ from mosslive.kernels import Matrix
 from mosslive.model import DecoderWeights, LayerWeights, TailWeights
 from mosslive.rows import CHANNELS, Channel, TextTokenizer
 
-# Reading from memory-backed disk is a copy by one core; a few cores fill the path to the device.
+# Reading a cached file is a memory copy by one core; several cores saturate the device link.
 _THREADS = 8
 _BLOCK_BYTES = 8 << 20  # measured: 18.2 GB in 0.63 s on an H200, with 32 MiB in 0.78 s
 _DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "F8_E4M3": torch.float8_e4m3fn}
 
-Progress = Callable[[int], None]  # told the bytes done since the last call
+Progress = Callable[[int], None]  # gets the bytes done since the last call
 
 
 def load_engine_folder(
     path: str | Path, device: torch.device, progress: Progress = lambda _: None
 ) -> tuple[ModelConfig, TextTokenizer, DecoderWeights]:
-    """Raises a `CheckpointError` for a folder that is not whole, of another version, or changed in
-    any bit. Whether the model computes what it should is `quick_check`'s to say. `progress` is
-    called from several threads."""
+    """Raises a `CheckpointError` if the folder is incomplete, has another version, or any bit
+    changed. `quick_check` tests whether the model computes correctly. `progress` is called from
+    several threads."""
     engine = open_engine(path)
     config = engine.manifest.config
     tokenizer = TextTokenizer.from_file(engine.tokenizer_path)
@@ -56,7 +56,7 @@ def load_engine_weights(
             name: torch.empty(placed.shape, dtype=_DTYPES[placed.dtype], device=device)
             for name, placed in engine.tensors.items()
         }
-    except (RuntimeError, MemoryError):  # what PyTorch and Python raise when memory ends
+    except (RuntimeError, MemoryError):  # raised by PyTorch and Python if out of memory
         size = f"{engine.weight_bytes / 1e9:.1f} GB"
         raise refuse("device", str(device), f"one with {size} free for the weights") from None
     _read_all(list(_pieces(engine, tensors)), device, progress)
@@ -64,7 +64,7 @@ def load_engine_weights(
     stated = [placed.checksum for placed in engine.tensors.values()]
     pairs = zip(tensors, sums, stated, strict=True)
     if changed := [name for name, found, wanted in pairs if found != wanted]:
-        raise DamagedEngine(changed, f"in {engine.folder}: the checksum is not the manifest's")
+        raise DamagedEngine(changed, f"in {engine.folder}: the checksum differs from the manifest")
     return _assemble(engine.manifest.config, tensors)
 
 
@@ -90,7 +90,7 @@ def _read_all(pieces: list[_Piece], device: torch.device, progress: Progress) ->
     cancelled = Event()
     count = min(_THREADS, os.cpu_count() or 1)
     if device.type == "cuda":
-        torch.cuda.synchronize(device)  # the targets may be memory that earlier work still reads
+        torch.cuda.synchronize(device)  # earlier GPU work may still read this memory
     try:
         with ThreadPoolExecutor(count) as threads:
             try:
@@ -114,23 +114,23 @@ def _drain(
     progress: Progress,
     cancelled: Event,
 ) -> None:
-    """One thread: pieces from the queue until none is left."""
-    lane = _PinnedLane(device) if device.type == "cuda" else _DirectLane()
-    with lane.entered():
+    """One thread: reads pieces from the queue until it is empty."""
+    copier = _PinnedCopier(device) if device.type == "cuda" else _DirectCopier()
+    with copier.entered():
         while not cancelled.is_set():
             try:
                 piece = waiting.get_nowait()
             except Empty:
                 break
-            buffer = lane.buffer(piece.target)
+            buffer = copier.buffer(piece.target)
             _read_exactly(files[piece.path], buffer.numpy().data, piece)
-            lane.send(buffer, piece.target)
+            copier.send(buffer, piece.target)
             progress(piece.target.numel())
-        lane.finish()
+        copier.finish()
 
 
-class _DirectLane:
-    """A target on the CPU is its own buffer."""
+class _DirectCopier:
+    """For a CPU: the target is the buffer, so nothing is copied."""
 
     def entered(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -145,8 +145,8 @@ class _DirectLane:
         pass
 
 
-class _PinnedLane(_DirectLane):
-    """Two pinned buffers in turn, and a stream of its own for their copies."""
+class _PinnedCopier(_DirectCopier):
+    """For a GPU: two alternating pinned buffers, copied on a stream of their own."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -154,19 +154,19 @@ class _PinnedLane(_DirectLane):
             torch.empty(_BLOCK_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)
         ]
         self._sent = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
-        self._turn = 0
+        self._current = 0
 
     def entered(self) -> AbstractContextManager[object]:
         return torch.cuda.stream(self._stream)
 
     def buffer(self, target: Tensor) -> Tensor:
-        self._turn = 1 - self._turn
-        self._sent[self._turn].synchronize()  # done at once where nothing was sent yet
-        return self._buffers[self._turn][: target.numel()]
+        self._current = 1 - self._current
+        self._sent[self._current].synchronize()  # returns at once if nothing was sent yet
+        return self._buffers[self._current][: target.numel()]
 
     def send(self, buffer: Tensor, target: Tensor) -> None:
         target.copy_(buffer, non_blocking=True)
-        self._sent[self._turn].record(self._stream)
+        self._sent[self._current].record(self._stream)
 
     def finish(self) -> None:
         self._stream.synchronize()
@@ -176,7 +176,7 @@ def _read_exactly(file: int, buffer: memoryview, piece: _Piece) -> None:
     done = 0
     while done < len(buffer):
         count = os.preadv(file, [buffer[done:]], piece.offset + done)
-        if not count:  # somebody cut the file after it was opened
+        if not count:  # the file was truncated after it was opened
             raise TruncatedShard([piece.path.name], "it ends before its last tensor")
         done += count
 

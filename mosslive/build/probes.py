@@ -1,8 +1,8 @@
-"""Golden probes: a few short sequences and the logits both heads must give at some of their rows.
+"""Golden probes: a few short sequences with reference logits of both heads at some of their rows.
 
-Small enough to run at every load, varied enough that a wrong part of the model shows: written and
-spoken rows of both speakers, ids anywhere in both vocabularies, positions up to a few dozen.
-Knows neither devices nor verdicts.
+Small enough to run at every load, varied enough to reveal a wrong part of the model: text and
+speech rows of both roles, ids from both whole vocabularies, positions up to a few dozen. Does not
+know devices or verdicts.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _RANDOM_ROWS = 40
 @dataclass(frozen=True)
 class Probe:
     rows: list[Row]
-    positions: list[int]  # of the rows whose logits are kept
+    positions: list[int]  # rows with stored logits
     logits: dict[Channel, Tensor]  # float32 [positions, V]
 
 
@@ -44,10 +44,11 @@ def make_probes(
     tokenizer: TextTokenizer,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Probe]:
-    """Sequences with their reference logits; the first one serves for a short check."""
+    """Sequences with their reference logits. The first one is used for the quick check."""
     sequences = _sequences(checkpoint.config, tokenizer)
-    # Nine rows in all: at full size 6 MB of logits. Not the first row: it sees only itself, and
-    # where trained models keep their largest activations, nobody looks at its logits.
+    # Nine rows in total: 6 MB of logits at full size. Not the first row of a sequence: it attends
+    # only to itself, trained models have their largest activations there, and its logits have no
+    # use.
     positions = [sorted({len(rows) // 3, len(rows) * 2 // 3, len(rows) - 1}) for rows in sequences]
     logits = reference_logits(checkpoint, sequences, positions, progress)
     return [Probe(*parts) for parts in zip(sequences, positions, logits, strict=True)]
@@ -87,7 +88,7 @@ def write_probes(probes: list[Probe], path: Path) -> None:
 
 
 def read_probes(path: Path) -> list[Probe]:
-    """Of a file whose hash is the manifest's: it is what `write_probes` wrote."""
+    """Reads a file whose hash was checked, so it is as `write_probes` wrote it."""
     tensors = load_file(path)
     return [
         Probe(

@@ -1,7 +1,7 @@
-"""The golden logits: the published tensors, float32, on the CPU, one layer in memory at a time.
+"""Computes golden logits from the published tensors in float32 on the CPU, layer by layer.
 
-Shares no code with the decoder it judges: no fused matrices, no pages, no kernels. Only the
-published names and the config are common ground. At full size it needs about 1 GB of memory.
+Shares no code with the decoder it checks: no fused matrices, no pages, no kernels. Only the
+published tensor names and the config are common. Needs about 1 GB of memory at full size.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ def reference_logits(
     positions: list[list[int]],
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[dict[Channel, Tensor]]:
-    """For each sequence, the float32 logits [positions, V] of both heads. `progress` is told every
-    layer."""
+    """The float32 logits [positions, V] of both heads for each sequence. Calls `progress(1)` after
+    each layer."""
     config = checkpoint.config
     lengths = [len(rows) for rows in sequences]
     prefixes = layout.layer_prefixes(config)
@@ -52,7 +52,7 @@ def reference_logits(
 
 
 def _embed(checkpoint: Checkpoint, rows: list[Row]) -> Tensor:
-    """Rows → [T, H]: speech rows by their audio id, all others by their text id."""
+    """Rows → [T, H]. Speech rows are embedded by their audio id, all others by their text id."""
     config = checkpoint.config
     text, audio = torch.tensor(rows).unbind(1)
     spoken = text == config.modality_pad_token_id
@@ -79,7 +79,7 @@ def _whole(checkpoint: Checkpoint, name: str) -> Tensor:
 def _layer(
     weights: dict[str, Tensor], hidden: Tensor, lengths: list[int], config: ModelConfig
 ) -> Tensor:
-    """One Qwen3 layer. hidden [T, H]: the rows of all sequences, one sequence after another."""
+    """One Qwen3 layer. hidden [T, H]: the rows of all sequences, concatenated."""
     eps, width = config.rms_norm_eps, config.head_dim
     normed = _norm(hidden, weights["input_layernorm"], eps)
     q, k, v = (
@@ -87,8 +87,8 @@ def _layer(
         for letter in "qkv"
     )  # [T, heads, D]
     positions = torch.cat([torch.arange(length) for length in lengths])
-    q = _turn(_norm(q, weights["self_attn.q_norm"], eps), positions, config.rope_theta)
-    k = _turn(_norm(k, weights["self_attn.k_norm"], eps), positions, config.rope_theta)
+    q = _rotate(_norm(q, weights["self_attn.q_norm"], eps), positions, config.rope_theta)
+    k = _rotate(_norm(k, weights["self_attn.k_norm"], eps), positions, config.rope_theta)
     attended = [
         F.scaled_dot_product_attention(
             a.transpose(0, 1)[None],
@@ -109,8 +109,8 @@ def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
 
 
-def _turn(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """Rotary positions, half-split: pairs are (x[i], x[i + D/2]). x [T, heads, D]."""
+def _rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """Rotary position embedding, half-split: pairs are (x[i], x[i + D/2]). x [T, heads, D]."""
     half = x.shape[-1] // 2
     angles = positions[:, None].double() * theta ** (-torch.arange(half).double() / half)
     cos, sin = angles.cos().float()[:, None], angles.sin().float()[:, None]  # [T, 1, D/2]

@@ -1,8 +1,8 @@
-"""The FP8 report: a quantised trunk beside the unquantised one, on the same sequences.
+"""The FP8 report: compares a quantised trunk with the unquantised one on the same sequences.
 
-Four views: what each matrix loses by itself; how far the logits of both heads turn; how often the
-most likely id changes when both read the same rows; and how many replies never end when each goes
-on with its own rows. Knows no files; how a reply is generated is given.
+It has four parts: the signal-to-noise ratio of each matrix; the cosine of both heads' logits; how
+often the most likely id changes on the same rows; and how many replies never end when each model
+continues with its own rows. Does not know files; the caller provides reply generation.
 """
 
 import math
@@ -15,20 +15,28 @@ from torch import Tensor
 
 from mosslive.build.calibration import Sample
 from mosslive.build.forward import run_sequences
-from mosslive.build.fp8 import Keep, Progress, exchange, passes, plan, quantise_trunk, snr_db
+from mosslive.build.fp8 import (
+    Keep,
+    Progress,
+    batches,
+    choose_fp8,
+    quantise_trunk,
+    replace_matrices,
+    snr_db,
+)
 from mosslive.checkpoint.engine_layout import BaseDtype, Precision, matrix_names
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel, Row, RowIds, ends_reply
 
-# (decoder, prompts) → the rows of each reply, at most so many as its settings allow.
+# (decoder, prompts) → the rows of each reply, limited by its sampling settings.
 Replies = Callable[[Decoder, list[list[Row]]], list[list[Row]]]
 
-_LOGIT_ROWS = 256  # rows whose logits exist at once: 155 MB for each model at full size
+_LOGIT_ROWS = 256  # rows of logits in memory at once: 155 MB per model at full size
 
 
 @dataclass(frozen=True)
 class HeadAgreement:
-    """Over the rows whose successor is of this head's channel: there its logits are looked at."""
+    """Over the rows whose next row belongs to this head's channel: only there its logits matter."""
 
     rows: int
     cosine_mean: float
@@ -39,22 +47,22 @@ class HeadAgreement:
 @dataclass(frozen=True)
 class FreeRunning:
     replies: int
-    runaways_before: int  # without an end, unquantised
+    runaways_before: int  # replies without an end, unquantised
     runaways_fp8: int
-    new_runaways: int  # of those that ended unquantised
+    new_runaways: int  # replies that end only unquantised
 
 
 @dataclass(frozen=True)
 class Fp8Report:
     sequences: int
     rows: int
-    snr_db: dict[str, float]  # of every matrix of the trunk, kept ones too
+    snr_db: dict[str, float]  # of every trunk matrix, kept ones included
     kept: list[str]
     heads: dict[Channel, HeadAgreement]
     free_running: FreeRunning | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; a product without any noise has no ratio."""
+        """Plain JSON values. The ratio is null for a product without noise."""
         content = asdict(self)
         content["snr_db"] = {n: v if math.isfinite(v) else None for n, v in self.snr_db.items()}
         return content
@@ -73,13 +81,13 @@ def measure_fp8(
     reply_count: int = 0,
     progress: Progress = lambda _: None,
 ) -> Fp8Report:
-    """`decoder` holds the unquantised weights; half a trunk more must fit beside them. `progress`
-    is told each sequence twice."""
+    """`decoder` has the unquantised weights; the device needs memory for half a trunk more. Reports
+    each sequence to `progress` twice."""
     config = decoder.config
     quantised = quantise_trunk(config, decoder.weights)
     ratios = snr_db(decoder, quantised, samples, progress)
-    chosen = plan(config, ratios, keep)
-    weights = exchange(decoder.weights, {name: quantised[name] for name in chosen})
+    chosen = choose_fp8(config, ratios, keep)
+    weights = replace_matrices(decoder.weights, {name: quantised[name] for name in chosen})
     other = Decoder(config, weights)
     heads = _agreement(decoder, other, samples, ids, progress)
     prompts = [sample.rows[: sample.prompt_rows] for sample in samples[:reply_count]]
@@ -100,7 +108,7 @@ def _agreement(
 ) -> dict[Channel, HeadAgreement]:
     cosines: dict[Channel, list[Tensor]] = {channel: [] for channel in CHANNELS}
     equal: dict[Channel, list[Tensor]] = {channel: [] for channel in CHANNELS}
-    for group in passes(samples):
+    for group in batches(samples):
         sequences = [sample.rows for sample in group]
         ours, theirs = run_sequences(decoder, sequences), run_sequences(other, sequences)
         for channel, rows in _rows_that_count(sequences, ids).items():
@@ -123,7 +131,7 @@ def _agreement(
 
 
 def _rows_that_count(sequences: list[list[Row]], ids: RowIds) -> dict[Channel, list[int]]:
-    """Indices into the flattened rows, by the channel of the row that follows."""
+    """Indices into the flattened rows, by the channel of the next row."""
     found: dict[Channel, list[int]] = {channel: [] for channel in CHANNELS}
     first = 0
     for rows in sequences:
@@ -145,7 +153,7 @@ def _free_running(
 
 
 def _ends(rows: list[Row], prompt: list[Row], ids: RowIds) -> bool:
-    """A spoken reply ends with the end of speech, a written one with its stop id."""
+    """A spoken reply ends with the end of speech, a text reply with a stop id."""
     spoken = prompt[-1][0] in (ids.sosp, ids.modality_pad)
     if spoken and any(ids.is_speech(row) and row[1] == ids.eosp for row in rows):
         return True

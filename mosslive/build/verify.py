@@ -1,7 +1,7 @@
-"""Does a loaded decoder give the logits its source gives? Probes through it, errors, a verdict.
+"""Checks that a loaded decoder reproduces the logits of its source: runs probes, gives a verdict.
 
-Knows no files but the probes. The reference is float32; what may differ is rounding, so the limits
-follow from the precision alone, never from the model at hand or from what was measured on it.
+Knows no files but the probes. The reference is float32, and only rounding may differ. The limits
+therefore depend on the precision alone, never on the model or on measurements of it.
 """
 
 from dataclasses import asdict, dataclass
@@ -25,18 +25,18 @@ from mosslive.rows import CHANNELS, Channel
 @dataclass(frozen=True)
 class Limits:
     error: float  # largest |difference| of a head, as a share of the largest |reference logit|
-    cosine: float  # of the worst row, at least
+    cosine: float  # smallest allowed, of the worst row
 
 
-# The limits stand between rounding and mistakes, as far from each as can be told:
-#   float32: orders of summing leave 1e-6 of the scale; 1e-4 is what the parity tests allow.
-#   bfloat16: random models of 36 layers reach an error of 0.02 and a cosine of 0.9998; published
-#     ports of the true weights agree among themselves to 0.99997, and the tolerance frozen for them
-#     is 4.5 of 114, an error of 0.04. Exchanged layers or dropped QK norms give 0.998 and less.
-#   fp8: e4m3 leaves 29 dB of signal to noise in each product. Random models of 36 layers reach an
-#     error of 0.07 and a cosine of 0.998; 0.99 is the floor published 8-bit ports are held to. A
-#     mistake that hardly changes the logits can hide below this noise, which is why the other
-#     precisions have limits of their own.
+# The limits lie between rounding errors and the effect of mistakes:
+#   float32: the order of summation changes 1e-6 of the scale; the parity tests allow 1e-4.
+#   bfloat16: random models of 36 layers reach an error of 0.02 and a cosine of 0.9998. Published
+#     ports of the true weights agree to a cosine of 0.99997; their published tolerance is 4.5 of
+#     114, an error of 0.04. Swapped layers or dropped QK norms give a cosine of 0.998 or less.
+#   fp8: e4m3 gives each product 29 dB of signal to noise. Random models of 36 layers reach an error
+#     of 0.07 and a cosine of 0.998; published 8-bit ports require a cosine of 0.99. A mistake with
+#     a small effect on the logits can hide in this noise, so the other precisions have tighter
+#     limits.
 LIMITS: dict[Precision, Limits] = {
     "float32": Limits(error=1e-4, cosine=0.999999),
     "bfloat16": Limits(error=0.05, cosine=0.999),
@@ -49,7 +49,7 @@ class HeadResult:
     rows: int
     error: float
     cosine: float
-    argmax_agreement: float  # follows from the error, and is told because people ask for it
+    argmax_agreement: float  # for information; not part of the verdict
     passed: bool
 
 
@@ -80,12 +80,12 @@ class Verdict:
 
 
 def overall_precision(manifest: Manifest) -> Precision:
-    """The coarsest that occurs: it bounds what the logits can be."""
+    """The lowest precision in the engine; it determines the limits."""
     return "fp8" if "fp8" in manifest.precision.values() else manifest.dtype
 
 
-def judge(decoder: Decoder, probes: list[Probe], precision: Precision) -> Verdict:
-    """Runs the probes with the decoder as it is, on its device."""
+def check_probes(decoder: Decoder, probes: list[Probe], precision: Precision) -> Verdict:
+    """Runs the probes on the decoder's device."""
     limits = LIMITS[precision]
     with arithmetic("fp32"):
         found = [_logits(decoder, probe) for probe in probes]
@@ -98,10 +98,10 @@ def judge(decoder: Decoder, probes: list[Probe], precision: Precision) -> Verdic
 
 
 def quick_check(decoder: Decoder, folder: str | Path) -> None:
-    """One probe of the folder; raises `FailedProbes`. A few dozen rows: milliseconds on a GPU."""
+    """Runs one probe, a few dozen rows: milliseconds on a GPU. Raises `FailedProbes`."""
     engine = open_engine(folder)
     probes = read_probes(engine.probes_path)[:1]
-    judge(decoder, probes, overall_precision(engine.manifest)).require()
+    check_probes(decoder, probes, overall_precision(engine.manifest)).require()
 
 
 def _logits(decoder: Decoder, probe: Probe) -> dict[Channel, Tensor]:
@@ -115,7 +115,7 @@ def _logits(decoder: Decoder, probe: Probe) -> dict[Channel, Tensor]:
 
 
 def _compare(ours: Tensor, wanted: Tensor, limits: Limits) -> HeadResult:
-    """[n, V] each. A NaN anywhere fails every comparison it meets."""
+    """Both [n, V]. A NaN fails every comparison."""
     error = float((ours - wanted).abs().max() / wanted.abs().max())
     cosine = float(torch.cosine_similarity(ours.double(), wanted.double(), dim=1).min())
     agreement = float((ours.argmax(1) == wanted.argmax(1)).double().mean())

@@ -1,4 +1,4 @@
-"""Strict reading and writing of model folders."""
+"""Reads and writes model, codec and engine folders strictly."""
 
 from mosslive.checkpoint.faults import CheckpointError
 from mosslive.checkpoint.inventory import Inventory, take_inventory

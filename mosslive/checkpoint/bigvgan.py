@@ -1,7 +1,7 @@
-"""A published BigVGAN folder, `config.json` and `bigvgan_generator.pt`, read strictly.
+"""Reads a published BigVGAN folder (`config.json`, `bigvgan_generator.pt`) strictly.
 
-Does not know the network's maths: weight norm stays as it is stored. Invariant: what `read_bigvgan`
-returns is complete, of the shapes its config promises, and finite.
+Does not know the network's maths: weight norm stays as stored. Invariant: the tensors that
+`read_bigvgan` returns are complete, finite, and have the shapes of the config.
 """
 
 from collections.abc import Collection
@@ -15,8 +15,8 @@ from mosslive.checkpoint.pickles import check_tensors, read_pickle
 from mosslive.config.bigvgan import BigVganConfig
 
 GENERATOR_FILE = "bigvgan_generator.pt"
-EDGE_KERNEL = 7  # of the first and the last convolution; no field of the config says it
-_FILTER_TAPS = 12  # of an activation's two filters; no field says it either
+EDGE_KERNEL = 7  # of the first and the last convolution; not in the config
+_FILTER_TAPS = 12  # of an activation's two filters; not in the config
 
 
 class BigVganFiles(NamedTuple):
@@ -25,7 +25,7 @@ class BigVganFiles(NamedTuple):
 
 
 def read_bigvgan(folder: str | Path) -> BigVganFiles:
-    """Raises `ConfigError` for the config and a `CheckpointError` for the weights."""
+    """Raises `ConfigError` for a bad config and a `CheckpointError` for bad weights."""
     config = BigVganConfig.from_file(Path(folder) / CONFIG_FILE)
     tensors = read_pickle(Path(folder) / GENERATOR_FILE, under="generator")
     check_tensors(stored_shapes(config, tensors.keys()), tensors)
@@ -33,7 +33,7 @@ def read_bigvgan(folder: str | Path) -> BigVganFiles:
 
 
 def folded_shapes(config: BigVganConfig) -> dict[str, Shape]:
-    """Every tensor of a generator whose weight norm is folded, filters included."""
+    """Shapes of every tensor of a generator with folded weight norm, filters included."""
     first, *stages = config.channels
     shapes = _conv("conv_pre", (first, config.num_mels, EDGE_KERNEL), first)
     for stage, (width, kernel) in enumerate(zip(stages, config.upsample_kernel_sizes, strict=True)):
@@ -68,8 +68,8 @@ def _activation(name: str, width: int) -> dict[str, Shape]:
 
 
 def stored_shapes(config: BigVganConfig, stored: Collection[str]) -> dict[str, Shape]:
-    """The inventory in the form that the names of a file have chosen, layer by layer: folded, or
-    the two halves of a weight norm."""
+    """Expected shapes for a file with the names `stored`. Each layer may have its weight norm
+    folded (`weight`) or not (`weight_g` and `weight_v`)."""
     any_norm = any(name.endswith(".weight_v") for name in stored)
     shapes: dict[str, Shape] = {}
     for name, shape in folded_shapes(config).items():

@@ -1,9 +1,9 @@
-"""The speaker network CAM++ as an ONNX graph, written from a state dict with its published names.
+"""Builds an ONNX graph of the speaker network CAM++ from a state dict with the published names.
 
-For random checkpoints in the published layout, whose speaker encoder is an ONNX file, and for
-tests; the published file itself is only ever read. Knows nothing of files or of running a graph.
-Invariant: all widths follow from two numbers, `growth` and `init`; a state dict that contradicts
-`campplus_shapes` is refused before any node is made, so that what is written always runs.
+Used for random checkpoints in the published layout, whose speaker encoder is an ONNX file, and for
+tests. The published file itself is only read. Does not know files or how to run a graph. Invariant:
+all widths follow from two numbers, `growth` and `init`. A state dict that contradicts
+`campplus_shapes` raises before the first node is built, so every written graph runs.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from mosslive.errors import MossliveError
 
 BANDS = 80
 VECTOR_WIDTH = 192
-MIN_FRAMES = 3  # the spread over time needs two frames after the stride of two
+MIN_FRAMES = 3  # the standard deviation needs two frames after the stride of two
 
 _HEAD_CHANNELS = 32
 _HEAD_WIDTH = _HEAD_CHANNELS * BANDS // 8  # three strides of two over the bands
@@ -34,8 +34,8 @@ _BLOCK_PREFIX, _TDNN = "xvector.block{}.tdnnd{}", "xvector.tdnn"
 
 
 def campplus_shapes(growth: int, init: int) -> dict[str, Shape]:
-    """Every tensor of a CAM++ with `growth` channels per dense layer and `init` before the first;
-    published: 32 and 128."""
+    """Shapes of every tensor of a CAM++ with `growth` channels per dense layer and `init` channels
+    before the first. Published: 32 and 128."""
     shapes: dict[str, Shape] = {}
 
     def norm(name: str, width: int, parts: tuple[str, ...] = _NORM_PARTS) -> None:
@@ -82,8 +82,8 @@ def campplus_shapes(growth: int, init: int) -> dict[str, Shape]:
 
 
 def random_campplus(seed: int, growth: int = 32, init: int = 128) -> dict[str, Tensor]:
-    """float32 values that depend only on (seed, name, shape). Signals keep their size through the
-    depth, and no two tensors are equal, so that a forgotten or swapped one shows."""
+    """float32 values that depend only on (seed, name, shape). Activations keep their scale through
+    the network, and no two tensors are equal, so tests notice a missing or swapped one."""
     return {
         name: _random_tensor(name, shape, seed)
         for name, shape in campplus_shapes(growth, init).items()
@@ -95,15 +95,15 @@ def _random_tensor(name: str, shape: Shape, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
     values = torch.randn(shape, generator=generator)
     if len(shape) > 1:
-        return values * math.sqrt(2 / math.prod(shape[1:]))  # half of the inputs are cut by ReLU
+        return values * math.sqrt(2 / math.prod(shape[1:]))  # ReLU zeroes half of the inputs
     if name.endswith("running_var"):
         return (0.2 * values).exp()
     return 1 + 0.2 * values if name.endswith("weight") else 0.1 * values
 
 
 def campplus_onnx(tensors: Mapping[str, Tensor]) -> bytes:
-    """The file content of a graph float32 [batch, frames, 80] → [batch, 192], frames ≥ 3. The
-    features come with the mean over time removed; the vector is not normalised."""
+    """The bytes of a graph float32 [batch, frames, 80] → [batch, 192], frames ≥ 3. The caller
+    removes the features' mean over time; the returned vector is not normalised."""
     try:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError as error:
@@ -129,15 +129,15 @@ def campplus_onnx(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def _require_campplus(tensors: Mapping[str, Tensor]) -> None:
-    """Compares the state dict with the inventory that its own two widths call for."""
+    """Compares the state dict with the shapes that follow from its own two widths."""
     first_layer = _BLOCK_PREFIX.format(1, 1)
     leading = (f"{first_layer}.cam_layer.linear_local.weight", f"{_TDNN}.linear.weight")
     if absent := [name for name in leading if name not in tensors or not tensors[name].ndim]:
-        raise faults.MissingTensors(absent, "the widths of the network are read from them")
+        raise faults.MissingTensors(absent, "they determine the widths of the network")
     expected = campplus_shapes(*(tensors[name].shape[0] for name in leading))
     if missing := [name for name in expected if name not in tensors]:
         raise faults.MissingTensors(missing)
-    counters = "num_batches_tracked"  # of PyTorch's batch norms; without meaning in inference
+    counters = "num_batches_tracked"  # of PyTorch's batch norms; unused in inference
     if odd := [name for name in tensors if name not in expected and not name.endswith(counters)]:
         raise faults.UnexpectedTensors(odd)
     if wrong := [name for name, shape in expected.items() if tensors[name].shape != shape]:
@@ -146,14 +146,14 @@ def _require_campplus(tensors: Mapping[str, Tensor]) -> None:
 
 
 class _Node(NamedTuple):
-    kind: str  # the name of the ONNX operation
+    kind: str  # the ONNX operator
     inputs: tuple[str, ...]
     output: str
     attributes: dict[str, Any]
 
 
 class _Graph:
-    """Nodes in order of computation. A value is known by its name; weights keep theirs."""
+    """Nodes in order of computation. Values are identified by name; weights keep their names."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.tensors = tensors
@@ -169,7 +169,7 @@ class _Graph:
         x = self._norm_relu(x, f"{_TDNN}.nonlinear.batchnorm")  # [B, init, T/2]
         frames = self._op("Squeeze", self._op("Shape", x, start=2))
         every = self._op("Range", self._ints(0), frames, self._ints(1))
-        segments = self._op("Div", every, self._ints(_SEGMENT_FRAMES))  # of every frame
+        segments = self._op("Div", every, self._ints(_SEGMENT_FRAMES))  # segment of every frame
         for number, (layers, dilation) in enumerate(_BLOCKS, 1):
             for layer in range(1, layers + 1):
                 prefix = _BLOCK_PREFIX.format(number, layer)
@@ -183,7 +183,7 @@ class _Graph:
         return self._op("Squeeze", x, self._ints([2]))
 
     def _head(self, x: str) -> str:
-        """[B, 1, 80, T] → [B, 32, 10, T]; strides are over the bands, never over time."""
+        """[B, 1, 80, T] → [B, 32, 10, T]. Strides apply to the bands, never to time."""
         x = self._norm_relu(self._conv(x, "head.conv1", pads=[1] * 4), "head.bn1")
         for stage in (1, 2):
             for block, stride in ((0, [2, 1]), (1, [1, 1])):
@@ -199,16 +199,16 @@ class _Graph:
         return self._norm_relu(x, "head.bn2")
 
     def _dense(self, x: str, prefix: str, dilation: int, segments: str) -> str:
-        """[B, C, T] → the growth new channels, gated by what surrounds each frame."""
+        """[B, C, T] → `growth` new channels, gated by the context of each frame."""
         x = self._norm_relu(x, f"{prefix}.nonlinear1.batchnorm")
         x = self._norm_relu(self._conv(x, f"{prefix}.linear1"), f"{prefix}.nonlinear2.batchnorm")
         cam = f"{prefix}.cam_layer"
         local = self._conv(x, f"{cam}.linear_local", pads=[dilation] * 2, dilations=[dilation])
-        # With ceil_mode, a last window that is not full is averaged over the frames it has.
+        # With ceil_mode, an incomplete last window is averaged over its own frames.
         window = [_SEGMENT_FRAMES]
         means = self._op("AveragePool", x, kernel_shape=window, strides=window, ceil_mode=1)
         context = self._op("Add", means, self._op("ReduceMean", x, axes=[2]))
-        # The gate is the same for all frames of a segment: computed once for each, then spread.
+        # All frames of a segment share one gate: compute it once per segment, then gather.
         hidden = self._op("Relu", self._conv(context, f"{cam}.linear1"))
         gate = self._op("Sigmoid", self._conv(hidden, f"{cam}.linear2"))
         return self._op("Mul", local, self._op("Gather", gate, segments, axis=2))
@@ -233,7 +233,7 @@ class _Graph:
         mean, variance = (self._weight(f"{name}.{part}") for part in _NORM_PARTS[2:])
         if f"{name}.weight" in self.tensors:
             scale, shift = (self._weight(f"{name}.{part}") for part in _NORM_PARTS[:2])
-        else:  # the last norm has none, and the operation wants them
+        else:  # the last norm has neither, but the operator requires both
             width = self.tensors[f"{name}.running_mean"].shape
             scale, shift = (self._constant(np.full(width, v, np.float32)) for v in (1, 0))
         return self._op("BatchNormalization", x, scale, shift, mean, variance, epsilon=_EPS)

@@ -1,23 +1,26 @@
-"""A 64-bit sum over a tensor's bytes, cheap enough to check every weight on the device at loading.
+"""A 64-bit checksum of a tensor's bytes, fast enough to check every weight on the device at load.
 
-Each 64-bit word is mixed with its place by a bijection, and the results are added modulo 2⁶⁴. So
-any change within one word, a flipped bit above all, always shows; words that changed places or
-several changed ones go unseen once in 2⁶⁴. It guards against broken disks and copies, not against
-people: the manifest's SHA-256 of every file does that. The same on every device, bit for bit.
+A bijection mixes each 64-bit word with its position; the results are added modulo 2⁶⁴. Any change
+within one word, such as a flipped bit, is always detected. Swapped words or several changed words
+are missed with probability 2⁻⁶⁴. The checksum detects faulty disks and copies, not tampering; the
+manifest's SHA-256 of every file does that. All devices give the same value.
 """
 
 import torch
 from torch import Tensor
 
-_PLACE = -0x61C8864680B583EB  # odd constants of no pattern; int64, so written as signed
+_PLACE = -0x61C8864680B583EB  # arbitrary odd constants, written as signed int64
 _SPREAD = -0x40A7B892E31B1A47
 _LENGTH = 0x94D049BB133111EB - (1 << 64)
 _LOW_WORD = 0xFFFFFFFF
-_BLOCK_WORDS = {"cpu": 1 << 17, "cuda": 1 << 23}  # temporaries: in a CPU's cache; 64 MiB on a GPU
+_BLOCK_WORDS = {
+    "cpu": 1 << 17,
+    "cuda": 1 << 23,
+}  # temporaries: a CPU's cache; 64 MiB on a GPU
 
 
 def checksum(tensor: Tensor) -> Tensor:
-    """Any contiguous tensor → int64 scalar on its device; nothing waits for the device."""
+    """Any contiguous tensor → int64 scalar on its device, without a device synchronisation."""
     raw = tensor.reshape(-1).view(torch.uint8)
     whole = raw.numel() // 8 * 8
     words = raw[:whole].view(torch.int64)
@@ -36,12 +39,12 @@ def checksum(tensor: Tensor) -> Tensor:
 
 
 def _mixed(words: Tensor, places: Tensor) -> Tensor:
-    """Each step can be undone: two words at one place never give the same. `places` is consumed."""
+    """Overwrites `places`. Invertible at each position: two words never mix to one value."""
     places.bitwise_xor_(words).mul_(_SPREAD)
-    # PyTorch shifts in copies of the sign; the mask makes it the shift that can be undone.
+    # PyTorch's >> is arithmetic; the mask makes the shift logical, hence invertible.
     return places.bitwise_xor_((places >> 32).bitwise_and_(_LOW_WORD))
 
 
 def _wrap(value: int) -> int:
-    """To int64, as the device's own arithmetic wraps."""
+    """Wraps to int64, like the device's arithmetic."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

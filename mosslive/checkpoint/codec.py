@@ -1,7 +1,7 @@
-"""The published codec folder: which file holds what, read strictly, one network at a time.
+"""Reads the published codec folder strictly, one network at a time.
 
-Knows file names and prefixes, not the networks: these check shapes themselves, since they take
-their sizes from the tensors. Nothing large is read before all settings were found in order.
+Knows file names and prefixes, not the networks. The networks check shapes themselves, because they
+take their sizes from the tensors. All settings are checked before anything large is read.
 """
 
 import re
@@ -25,24 +25,24 @@ VOCODER_FILE = "hift.pt"
 SPEAKER_FILE = "campplus.onnx"
 ENCODER_PREFIX = "encoder."
 
-# Which flow weights: trained for whole replies, or for chunks of that many codes.
+# Flow weights trained for whole replies, or for chunks of 5 or 25 codes.
 FlowProfile = Literal["offline", "chunk-5", "chunk-25"]
 FLOW_FILES: dict[FlowProfile, str] = {
     "offline": "flow.pt",
     "chunk-5": "flow-chunk-5.pt",
     "chunk-25": "flow-chunk-25.pt",
 }
-_TRAINING_NOTES = ("epoch", "step")  # beside the tensors of the chunk files
+_TRAINING_NOTES = ("epoch", "step")  # non-tensor entries of the chunk files
 
 
 class CodecFiles:
-    """A codec folder whose settings were read and found in order."""
+    """A codec folder with checked settings."""
 
     def __init__(self, path: str | Path) -> None:
         folder = named_folder(path)
         nested = folder / CODEC_FOLDER
         if not (folder / FLOW_FOLDER).exists() and nested.is_dir():
-            folder = nested  # of a whole model
+            folder = nested  # of a model folder
         self.folder = folder
         self.encoder = EncoderConfig.from_folder(folder)
         self.decoder = DecoderConfig.from_file(folder / FLOW_FOLDER / FLOW_CONFIG)
@@ -52,8 +52,8 @@ class CodecFiles:
         return self.folder / FLOW_FOLDER / SPEAKER_FILE
 
     def encoder_tensors(self) -> dict[str, Tensor]:
-        """Tensors of the encoder, with their prefix. The published file holds much more: what has
-        no prefix, layers after the quantiser and running averages of training are left alone."""
+        """Tensors of the encoder, with their prefix. Ignores the rest of the published file: other
+        prefixes, layers after the quantiser, and running averages of training."""
         path = self.folder / ENCODER_FILE
         if not path.is_file():
             raise faults.NoWeights([ENCODER_FILE], f"no such file in {self.folder}")
@@ -75,8 +75,8 @@ class CodecFiles:
         return name.startswith(ENCODER_PREFIX) and not name.startswith(f"{ENCODER_PREFIX}ema_")
 
     def flow_file(self, profile: FlowProfile) -> str:
-        """Which file of `flow/` holds this profile: its own, or `flow.pt` where it has none, since
-        one network may have been trained for both."""
+        """The file in `flow/` for this profile: its own, else `flow.pt`, because one network may
+        be trained for all profiles."""
         if profile not in FLOW_FILES:
             raise refuse("profile", profile, ", ".join(get_args(FlowProfile)))
         own = FLOW_FILES[profile]

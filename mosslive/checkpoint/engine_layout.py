@@ -1,7 +1,7 @@
-"""Names, shapes and storage of an engine's tensors, and which published tensors each is made of.
+"""Names, shapes and dtypes of an engine's tensors, and the published tensors each is made of.
 
-Matrices that read the same input are one: q|k|v and gate|up. Knows nothing of files or arithmetic.
-One rule makes every tensor: the rows of its parts, one part after another; a vector is one row.
+Matrices with the same input are fused: q|k|v and gate|up. Does not know files or arithmetic. Every
+tensor follows one rule: the rows of its parts, concatenated in order; a vector counts as one row.
 """
 
 from typing import Literal, NamedTuple
@@ -11,7 +11,7 @@ from mosslive.checkpoint.layout import Shape
 from mosslive.config import ModelConfig
 
 Precision = Literal["fp8", "bfloat16", "float32"]  # of a matrix
-BaseDtype = Literal["bfloat16", "float32"]  # of all that is not fp8, and of the arithmetic
+BaseDtype = Literal["bfloat16", "float32"]  # of everything that is not fp8, and of the arithmetic
 
 STORED = {"fp8": "F8_E4M3", "bfloat16": "BF16", "float32": "F32"}  # safetensors' names
 LAYER_MATRICES = ("qkv", "o", "gate_up", "down")
@@ -24,12 +24,12 @@ class Fused(NamedTuple):
 
 
 class Stored(NamedTuple):
-    dtype: str  # safetensors' name of it
+    dtype: str  # safetensors' name
     shape: Shape
 
 
 def fused_tensors(config: ModelConfig) -> dict[str, Fused]:
-    """Every tensor of an engine before quantising, in storage order: as computation needs them."""
+    """Every tensor of an engine before quantisation, in storage order = order of computation."""
     hidden = config.hidden_size
     vocabulary = {"text": config.vocab_size, "audio": config.audio_vocab_size}
     ends = {
@@ -70,13 +70,13 @@ def _layer(prefix: str, config: ModelConfig) -> dict[str, Fused]:
 
 
 def matrix_names(config: ModelConfig) -> list[str]:
-    """Every weight of a product, heads included; embeddings are looked up, not multiplied."""
+    """Every matrix that is multiplied, heads included. Embeddings are looked up instead."""
     matrices = {*LAYER_MATRICES, "head"}
     return [name for name in fused_tensors(config) if name.rpartition(".")[2] in matrices]
 
 
 def trunk_matrices(config: ModelConfig) -> list[str]:
-    """Those that may be fp8: tails and heads are a sixth of the bytes and decide the ids."""
+    """The matrices that may be fp8. Tails and heads are a sixth of the bytes and decide the ids."""
     return [name for name in matrix_names(config) if name.startswith("trunk.")]
 
 
@@ -87,7 +87,7 @@ def scale_name(matrix: str) -> str:
 def stored_tensors(
     config: ModelConfig, base: BaseDtype, precision: dict[str, Precision]
 ) -> dict[str, Stored]:
-    """What the weight files hold. An fp8 matrix brings one float32 scale per output channel."""
+    """Contents of the weight files. An fp8 matrix has one float32 scale per output channel."""
     stored: dict[str, Stored] = {}
     for name, fused in fused_tensors(config).items():
         kind = precision.get(name, base)

@@ -1,8 +1,8 @@
-"""`engine.json`: what an engine folder holds, what it was made of, and how to see it is whole.
+"""`engine.json`, the manifest: contents, sources and hashes of an engine folder.
 
-Knows no tensors and opens no other file. Invariant: a manifest that was read is of this format
-version, carries its own digest, and names a file and a checksum for exactly the tensors that its
-config and precisions call for.
+Knows no tensor values and opens no other file. Invariant: a manifest that was read has this format
+version and a correct digest, and lists a file and a checksum for exactly the tensors that follow
+from its config and precisions.
 """
 
 import hashlib
@@ -34,8 +34,8 @@ FORMAT, VERSION = "mosslive-engine", 1
 class FileRecord:
     bytes: int
     sha256: str
-    # Of the bytes before the first tensor, for weight files: with the tensors' checksums it lets a
-    # load notice any change without hashing the whole file.
+    # Weight files only: hash of the bytes before the first tensor. With the tensors' checksums it
+    # detects any change at load without hashing the whole file.
     header_sha256: str | None = None
 
 
@@ -51,10 +51,10 @@ class Manifest:
     dtype: BaseDtype
     precision: dict[str, Precision]  # of every matrix
     source: dict[str, FileRecord]  # files of the checkpoint it was built from
-    files: dict[str, FileRecord]  # all other files of the folder
+    files: dict[str, FileRecord]  # every file of the folder but the manifest
     tensors: dict[str, TensorRecord]
-    settings: dict[str, Any] = field(default_factory=dict)  # how the build was asked for
-    report: dict[str, Any] = field(default_factory=dict)  # what the build measured
+    settings: dict[str, Any] = field(default_factory=dict)  # options of the build
+    report: dict[str, Any] = field(default_factory=dict)  # results of the build's measurements
     mosslive: str = __version__
 
     def write(self, folder: Path) -> None:
@@ -71,11 +71,13 @@ class Manifest:
             detail = f"format is {content.get('format')!r}; allowed: {FORMAT!r}"
             raise NotAnEngine([MANIFEST_FILE], detail)
         if content.get("version") != VERSION:
-            detail = f"version {content.get('version')!r}; this mosslive reads {VERSION}: build "
+            detail = f"version {content.get('version')!r}; this mosslive reads {VERSION}. Build "
             raise EngineVersion([MANIFEST_FILE], f"{detail}the engine again from its checkpoint")
         stated = content.pop("digest", None)
         if stated != _digest(content):
-            raise BadManifest([MANIFEST_FILE], "its digest is not that of its content: it changed")
+            raise BadManifest(
+                [MANIFEST_FILE], "its digest does not match its content: the file was changed"
+            )
         try:
             manifest = cls(
                 config=ModelConfig.from_dict(content["config"]),
@@ -90,31 +92,32 @@ class Manifest:
             )
             manifest._check()
         except (ConfigError, KeyError, TypeError, AttributeError, ValueError) as error:
-            wrong_kind = "a value of the wrong kind: "
-            kinds = {KeyError: "it lacks ", TypeError: wrong_kind, AttributeError: wrong_kind}
+            wrong_type = "a value has the wrong type: "
+            kinds = {KeyError: "a field is missing: "}
+            kinds |= {TypeError: wrong_type, AttributeError: wrong_type}
             raise BadManifest([MANIFEST_FILE], f"{kinds.get(type(error), '')}{error}") from None
         return manifest
 
     def _check(self) -> None:
-        """Raises ValueError: the digest guards against accidents, this against other programs."""
+        """Raises ValueError. The digest detects accidents; this detects mistakes of programs."""
         if self.dtype not in get_args(BaseDtype):
             raise ValueError(f"dtype is {self.dtype!r}; allowed: {', '.join(get_args(BaseDtype))}")
         matrices, trunk = matrix_names(self.config), set(trunk_matrices(self.config))
         if list(self.precision) != matrices:
-            raise ValueError(f"precision must name the {len(matrices)} matrices of its config")
+            raise ValueError(f"precision must list the {len(matrices)} matrices of the config")
         for name, kind in self.precision.items():
             allowed = {self.dtype, "fp8"} if name in trunk else {self.dtype}
             if kind not in allowed:
                 raise ValueError(f"{name} is {kind!r}; allowed: {' or '.join(sorted(allowed))}")
         for name, record in self.files.items():
             if not is_plain_name(name) or name == MANIFEST_FILE:
-                raise ValueError(f"{name!r} is no name of a file beside {MANIFEST_FILE}")
+                raise ValueError(f"{name!r} is not a file name in the folder of {MANIFEST_FILE}")
             _check_record(name, record)
         if list(self.tensors) != list(stored_tensors(self.config, self.dtype, self.precision)):
-            raise ValueError("tensors must be those that config and precision call for, in order")
+            raise ValueError("tensors must be those of config and precision, in order")
         for name, tensor in self.tensors.items():
             if tensor.file not in self.files or type(tensor.checksum) is not int:
-                raise ValueError(f"{name} lacks a file of the folder or a checksum")
+                raise ValueError(f"{name} has no file of the folder or no checksum")
 
 
 def _check_record(name: str, record: FileRecord) -> None:
@@ -122,7 +125,7 @@ def _check_record(name: str, record: FileRecord) -> None:
     if type(record.bytes) is not int or record.bytes < 0:
         raise ValueError(f"{name} has {record.bytes!r} bytes")
     if not all(isinstance(h, str) and re.fullmatch("[0-9a-f]{64}", h) for h in hashes):
-        raise ValueError(f"{name} lacks a SHA-256")
+        raise ValueError(f"{name} has no SHA-256")
 
 
 def _parsed(folder: Path) -> dict[str, Any]:
@@ -132,10 +135,10 @@ def _parsed(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         begun = any(folder.glob(WEIGHTS_PATTERN))
         detail = (
-            f"{folder} has weights but no {MANIFEST_FILE}, which is written last: it is a build or "
-            f"a copy that was not finished"
+            f"{folder} has weights but no {MANIFEST_FILE}, which is written last: the build or "
+            f"copy was not finished"
             if begun
-            else f"{folder} has no {MANIFEST_FILE}; make one with mosslive build"
+            else f"{folder} has no {MANIFEST_FILE}; build an engine folder with mosslive build"
         )
         raise NotAnEngine([MANIFEST_FILE], detail) from None
     except (OSError, ValueError, RecursionError) as error:
@@ -146,6 +149,6 @@ def _parsed(folder: Path) -> dict[str, Any]:
 
 
 def _digest(content: dict[str, Any]) -> str:
-    """Of the content, not of its spelling: order and white space do not count."""
+    """SHA-256 of the content; order of keys and white space have no effect."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

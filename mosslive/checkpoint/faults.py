@@ -1,17 +1,17 @@
-"""Everything that can be wrong with a checkpoint, one class each, so that callers can tell."""
+"""One error class per kind of checkpoint fault."""
 
 from mosslive.errors import MossliveError, name_list
 
 
 class CheckpointError(MossliveError):
-    """A model folder that cannot be used. `names`: every tensor or file concerned."""
+    """A model folder is unusable. `names`: every affected tensor or file."""
 
     title = "unusable checkpoint"
 
     def __init__(self, names: list[str], detail: str = "", shown: list[str] | None = None) -> None:
         self.names = names
         self.detail = detail
-        self.shown = shown or names  # the names with what is wrong with each, for the message
+        self.shown = shown or names  # for the message: each name with what is wrong
         super().__init__(self.line())
 
     def line(self) -> str:
@@ -28,7 +28,7 @@ class BadIndex(CheckpointError):
 
 
 class DanglingIndex(CheckpointError):
-    title = "the index points at what is not there"
+    title = "the index lists missing files or tensors"
 
 
 class TruncatedShard(CheckpointError):
@@ -64,7 +64,7 @@ class NonFiniteValues(CheckpointError):
 
 
 class EngineError(CheckpointError):
-    """An engine folder that cannot be used."""
+    """An engine folder is unusable."""
 
     title = "unusable engine"
 
@@ -74,7 +74,7 @@ class NotAnEngine(EngineError):
 
 
 class EngineVersion(EngineError):
-    title = "an engine of another format version"
+    title = "unsupported engine format version"
 
 
 class BadManifest(EngineError):
@@ -82,11 +82,11 @@ class BadManifest(EngineError):
 
 
 class IncompleteEngine(EngineError):
-    title = "engine files that are missing or cut"
+    title = "missing or truncated engine files"
 
 
 class DamagedEngine(EngineError):
-    title = "engine contents that changed since the build"
+    title = "engine files changed since the build"
 
 
 class FailedProbes(EngineError):

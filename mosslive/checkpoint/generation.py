@@ -1,6 +1,6 @@
-"""How replies of a model or engine folder are drawn, where the user does not say.
+"""Default sampling settings of a model or engine folder.
 
-Knows the file's name and place; what it means is `config.generation`'s.
+Knows the file's name and location; `config.generation` knows its meaning.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from mosslive.config.generation import sampling_from
 
 
 def folder_sampling(path: str | Path) -> Sampling:
-    """The driver's settings, changed by the folder's `generation_config.json` if it has one."""
+    """The driver's settings, overridden by the folder's `generation_config.json` if it exists."""
     file = model_folder(path) / GENERATION_FILE
     if not file.exists():
         return Sampling.driver()

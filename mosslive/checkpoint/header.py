@@ -1,7 +1,7 @@
-"""The header of a safetensors file, read strictly and without its data.
+"""Reads the header of a safetensors file strictly, without its data.
 
-The library refuses bad files too, but with one opaque error and only after it was asked to open
-them; here each fault is told apart, and a name that stands twice in a header is seen.
+The safetensors library also rejects bad files, but with one opaque error and only when it opens
+them. This module distinguishes the faults and detects a name that appears twice in a header.
 """
 
 import json
@@ -14,14 +14,14 @@ from typing import Any
 from mosslive.checkpoint.faults import CheckpointError, MalformedShard, TruncatedShard
 from mosslive.checkpoint.layout import Shape
 
-# safetensors' own names and sizes of the dtypes a checkpoint may hold.
+# safetensors' dtype names and their sizes.
 DTYPE_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1}
 DTYPE_BYTES |= {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 _LARGEST_HEADER_BYTES = 100_000_000  # the format's own limit
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object with its names as written, repeated ones included; arrays stay lists."""
+    """A JSON object as pairs, repeated names included; arrays stay lists."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Entry:
 @dataclass(frozen=True)
 class Shard:
     path: Path
-    entries: list[Entry]  # as stored; a name may appear twice
+    entries: list[Entry]  # in storage order; a name may appear twice
     faults: list[CheckpointError]
 
 
 def read_shard(path: Path) -> Shard:
-    """Entries of one file, and what is wrong with the file itself."""
+    """The entries of one file, and the faults of the file itself."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
         length = int.from_bytes(start, "little")
         if len(start) < 8 or 8 + min(length, _LARGEST_HEADER_BYTES) > size:
-            detail = f"{size} bytes cannot hold the header"
+            detail = f"{size} bytes are too few for the header"
             return Shard(path, [], [TruncatedShard([path.name], detail)])
         if length > _LARGEST_HEADER_BYTES:
             return Shard(path, [], [MalformedShard([path.name], "not a safetensors file")])
@@ -57,7 +57,7 @@ def read_shard(path: Path) -> Shard:
         return Shard(path, [], [MalformedShard([path.name], f"bad header: {error}")])
     expected = 8 + length + end
     if size < expected:
-        detail = f"{size} bytes of {expected} the header promises"
+        detail = f"{size} bytes instead of the header's {expected}"
         return Shard(path, entries, [TruncatedShard([path.name], detail)])
     if size > expected:
         detail = f"{size - expected} bytes after the last tensor"
@@ -66,26 +66,26 @@ def read_shard(path: Path) -> Shard:
 
 
 def _entries(pairs: Any) -> tuple[list[Entry], int]:
-    """Entries in order of their data, and where the data ends. Raises ValueError, TypeError or
-    KeyError on anything else than the format."""
+    """Entries in order of their data, and the offset where the data ends. Raises ValueError,
+    TypeError or KeyError if the header does not follow the format."""
     if not isinstance(pairs, _Pairs):
-        raise ValueError("no object")
+        raise ValueError("not a JSON object")
     found: list[tuple[int, int, Entry]] = []
     if sum(name == "__metadata__" for name, _ in pairs) > 1:
-        raise ValueError("metadata stands twice")
+        raise ValueError("__metadata__ appears twice")
     for name, fields in pairs:
-        name.encode()  # a lone surrogate is no name
+        name.encode()  # raises for a lone surrogate
         if not isinstance(fields, _Pairs) or len(dict(fields)) != len(fields):
-            raise ValueError(f"{name} is no object with each of its fields once")
+            raise ValueError(f"{name} is not an object, or one of its fields appears twice")
         if name == "__metadata__":
             if not all(isinstance(value, str) for _, value in fields):
-                raise ValueError("metadata may hold strings only")
+                raise ValueError("__metadata__ may contain only strings")
             continue
         values = dict(fields)
         begin, end = values["data_offsets"]
         shape = tuple(values["shape"])
         if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
-            raise ValueError(f"{name} has an impossible shape or offset")
+            raise ValueError(f"{name} has an invalid shape or offset")
         width = DTYPE_BYTES.get(values["dtype"])
         if width is None:
             raise ValueError(f"{name} has the unknown dtype {values['dtype']!r}")
@@ -102,5 +102,5 @@ def _entries(pairs: Any) -> tuple[list[Entry], int]:
 
 
 def is_plain_name(name: object) -> bool:
-    """A file name without a path: an index may not lead out of its folder."""
+    """True for a file name without a path, so an index cannot point outside its folder."""
     return isinstance(name, str) and bool(name) and name == os.path.basename(name) != ".."

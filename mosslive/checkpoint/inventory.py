@@ -1,7 +1,7 @@
-"""What a model folder holds, compared with what its config promises.
+"""Compares the contents of a model folder with its config.
 
-Reads headers only (`reader.scan_values` reads the data). Faults are collected, so
-that `inspect` shows all of them, and raised by `require_sound` before anything is loaded.
+Reads headers only; `reader.scan_values` reads the data. Collects all faults, so that `inspect` can
+show them. `require_valid` raises them before anything is loaded.
 """
 
 import json
@@ -25,11 +25,11 @@ from mosslive.config import ModelConfig
 from mosslive.config.files import each_once
 
 STORED_DTYPE = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
-# Of matrices, whatever the config's dtype: values as they are. Formats whose values need a scale
-# come with tensors, or a field of the config, that are refused.
+# Also allowed for matrices, whatever the config's dtype; the values are used without a scale.
+# Formats that need scales have extra tensors or config fields, which raise.
 NARROW_DTYPE = "F8_E4M3"
 
-# Which fault is raised when there are several: the one that explains the others comes first.
+# Of several faults the first in this order is raised: it may explain the later ones.
 _ORDER = (
     faults.NoWeights,
     faults.BadIndex,
@@ -54,32 +54,32 @@ class Inventory:
     found: list[CheckpointError] = field(default_factory=list)
 
     @property
-    def sound(self) -> bool:
+    def valid(self) -> bool:
         return not self.found
 
-    def require_sound(self) -> None:
-        """Raises the most telling fault; its message lists every fault."""
-        if self.sound:
+    def require_valid(self) -> None:
+        """Raises the first fault in `_ORDER`; its message lists every fault."""
+        if self.valid:
             return
         ranked = sorted(self.found, key=lambda fault: _ORDER.index(type(fault)))
         lines = "".join(f"\n  {fault.line()}" for fault in ranked)
         first = ranked[0]
         names = [name for fault in ranked if type(fault) is type(first) for name in fault.names]
         error = type(first)(names)
-        error.args = (f"{self.folder}: the checkpoint cannot be used:{lines}",)
+        error.args = (f"{self.folder}: unusable checkpoint:{lines}",)
         raise error
 
 
 def take_inventory(path: str | Path) -> Inventory:
-    """Compares every header in the folder with the config. Raises only `ConfigError`, for a folder
-    whose config cannot be read; all other faults are in the result."""
+    """Compares every header in the folder with the config. Raises only `ConfigError`, if the config
+    is bad; the result lists all other faults."""
     folder = model_folder(path)
     inventory = Inventory(folder, ModelConfig.from_file(folder / CONFIG_FILE))
     listed = _listed_files(inventory)
     stored: Counter[str] = Counter()
-    lost: set[str] = set()  # tensors whose absence another fault explains
+    lost: set[str] = set()  # absent tensors that another fault already covers
     for name, tensors in listed.items():
-        if not os.path.isfile(folder / name):  # False, not an error, for impossible names too
+        if not os.path.isfile(folder / name):  # False, not an error, for illegal names
             inventory.found.append(faults.DanglingIndex([name], "no such file"))
             lost |= tensors
             continue
@@ -92,7 +92,7 @@ def take_inventory(path: str | Path) -> Inventory:
         absent = sorted(tensors - held.keys())
         lost.update(absent)
         if absent and (shard.entries or not shard.faults):
-            detail = f"the index says they are in {name}"
+            detail = f"the index lists them in {name}"
             inventory.found.append(faults.DanglingIndex(absent, detail))
     if listed:
         _compare(inventory, stored, lost)
@@ -100,7 +100,7 @@ def take_inventory(path: str | Path) -> Inventory:
 
 
 def _listed_files(inventory: Inventory) -> dict[str, set[str]]:
-    """Weight files → tensors the index says they hold (none without an index)."""
+    """Weight files → the tensors that the index lists in them (none without an index)."""
     folder, found = inventory.folder, inventory.found
     if not (folder / INDEX_FILE).exists():
         if (folder / SINGLE_FILE).exists():
@@ -114,17 +114,17 @@ def _listed_files(inventory: Inventory) -> dict[str, set[str]]:
         weight_map = json.loads(text, object_pairs_hook=each_once)["weight_map"]
         for tensor, name in weight_map.items():
             if not is_plain_name(name):
-                raise ValueError(f"{tensor} is said to be in {name!r}, which is no file name")
+                raise ValueError(f"{tensor} is listed in {name!r}, which is not a file name")
             files[name].add(tensor)
         if not files:
-            raise ValueError("it names no tensor")
+            raise ValueError("it lists no tensor")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        detail = f"allowed: an object with weight_map: tensor name → file name ({error})"
+        detail = f"{error}; allowed: an object whose weight_map maps tensor names to file names"
         found.append(faults.BadIndex([INDEX_FILE], detail))
         return {}
     stray = sorted({path.name for path in folder.glob("model*.safetensors")} - files.keys())
     if stray:
-        found.append(faults.UnexpectedTensors(stray, "weight files the index does not name"))
+        found.append(faults.UnexpectedTensors(stray, "weight files not listed in the index"))
     return files
 
 
@@ -144,7 +144,7 @@ def _compare(inventory: Inventory, stored: Counter[str], lost: set[str]) -> None
         found.append(faults.MisshapedTensors([e.name for e, _ in misshaped], shown=shown))
     if wrong := [entry for entry, shape in common if entry.dtype not in _dtypes(dtype, shape)]:
         shown = [f"{entry.name} {entry.dtype}" for entry in wrong]
-        allowed = f"allowed: {dtype} (dtype of config.json), of matrices also {NARROW_DTYPE}"
+        allowed = f"allowed: {dtype} (dtype of config.json); for matrices also {NARROW_DTYPE}"
         found.append(faults.WrongDtype([entry.name for entry in wrong], allowed, shown))
 
 

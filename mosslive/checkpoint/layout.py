@@ -1,7 +1,7 @@
-"""Names and shapes of the published checkpoint, derived from its config.
+"""Tensor names and shapes of the published checkpoint, derived from its config.
 
-446 tensors for the full model: 11 per layer, 6 others. No biases, no `model.norm`, and no norm
-between trunk and tails. Knows nothing of files or of what the tensors are for.
+The full model has 446 tensors: 11 per layer and 6 others. It has no biases, no `model.norm`, and no
+norm between trunk and tails. Does not know file contents or the meaning of the tensors.
 """
 
 from pathlib import Path
@@ -73,7 +73,7 @@ def expected_tensors(config: ModelConfig) -> dict[str, Shape]:
 
 
 def blocks(config: ModelConfig) -> dict[str, list[str]]:
-    """Tensor names grouped as people speak of them."""
+    """Tensor names grouped into blocks, for display."""
     shapes = layer_shapes(config)
     named = {"shared": "trunk", "text": "text tail", "audio": "audio tail"}
     grouped = {"text embedding": [TEXT_EMBED], "audio embedding": [AUDIO_EMBED]}
@@ -89,7 +89,7 @@ def blocks(config: ModelConfig) -> dict[str, list[str]]:
 
 
 def model_folder(path: str | Path) -> Path:
-    """The language model's folder: `path`, or the `lm/` of a whole model."""
+    """The language model's folder: `path` itself, or `path/lm` if `path` is a model folder."""
     folder = named_folder(path)
     nested = folder / LM_FOLDER
     return nested if not (folder / CONFIG_FILE).exists() and nested.is_dir() else folder

@@ -1,7 +1,7 @@
-"""State dicts in PyTorch's own file format, read without ever executing what is in them.
+"""Reads state dicts in PyTorch's file format without executing code from them.
 
-Invariant: what `read_pickle` returns are plain named tensors on the CPU; anything else in the file
-was refused, or is one of the entries the caller named as harmless.
+Invariant: `read_pickle` returns plain named CPU tensors. Any other entry raises, unless the caller
+listed it in `ignored`.
 """
 
 import re
@@ -23,34 +23,34 @@ _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 def read_pickle(
     path: Path, under: str | None = None, ignored: Collection[str] = ()
 ) -> dict[str, Tensor]:
-    """The state dict of a file, or the one under the key `under`. `ignored`: entries beside the
-    tensors that training leaves there."""
+    """The state dict of a file, or the one under the key `under`. `ignored`: names of non-tensor
+    entries that training code left in the file."""
     if not path.is_file():
         raise faults.NoWeights([path.name], f"no such file in {path.parent}")
     try:
         held: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # what an unpickler raises on rubbish is no closed list
+    except Exception as error:  # an unpickler may raise anything on bad input
         raise _unreadable(path, error) from None
     if under is not None:
         held = held.get(under) if isinstance(held, dict) else None
     if not isinstance(held, dict):
-        where = f"under the key {under!r}" if under else "at the top"
+        where = f"under the key {under!r}" if under else "at the top level"
         raise faults.MalformedShard([path.name], f"no state dict {where}")
     kept = {name: value for name, value in held.items() if name not in ignored}
     if odd := [str(name) for name, value in kept.items() if not _is_plain(name, value)]:
-        raise faults.MalformedShard(odd, f"not plain named tensors, in {path.name}")
+        raise faults.MalformedShard(odd, f"in {path.name}: not plain named tensors")
     return {name: tensor.detach() for name, tensor in kept.items()}
 
 
 def check_tensors(expected: Mapping[str, Shape], tensors: Mapping[str, Tensor]) -> None:
-    """Raises the first fault there is, with every name concerned. Shapes come before values: a
-    small file can promise a tensor of any size."""
+    """Raises the first kind of fault, with every affected name. Checks shapes before values: a
+    small file can declare a tensor of any size."""
     if wrong := sorted(expected.keys() - tensors.keys()):
         raise faults.MissingTensors(wrong)
     if wrong := sorted(tensors.keys() - expected.keys()):
         raise faults.UnexpectedTensors(wrong)
     if wrong := [name for name, shape in expected.items() if tensors[name].shape != shape]:
-        shown = [f"{n} {list(tensors[n].shape)}, not {list(expected[n])}" for n in wrong]
+        shown = [f"{n} {list(tensors[n].shape)} instead of {list(expected[n])}" for n in wrong]
         raise faults.MisshapedTensors(wrong, shown=shown)
     check_values(tensors)
 
@@ -69,7 +69,7 @@ def is_finite(tensor: Tensor) -> bool:
 
 
 def _is_plain(name: object, value: object) -> bool:
-    """Neither a subclass, nor sparse, nor without data: what the checks rely on."""
+    """True for a dense CPU tensor with data, not a subclass; the checks rely on it."""
     if not isinstance(name, str) or type(value) not in (Tensor, nn.Parameter):
         return False
     assert isinstance(value, Tensor)
@@ -77,14 +77,16 @@ def _is_plain(name: object, value: object) -> bool:
 
 
 def _unreadable(path: Path, error: Exception) -> faults.CheckpointError:
-    """Our own words: the library's advice for such files is to let them execute code."""
+    """Replaces the library's message, which advises to let such files execute code."""
     with path.open("rb") as file:
         start = file.read(len(_ZIP_MAGIC))
     cut_zip = start == _ZIP_MAGIC and not zipfile.is_zipfile(path)
     if not start or cut_zip or isinstance(error, EOFError):
-        return faults.TruncatedShard([path.name], f"{path.stat().st_size} bytes, no end of archive")
+        return faults.TruncatedShard(
+            [path.name], f"{path.stat().st_size} bytes, the end of the archive is missing"
+        )
     if wanted := re.search(r"GLOBAL (\S+)", str(error)):
-        detail = f"it asks for {wanted[1]}, which a file of tensors may not; nothing was executed"
+        detail = f"it refers to {wanted[1]}; allowed: only tensors; nothing was executed"
     else:
-        detail = f"not a PyTorch file of tensors ({type(error).__name__}); nothing was executed"
+        detail = f"not a PyTorch tensor file ({type(error).__name__}); nothing was executed"
     return faults.MalformedShard([path.name], detail)

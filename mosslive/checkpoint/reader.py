@@ -1,7 +1,7 @@
-"""Tensors of a sound checkpoint, memory-mapped and copied block by block.
+"""Reads the tensors of a valid checkpoint, memory-mapped and copied block by block.
 
-Mapped pages count as resident memory for as long as the mapping lives, so each block gets a
-mapping of its own: while a model loads, the host holds the model and one block, never a shard.
+Mapped memory counts as resident while the mapping exists, so each block has its own mapping: during
+a load the host holds the model and one block, never a whole shard.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from mosslive.config import ModelConfig
 
 _BLOCK_BYTES = 16 << 20
 
-Progress = Callable[[int], None]  # told the bytes done since the last call
+Progress = Callable[[int], None]  # gets the bytes done since the last call
 
 
 def _no_progress(_: int) -> None:
@@ -26,17 +26,17 @@ def _no_progress(_: int) -> None:
 
 
 class Checkpoint:
-    """A folder whose inventory was found sound. `open` checks, the rest only reads."""
+    """A folder with a valid inventory. `open` checks; the other methods only read."""
 
     def __init__(self, inventory: Inventory) -> None:
-        inventory.require_sound()
+        inventory.require_valid()
         self.config: ModelConfig = inventory.config
         self.folder: Path = inventory.folder
         self._inventory = inventory
 
     @classmethod
     def open(cls, path: str | Path, progress: Progress = _no_progress) -> "Checkpoint":
-        """Headers first, then all values: a bad checkpoint is refused before a model is built."""
+        """Checks all headers, then all values: a bad checkpoint raises before a model is built."""
         inventory = take_inventory(path)
         scan_values(inventory, progress)
         return cls(inventory)
@@ -49,7 +49,7 @@ class Checkpoint:
             target[first : first + block.shape[0]].copy_(block)
 
     def blocks(self, name: str) -> Iterator[tuple[int, Tensor]]:
-        """(first row, rows as stored) of one tensor, a few megabytes at a time."""
+        """Yields (first row, rows as stored) of one tensor, about 16 MiB at a time."""
         return _row_blocks(self._inventory.shard_of[name], self._inventory.entries[name])
 
     @property
@@ -58,18 +58,18 @@ class Checkpoint:
 
 
 def scan_values(inventory: Inventory, progress: Progress = _no_progress) -> None:
-    """Adds a fault for tensors that hold NaN or infinities. Does nothing on a folder whose headers
-    are at fault already: its bytes cannot be trusted to be tensors."""
-    if not inventory.sound:
+    """Adds a fault for tensors with NaN or infinite values. Does nothing if the headers have
+    faults: the bytes behind a bad header may not be tensors."""
+    if not inventory.valid:
         return
     bad: list[str] = []
     for name, entry in inventory.entries.items():
         finite = True
         for _, block in _row_blocks(inventory.shard_of[name], entry):
             progress(block.nbytes)
-            if block.element_size() == 1:  # of float8 torch has no extremes
+            if block.element_size() == 1:  # torch has no aminmax for float8
                 block = block.float()
-            # One reduction: the extremes are finite if and only if every value is.
+            # One reduction: the extremes are finite exactly if every value is.
             finite = finite and bool(torch.stack(block.aminmax()).isfinite().all())
         if not finite:
             bad.append(name)
@@ -78,7 +78,7 @@ def scan_values(inventory: Inventory, progress: Progress = _no_progress) -> None
 
 
 def _row_blocks(path: Path, entry: Entry) -> Iterator[tuple[int, Tensor]]:
-    """(first row, rows) of one tensor, in pieces of about `_BLOCK_BYTES`."""
+    """Yields (first row, rows) of one tensor in blocks of about `_BLOCK_BYTES`."""
     rows = entry.shape[0]
     step = max(1, _BLOCK_BYTES * rows // max(1, entry.data_bytes))
     for first in range(0, rows, step):
@@ -86,5 +86,5 @@ def _row_blocks(path: Path, entry: Entry) -> Iterator[tuple[int, Tensor]]:
             with safe_open(path, framework="pt") as file:
                 block = file.get_slice(entry.name)[first : first + step]
         except SafetensorError as error:
-            raise MalformedShard([path.name], f"the library refuses it: {error}") from None
+            raise MalformedShard([path.name], f"safetensors cannot read it: {error}") from None
         yield first, block

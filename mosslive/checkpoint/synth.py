@@ -1,8 +1,8 @@
 """Random checkpoints in the published layout, at three sizes.
 
-They stand in for the real weights wherever values do not matter: tests, benchmarks, the demo.
-Variances are chosen so that the residual stream stays near one and logits spread by a few units;
-norm weights differ from one and from each other, so that a forgotten or swapped tensor shows.
+They replace the real weights where values do not matter: tests, benchmarks, the demo. Variances
+keep the residual stream near one and spread the logits by a few units. Norm weights differ from one
+and from each other, so tests notice a missing or swapped tensor.
 """
 
 import hashlib
@@ -34,9 +34,9 @@ from mosslive.config import ModelConfig, Sampling
 from mosslive.errors import MossliveError
 
 SizeName = Literal["nano", "small", "full"]
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # bytes done, total bytes
 
-_LOGIT_SPREAD = 3.0  # standard deviation of the logits: a clear arg-max, rarely the same one
+_LOGIT_SPREAD = 3.0  # standard deviation of the logits: a clear arg-max that varies by row
 _NORM_SPREAD = 0.2
 
 
@@ -58,7 +58,7 @@ class Size:
 
 SIZES: dict[SizeName, Size] = {
     "nano": Size(64, 160, 3, 2, 4, 2, 16, 640, 500, 64, 4096, 300_000),
-    # The published proportions of a layer at three eighths of the width; few layers.
+    # The proportions of a published layer at three eighths of the width; few layers.
     "small": Size(1536, 4608, 2, 1, 12, 3, 128, 2048, 2048, 512, 8192, 100_000_000),
     "full": Size(4096, 12288, 32, 4, 32, 8, 128, 151680, 16384, 512, 40960, 5_000_000_000),
 }
@@ -68,7 +68,7 @@ def synth_config(size: SizeName, vocabulary: Vocabulary) -> ModelConfig:
     s = SIZES[size]
     return ModelConfig(
         vocab_size=s.text_vocab,
-        # 128 wide steps and ids that are never legal above the end of speech, as published.
+        # A multiple of 128, with illegal ids above the end of speech, as published.
         audio_vocab_size=(s.codes // 128 + 1) * 128,
         hidden_size=s.hidden,
         intermediate_size=s.inner,
@@ -97,14 +97,14 @@ def synthesise(
     ranks: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Writes `out/lm` and returns it. `ranks`: a tiktoken file whose vocabulary is used."""
+    """Writes `out/lm` and returns its path. `ranks`: a tiktoken file with the vocabulary to use."""
     target = out / "lm"
-    if target.exists():  # said before the slow part; `new_folder` makes sure again
-        raise FolderExists(f"{target} exists already; name another folder or remove it")
+    if target.exists():  # fail before the slow part; `new_folder` checks again
+        raise FolderExists(f"{target} exists already; choose another folder or remove it")
     vocabulary = ranked_vocabulary(ranks) if ranks else learned_vocabulary()
     if vocabulary.size > SIZES[size].text_vocab:
         raise MossliveError(
-            f"the vocabulary has {vocabulary.size} ids; size {size} has room for "
+            f"the vocabulary has {vocabulary.size} ids; allowed for size {size}: at most "
             f"{SIZES[size].text_vocab}"
         )
     config = synth_config(size, vocabulary)
@@ -131,7 +131,7 @@ def synthesise(
 
 
 def random_tensor(name: str, shape: Shape, config: ModelConfig, seed: int) -> Tensor:
-    """bf16 values that depend only on (seed, name, shape), not on the order of writing."""
+    """bf16 values that depend only on (seed, name, shape), not on the order of calls."""
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
     if len(shape) == 1:  # every vector is a norm weight
@@ -139,7 +139,7 @@ def random_tensor(name: str, shape: Shape, config: ModelConfig, seed: int) -> Te
         return values.to(torch.bfloat16)
     tensor = torch.empty(shape, dtype=torch.bfloat16)
     spread = _spread(name, shape, config)
-    for first in range(0, shape[0], 4096):  # float32 draws for a block of rows at a time
+    for first in range(0, shape[0], 4096):  # float32 samples for one block of rows at a time
         rows = tensor[first : first + 4096]
         rows.copy_(spread * torch.randn(rows.shape, generator=generator))
     return tensor
@@ -152,7 +152,7 @@ def _spread(name: str, shape: Shape, config: ModelConfig) -> float:
     if name in (TEXT_HEAD, AUDIO_HEAD):
         return _LOGIT_SPREAD / math.sqrt(inputs)
     if name.endswith(("o_proj.weight", "down_proj.weight")):
-        # What a layer adds shrinks with depth, so that the sum over a path stays near one.
+        # The more layers, the less each adds, so that the residual stream stays near one.
         return 1 / math.sqrt(inputs * config.num_hidden_layers)
     return 1 / math.sqrt(inputs)
 

@@ -1,7 +1,7 @@
-"""A working `tokenizer.json` in the Qwen3 form: byte-level BPE with the Qwen special tokens.
+"""Makes a working `tokenizer.json` in Qwen3's format: byte-level BPE with the Qwen special tokens.
 
-The merges come either from a tiktoken ranks file (the true Qwen vocabulary, where one is at hand)
-or from a few sentences, learned on the spot. Knows nothing of weights.
+The merges come from a tiktoken ranks file (for example the true Qwen vocabulary), or are learned
+from a few sentences. Does not know weights.
 """
 
 import base64
@@ -50,12 +50,12 @@ _LEARNED_TOKENS = 400
 
 
 class VocabularyError(MossliveError, ValueError):
-    """A ranks file that is not one."""
+    """A file is not a valid tiktoken ranks file."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """`tokenizer.json` and the ids a config needs to know."""
+    """`tokenizer.json` and the ids that a config needs."""
 
     json: str
     size: int  # ids in use, 0 .. size-1
@@ -66,7 +66,7 @@ class Vocabulary:
 
 
 def learned_vocabulary() -> Vocabulary:
-    """256 bytes and a few merges: small, complete (any text round-trips), the same every time."""
+    """256 bytes and a few merges: small, deterministic, and any text round-trips."""
     tokenizer = _frame(models.BPE())
     trainer = BpeTrainer(
         vocab_size=_LEARNED_TOKENS,
@@ -78,7 +78,7 @@ def learned_vocabulary() -> Vocabulary:
 
 
 def ranked_vocabulary(path: Path) -> Vocabulary:
-    """From a tiktoken ranks file: lines of base64 token and rank. Takes some seconds for Qwen's."""
+    """From a tiktoken ranks file: lines of base64 token and rank. Takes seconds for Qwen's."""
     try:
         lines = path.read_bytes().split(b"\n")
         ranks = {
@@ -88,7 +88,7 @@ def ranked_vocabulary(path: Path) -> Vocabulary:
     except (OSError, ValueError) as error:
         raise VocabularyError(f"{path}: not a tiktoken ranks file: {error}") from None
     if sorted(ranks.values()) != list(range(len(ranks))) or len(ranks) < 256:
-        raise VocabularyError(f"{path}: ranks must be 0, 1, 2, … and hold all 256 bytes")
+        raise VocabularyError(f"{path}: ranks must be 0, 1, 2, … and include all 256 bytes")
     merges = []
     for token in sorted(ranks, key=ranks.__getitem__):
         if len(token) > 1:
@@ -99,7 +99,7 @@ def ranked_vocabulary(path: Path) -> Vocabulary:
 
 
 def _last_pair(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
-    """The two parts whose merge makes `token`: BPE on its bytes with earlier ranks only."""
+    """The two parts that merge into `token`: BPE on its bytes with lower ranks only."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
         candidates = [
@@ -108,7 +108,7 @@ def _last_pair(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
             if left + right in ranks
         ]
         if not candidates:
-            raise VocabularyError(f"no merges lead to the token {token!r}")
+            raise VocabularyError(f"no sequence of merges gives the token {token!r}")
         _, i = min(candidates)
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
     return parts[0], parts[1]

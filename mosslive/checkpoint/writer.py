@@ -1,7 +1,7 @@
-"""Writing a checkpoint in the published layout: sharded, streamed, all or nothing.
+"""Writes a checkpoint in the published layout: sharded, streamed and atomic.
 
-One tensor is in memory at a time, whatever the size of the model; `safetensors.save_file` would
-want a whole shard. A folder appears under its name only when every file in it is complete.
+Holds one tensor in memory at a time, whatever the size of the model; `safetensors.save_file` needs
+a whole shard. A folder gets its final name only when every file in it is complete.
 """
 
 import json
@@ -22,15 +22,15 @@ from mosslive.errors import MossliveError
 
 
 class FolderExists(MossliveError):
-    """The output exists; nothing was touched."""
+    """The output exists already; it was not changed."""
 
 
 class NoSpace(MossliveError):
-    """The disk cannot hold what was asked for."""
+    """The disk has too little free space for the output."""
 
 
 def require_space(out: Path, needed: int) -> None:
-    """Raises before anything is written. `needed`: bytes of tensors."""
+    """Raises `NoSpace` before anything is written. `needed`: bytes of tensors."""
     existing = next(p for p in (out.absolute(), *out.absolute().parents) if p.exists())
     free = shutil.disk_usage(existing).free
     if free < needed * 1.02:  # headers, index, tokenizer
@@ -40,24 +40,24 @@ def require_space(out: Path, needed: int) -> None:
 
 
 def require_new(target: Path) -> None:
-    """Also a link that leads nowhere: a folder could not be renamed to it in the end."""
+    """Raises `FolderExists`, also for a dangling link: the final rename would fail on it."""
     if os.path.lexists(target):
-        raise FolderExists(f"{target} exists already; name another folder or remove it")
+        raise FolderExists(f"{target} exists already; choose another folder or remove it")
 
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A temporary sibling that is renamed to `target` on success and removed on any failure."""
+    """Yields a temporary sibling folder; renames it to `target`, or removes it on any failure."""
     require_new(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         yield work
-        work.chmod(0o755)  # mkdtemp makes it private; a model folder is not a secret
+        work.chmod(0o755)  # mkdtemp makes it private
         try:
             os.rename(work, target)
         except OSError:
-            if target.exists():  # somebody else was faster
+            if target.exists():  # another process was faster
                 raise FolderExists(f"{target} exists already; nothing was changed") from None
             raise
     except BaseException:
@@ -72,7 +72,7 @@ def write_shards(
     make: Callable[[str], Tensor],
     shard_bytes: int,
 ) -> None:
-    """Writes `make(name)` for every name, and the index. `dtype`: safetensors' name of it."""
+    """Writes `make(name)` for every name, and the index. `dtype`: safetensors' name."""
     width = DTYPE_BYTES[dtype]
     shards = split_by_size({name: width * math.prod(s) for name, s in shapes.items()}, shard_bytes)
     files = [f"model-{n + 1:05d}-of-{len(shards):05d}.safetensors" for n in range(len(shards))]
@@ -89,7 +89,7 @@ def write_shards(
 
 
 def split_by_size(sizes: Mapping[str, int], shard_bytes: int) -> list[list[str]]:
-    """Names in their order, cut where a file would grow beyond `shard_bytes`; one name at least."""
+    """Splits names, in order, into shards of at most `shard_bytes` with at least one name each."""
     shards: list[list[str]] = [[]]
     used = 0
     for name, size in sizes.items():
@@ -107,8 +107,8 @@ def write_shard(
     make: Callable[[str], Tensor],
     watch: Callable[[memoryview], None] = lambda _: None,
 ) -> None:
-    """One file of `make(name)` for every name → (safetensors dtype, shape). `watch` sees all
-    bytes as they are written."""
+    """Writes one file with `make(name)` for every name → (safetensors dtype, shape). `watch` gets
+    all bytes as they are written."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     position = 0
     for name, (dtype, shape) in tensors.items():
@@ -116,7 +116,7 @@ def write_shard(
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, end]}
         position = end
     raw = json.dumps(header, separators=(",", ":")).encode()
-    raw += b" " * (-len(raw) % 8)  # the format wants the data aligned to 8 bytes
+    raw += b" " * (-len(raw) % 8)  # the format aligns the data to 8 bytes
     with path.open("wb") as file:
 
         def write(data: memoryview) -> None:

@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: what a model is, how a reply is drawn."""
+"""Settings as frozen dataclasses: the model, and how a reply is sampled."""
 
 from mosslive.config.files import ConfigError, refuse
 from mosslive.config.model import DTYPES, ModelConfig

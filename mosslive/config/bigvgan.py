@@ -1,8 +1,8 @@
 """A BigVGAN generator's settings, read from the published `config.json`.
 
-Knows nothing of torch or of tensors. Invariant: a `BigVganConfig` that exists describes a generator
-this package computes exactly; everything else was refused here, by field, value and what is
-allowed.
+Does not know torch or tensors. Invariant: every `BigVganConfig` describes a generator that this
+package computes exactly. The constructor raises `ConfigError` for anything else; the message names
+the field, its value and what is allowed.
 """
 
 import math
@@ -13,11 +13,11 @@ from typing import Any
 
 from mosslive.config.files import ConfigError, read_json, refuse
 
-# Fields whose only supported meaning is one value.
+# Fields with one supported value.
 _ONLY = {"resblock": "1", "activation": "snakebeta"}
-# Absent in files older than these fields; the published code then takes them as true.
+# Older files lack these fields; the published code then uses true.
 _OLDER_DEFAULTS = {"use_tanh_at_final": True, "use_bias_at_final": True}
-# Discriminators, losses, optimiser, data loading: none of them changes what the generator computes.
+# Discriminators, losses, optimiser, data loading: no effect on what the generator computes.
 _TRAINING = frozenset(
     {
         "batch_size",
@@ -47,7 +47,7 @@ _TRAINING_PREFIXES = ("adam_", "cqtd_", "mbd_", "mpd_", "mrd_")
 
 @dataclass(frozen=True)
 class BigVganConfig:
-    """Dimensions of one generator, and the mel it was trained on; names are the file's."""
+    """Dimensions of one generator and of the mel it was trained on. Field names are the file's."""
 
     sampling_rate: int
     num_mels: int
@@ -85,7 +85,7 @@ class BigVganConfig:
         if len(kernels) != len(rates):
             raise refuse("upsample_kernel_sizes", kernels, f"{len(rates)} sizes, one per rate")
         for rate, kernel in zip(rates, kernels, strict=True):
-            # Otherwise a stage gives one sample too many, and hop · frames no longer holds.
+            # Otherwise a stage returns one sample too many, and length = hop · frames breaks.
             if kernel < rate or (kernel - rate) % 2:
                 raise refuse("upsample_kernel_sizes", kernels, "each its rate plus an even number")
         if math.prod(rates) != self.hop_size:
@@ -111,7 +111,7 @@ class BigVganConfig:
 
     @property
     def channels(self) -> tuple[int, ...]:
-        """Before the first stage, then after each."""
+        """Channels before the first stage, then after each stage."""
         stages = range(len(self.upsample_rates) + 1)
         return tuple(self.upsample_initial_channel >> stage for stage in stages)
 
@@ -123,14 +123,14 @@ class BigVganConfig:
         for name, value in raw.items():
             if name not in known and not name.startswith(_TRAINING_PREFIXES):
                 raise ConfigError(
-                    f"{name} is {value!r}, a field this version does not know, so it cannot tell "
-                    f"what it changes; remove it if it is only a note. Known: "
+                    f"{name} is {value!r}, but this version does not know the field and cannot "
+                    f"tell what it changes; remove it if it has no effect. Known fields: "
                     f"{', '.join(sorted(known))}"
                 )
         stated = {**_OLDER_DEFAULTS, **raw}
         for name in (*_ONLY, *wanted):
             if name not in stated:
-                raise ConfigError(f"{name} is missing; it must be stated, no default is assumed")
+                raise ConfigError(f"{name} is missing; it is required and has no default")
         for name, only in _ONLY.items():
             if stated[name] != only:
                 raise refuse(name, stated[name], f'"{only}"')
@@ -146,18 +146,18 @@ class BigVganConfig:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists of JSON as tuples, nested ones too."""
+    """Converts JSON lists to tuples, at every depth."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _check_size(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:  # a bool is an int, but no size
+    if type(value) is not int or value < 1:  # bool is a subclass of int
         raise refuse(name, value, "an integer of at least 1")
 
 
 def _check_sizes(name: str, values: object) -> None:
     if not isinstance(values, tuple) or not values:
-        raise refuse(name, values, "a list of one integer or more")
+        raise refuse(name, values, "a list of at least one integer")
     for value in values:
         _check_size(name, value)
 

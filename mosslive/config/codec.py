@@ -1,7 +1,8 @@
-"""Settings of the published codec folder: what no tensor's shape can tell.
+"""Settings of the published codec folder that no tensor shape determines.
 
-Three files say more than a runtime needs; here is read what changes the result, and refused what
-this package does not compute. Knows nothing of torch.
+The folder's three settings files hold more than a runtime needs. This module reads the fields that
+change the result and raises `ConfigError` for values this package does not compute. Does not know
+torch.
 """
 
 import re
@@ -11,11 +12,12 @@ from typing import Any
 
 from mosslive.config.files import ConfigError, is_positive_number, read_json, refuse
 
-# The published code hard-codes the solver's steps; a folder may state another number of them.
+# The published code hard-codes the number of solver steps; a folder may state another one.
 _PUBLISHED_STEPS = 10
 
-# Fields of the encoder's config.json whose other values would be another network. The block size
-# of the quantiser is not among them: a strictly causal encoder never reads it.
+# Fields of the encoder's config.json with one supported value: any other value means another
+# network. The quantiser's block size is not listed, because a strictly causal encoder never reads
+# it.
 _ENCODER_ONLY: dict[str, Any] = {
     "activation_function": "gelu",
     "scale_embedding": False,
@@ -25,7 +27,7 @@ _ENCODER_ONLY: dict[str, Any] = {
     "pooling_type": "avg",
     "pooling_kernel_size": 4,
 }
-# The feature extractor; the mel code computes exactly this one.
+# The only feature extractor that the mel code computes.
 _EXTRACTOR_ONLY: dict[str, Any] = {
     "sampling_rate": 16000,
     "n_fft": 400,
@@ -40,7 +42,7 @@ class EncoderConfig:
     """`config.json` and `preprocessor_config.json` of the codec folder."""
 
     heads: int
-    layers: int  # that are run: the quantiser sits after them
+    layers: int  # layers that run; the quantiser follows the last one
     width: int
     codes: int
 
@@ -66,7 +68,7 @@ class EncoderConfig:
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """`flow/config.yaml`: the flow's and the vocoder's construction."""
+    """`flow/config.yaml`: dimensions of the flow and the vocoder."""
 
     head_dim: int  # of the estimator's attention
     steps: int  # of the solver
@@ -94,7 +96,7 @@ class DecoderConfig:
             value: Any = raw
             for key in keys:
                 if not isinstance(value, dict) or key not in value:
-                    raise ConfigError(f"{path}: {'.'.join(keys)} is missing; it must be stated")
+                    raise ConfigError(f"{path}: {'.'.join(keys)} is missing; it is required")
                 value = value[key]
             return value
 
@@ -135,7 +137,7 @@ class DecoderConfig:
                 voiced_threshold_hz=float(at("hift", "nsf_voiced_threshold")),
             )
         except (TypeError, ValueError, KeyError, IndexError) as error:
-            raise ConfigError(f"{path}: a value is not of its kind: {error}") from None
+            raise ConfigError(f"{path}: a value has the wrong type: {error}") from None
 
 
 def _positive(path: Path, raw: dict[str, Any], name: str) -> int:
@@ -152,9 +154,8 @@ def _require_only(path: Path, raw: dict[str, Any], allowed: dict[str, Any]) -> N
 
 
 def _read_tagged_yaml(path: Path) -> dict[str, Any]:
-    """The file is written for a loader that builds Python objects named by its tags (`!new:…`).
-    Here a tag means nothing: what stands behind it is plain data, and `!ref <name>` is looked up.
-    """
+    """Reads the file as plain data. Its tags (`!new:…`) are meant for a loader that builds Python
+    objects; this one ignores them and only resolves `!ref <name>`."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -175,7 +176,7 @@ def _read_tagged_yaml(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from None
     if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: holds a {type(raw).__name__}; allowed: a mapping")
+        raise ConfigError(f"{path}: contains a {type(raw).__name__}; allowed: a mapping")
     return {key: _resolved(value, raw) for key, value in raw.items()}
 
 

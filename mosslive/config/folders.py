@@ -1,11 +1,11 @@
-"""A whole model: one folder with everything a conversation needs; and the one that is shipped.
+"""Finds the parts of a model folder, and the model folder that ships with the package.
 
     MODEL/lm/       the language model, as published
     MODEL/codec/    the codec, as published
-    MODEL/voices/   .voice files of that codec; default.voice speaks where no other is asked for
+    MODEL/voices/   .voice files of that codec; default.voice is the default voice
 
-Each part may be named apart instead. The name "bundled" stands, wherever a folder can be named, for
-the model that comes with the package. Knows where parts lie, not what is in them.
+The codec and the voice may also be given separately. The name "bundled" means the model that ships
+with the package. Knows the paths of the parts, not their contents.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ DEFAULT_VOICE = "default.voice"
 
 
 def shipped_folder() -> Path:
-    """Where the package keeps its model, its card and the questions of the demo."""
+    """The package folder with the bundled model, its model card and the demo's question."""
     return Path(str(files("mosslive").joinpath(BUNDLED)))
 
 
@@ -31,22 +31,22 @@ def has_bundled() -> bool:
 
 
 def named_folder(path: str | Path) -> Path:
-    """The folder a user means. A folder of one's own that is called "bundled" needs more of its
-    path than that."""
+    """Resolves the name "bundled". A user's own folder of that name needs a longer path, such as
+    ./x/bundled."""
     if Path(path) != Path(BUNDLED):
         return Path(path)
     if not has_bundled():
         raise MossliveError(
-            f"the bundled model is not in this copy of mosslive: {shipped_folder()} holds no "
-            f"weights. Name a model folder (mosslive synth OUT makes a random one), or make the "
-            f"model again: recipes/bundled/README.md"
+            f"this copy of mosslive has no bundled model: {shipped_folder()} contains no weights. "
+            f"Give a model folder (mosslive synth OUT writes a random one), or train the bundled "
+            f"model: recipes/bundled/README.md"
         )
     return shipped_folder()
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a conversation is made of; what is None is not there."""
+    """Paths of the parts of a conversation. None: the part is absent."""
 
     model: Path
     codec: Path | None = None
@@ -55,8 +55,8 @@ class Parts:
 
 
 def find_parts(model: str | Path, codec: Path | None = None, voice: Path | None = None) -> Parts:
-    """`codec` and `voice` where they are named; else the model's own codec, and the default voice
-    that lies beside the codec: a voice belongs to the codec that made it."""
+    """`codec` and `voice` win if given. Otherwise the model's own codec, and the default voice in
+    the same folder as the codec: a voice works only with the codec that made it."""
     home = named_folder(model)
     spoken = home if codec is None else named_folder(codec)
     if codec is None and not (home / CODEC_FOLDER).is_dir():

@@ -1,9 +1,10 @@
-"""`generation_config.json`: how replies of one checkpoint are to be drawn, read strictly.
+"""`generation_config.json`: the sampling settings of one checkpoint, read strictly.
 
-What the file states replaces the driver's settings; what it does not state stays theirs, because
-the publishers' own programs never rely on the library's defaults. Where a reply ends is not read
-here: `config.json` and the vocabulary say it. Invariant: a file that would change a draw in a way
-this package does not compute is refused, by field, value and what is allowed.
+Fields of the file replace the driver's settings. Absent fields keep the driver's value, because the
+publishers' own programs never rely on the library's defaults. The ids that end a reply are not read
+here: they come from `config.json` and the vocabulary. Raises `ConfigError` for a field that would
+change sampling in a way this package does not compute; the message names the field, its value and
+what is allowed.
 """
 
 from dataclasses import replace
@@ -12,13 +13,13 @@ from typing import Any
 from mosslive.config.files import ConfigError, refuse
 from mosslive.config.sampling import Sampling
 
-_DRAWN = ("temperature", "top_k", "top_p")  # unused by who takes the most likely row
+_RANDOM_ONLY = ("temperature", "top_k", "top_p")  # unused by greedy decoding
 _FIELDS = {
-    **{name: name for name in (*_DRAWN, "repetition_penalty")},
+    **{name: name for name in (*_RANDOM_ONLY, "repetition_penalty")},
     "max_new_tokens": "max_new",
     "min_new_tokens": "min_new",
 }
-# Fields of Hugging Face's tooling that would change a draw, with the value at which they do not.
+# Fields of Hugging Face's tooling that change sampling, with the value at which they do nothing.
 _NEUTRAL: dict[str, Any] = {
     "begin_suppress_tokens": None,
     "diversity_penalty": 0.0,
@@ -52,23 +53,24 @@ _BOOKKEEPING = frozenset(
 
 
 def sampling_from(raw: dict[str, Any]) -> Sampling:
-    """A parsed `generation_config.json` → settings; null means "not stated"."""
+    """A parsed `generation_config.json` → settings. null means "not stated"."""
     stated = {name: value for name, value in raw.items() if value is not None}
     known = {"do_sample", *_FIELDS, *_NEUTRAL, *_BOOKKEEPING}
     for name, value in stated.items():
         if name not in known:
             raise ConfigError(
-                f"{name} is {value!r}, a field this version does not know, so it cannot tell what "
-                f"it changes; remove it if it is only a note. Known: {', '.join(sorted(known))}"
+                f"{name} is {value!r}, but this version does not know the field and cannot tell "
+                f"what it changes; remove it if it has no effect. Known fields: "
+                f"{', '.join(sorted(known))}"
             )
         if name in _NEUTRAL and value != _NEUTRAL[name]:
-            raise refuse(name, value, f"{_NEUTRAL[name]!r} (it would change what is drawn)")
-    draws = stated.get("do_sample", True)
-    if not isinstance(draws, bool):
-        raise refuse("do_sample", draws, "true or false")
+            raise refuse(name, value, f"{_NEUTRAL[name]!r} (other values change sampling)")
+    sampled = stated.get("do_sample", True)
+    if not isinstance(sampled, bool):
+        raise refuse("do_sample", sampled, "true or false")
     changes = {
         ours: stated[name]
         for name, ours in _FIELDS.items()
-        if name in stated and (draws or name not in _DRAWN)
+        if name in stated and (sampled or name not in _RANDOM_ONLY)
     }
-    return replace(Sampling.driver(), greedy=not draws, **changes)
+    return replace(Sampling.driver(), greedy=not sampled, **changes)

@@ -1,7 +1,8 @@
 """The language model's settings, read from the published `config.json`.
 
-Knows nothing of torch or of tensors. Invariant: a `ModelConfig` that exists describes a model this
-package computes exactly; everything else was refused here, by field, value and what is allowed.
+Does not know torch or tensors. Invariant: every `ModelConfig` describes a model that this package
+computes exactly. The constructor raises `ConfigError` for anything else; the message names the
+field, its value and what is allowed.
 """
 
 from copy import copy
@@ -14,7 +15,7 @@ from mosslive.config.files import ConfigError, is_positive_number, read_json, re
 DTYPES = ("bfloat16", "float16", "float32")
 
 
-# Written by Hugging Face tooling; none of them changes what the model computes at inference.
+# Written by Hugging Face tooling; no effect on what the model computes at inference.
 _BOOKKEEPING = frozenset(
     {
         "_name_or_path",
@@ -22,14 +23,14 @@ _BOOKKEEPING = frozenset(
         "auto_map",
         "bos_token_id",
         "initializer_range",
-        "max_window_layers",  # read only when use_sliding_window is true, which is refused
+        "max_window_layers",  # used only if use_sliding_window is true, which is an error
         "transformers_version",
         "use_cache",
     }
 )
 
-# Fields whose only supported meaning is one value. Absent means that value: the files are the
-# published ones, whose class defaults agree with this table.
+# Fields with one supported value. An absent field means that value: the class defaults of the
+# published code agree with this table.
 _ONLY: dict[str, tuple[Any, str]] = {
     "architectures": (["MossSpeechForCausalLM"], '["MossSpeechForCausalLM"]'),
     "model_type": ("moss_speech", '"moss_speech"'),
@@ -62,8 +63,8 @@ _OPTIONAL = ("audio_pad_token_id", "pad_token_id", "layer_types", "dtype", "torc
 
 _MOST_POSITIONS = 1 << 20  # a table of rotary angles is kept for all of them
 
-# The published processor hard-codes this id; whether config.json repeats it is not known, so an
-# absent field means this value. It is a legal code as well: only the text id of a row tells.
+# The published processor hard-codes this id. It is unknown whether config.json repeats it, so an
+# absent field means this value. It is also a legal code: only a row's text id tells them apart.
 _PROCESSOR_AUDIO_PAD = 512
 
 
@@ -75,7 +76,7 @@ class ModelConfig:
     audio_vocab_size: int
     hidden_size: int
     intermediate_size: int
-    num_hidden_layers: int  # shared + modality: not the number of attention layers, see `layers`
+    num_hidden_layers: int  # shared + modality; attention layers: see `layers`
     num_shared_layers: int
     num_modality_layers: int
     num_attention_heads: int
@@ -89,7 +90,7 @@ class ModelConfig:
     eosp_token_id: int  # AUDIO id that closes one; codes are 0 .. eosp-1
     eos_token_id: int  # text id of the turn footer; ends a reply
     audio_pad_token_id: int = _PROCESSOR_AUDIO_PAD
-    pad_token_id: int | None = None  # second text id that ends a reply; else the tokenizer's
+    pad_token_id: int | None = None  # second text id that ends a reply; None: the tokenizer's
     dtype: str = "bfloat16"  # of the stored tensors; matrices may be float8
 
     def __post_init__(self) -> None:
@@ -124,15 +125,13 @@ class ModelConfig:
         if self.eosp_token_id < 1:
             raise refuse("eosp_token_id", self.eosp_token_id, "1 or more (codes are the ids below)")
         if self.audio_pad_token_id == self.eosp_token_id:
-            allowed = "another id than eosp_token_id, or speech would end as it begins"
+            allowed = "any id but eosp_token_id, or speech would end as it begins"
             raise refuse("audio_pad_token_id", self.audio_pad_token_id, allowed)
         if self.max_position_embeddings > _MOST_POSITIONS:
             allowed = f"at most {_MOST_POSITIONS}"
             raise refuse("max_position_embeddings", self.max_position_embeddings, allowed)
         if self.pad_token_id == self.modality_pad_token_id:
-            allowed = (
-                "another id than modality_pad_token_id, or every speech row would end the reply"
-            )
+            allowed = "any id but modality_pad_token_id, or every speech row would end the reply"
             raise refuse("pad_token_id", self.pad_token_id, allowed)
         text_ids = (self.modality_pad_token_id, self.sosp_token_id, self.eos_token_id)
         if len(set(text_ids)) != len(text_ids):
@@ -154,12 +153,12 @@ class ModelConfig:
 
     @property
     def layers(self) -> int:
-        """Attention layers that exist: the trunk and both tails."""
+        """Number of attention layers: the trunk and both tails."""
         return self.num_shared_layers + 2 * self.num_modality_layers
 
     @property
     def codes(self) -> int:
-        """How many codes there are: ids 0 .. codes-1 of the audio channel."""
+        """Number of codes: ids 0 .. codes-1 of the audio channel."""
         return self.eosp_token_id
 
     @classmethod
@@ -169,8 +168,8 @@ class ModelConfig:
         for name, value in raw.items():
             if name not in known:
                 raise ConfigError(
-                    f"{name} is {value!r}, a field this version does not know, so it cannot tell "
-                    f"what it changes; remove it if it is only a note. Known: "
+                    f"{name} is {value!r}, but this version does not know the field and cannot "
+                    f"tell what it changes; remove it if it has no effect. Known fields: "
                     f"{', '.join(sorted(known))}"
                 )
         for name, (only, allowed) in _ONLY.items():
@@ -179,7 +178,7 @@ class ModelConfig:
                 raise refuse(name, value, allowed)
         for name in (*_SIZES, *_REALS, *_IDS):
             if name not in raw:
-                raise ConfigError(f"{name} is missing; it must be stated, no default is assumed")
+                raise ConfigError(f"{name} is missing; it is required and has no default")
         fields = {name: raw[name] for name in (*_SIZES, *_REALS, *_IDS)}
         # null means "not stated" for both, as Hugging Face writes it.
         if raw.get("audio_pad_token_id") is not None:
@@ -205,7 +204,7 @@ class ModelConfig:
             raise ConfigError(f"{path}: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """The published layout, so that `from_dict(to_dict())` is the same config."""
+        """The published layout; `from_dict(to_dict())` returns an equal config."""
         fields = {name: getattr(self, name) for name in (*_SIZES, *_REALS, *_IDS)}
         return {
             **{name: copy(only) for name, (only, _) in _ONLY.items() if name != "mlp_bias"},

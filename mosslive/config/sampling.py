@@ -1,7 +1,7 @@
-"""How a reply is drawn from the logits: settings only, no arithmetic.
+"""Sampling settings of a reply. No arithmetic.
 
-Plain `Sampling()` changes nothing about the model's own distribution; the two sets the publishers
-used are `Sampling.driver()` and `Sampling.model_card()`.
+`Sampling()` leaves the model's own distribution unchanged. The two published sets are
+`Sampling.driver()` and `Sampling.model_card()`.
 """
 
 from dataclasses import dataclass, replace
@@ -9,14 +9,14 @@ from typing import Any, Literal, get_args
 
 from mosslive.config.files import is_positive_number, refuse
 
-SECONDS_PER_CODE = 0.08  # and per row: 12.5 of them are one second
+SECONDS_PER_CODE = 0.08  # and per row: 12.5 rows are one second
 
 IgnoredAudio = Literal["sample", "pad"]
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Settings of one request; the same ones serve both channels, as in the published loop."""
+    """Settings of one request, used for both channels, as in the published loop."""
 
     greedy: bool = False  # arg-max, lowest index on ties; temperature, top_k and top_p are unused
     temperature: float = 1.0
@@ -24,18 +24,19 @@ class Sampling:
     top_p: float = 1.0  # 1: off
     repetition_penalty: float = 1.0  # 1: off
     max_new: int = 500  # rows; 12.5 rows are one second of speech
-    min_new: int = 0  # the end of speech is masked while fewer rows than this would exist
+    min_new: int = 0  # the end of speech is masked in rows 1 .. min_new - 1
     seed: int = 0
-    # The published loop samples an audio id for text rows as well. Nobody hears it, but it stands
-    # in the grid and in the penalty's history (and counts, should the model write the speech
-    # placeholder as text, or open speech on a row whose ignored id is the end of speech). "pad"
-    # writes the audio pad instead, which lets the audio tail rest while the model writes.
+    # The published loop samples an audio id for text rows as well. It is never heard, but it stays
+    # in the grid and in the history of the repetition penalty. It also matters if the model writes
+    # the speech placeholder as text, or opens speech on a row whose ignored id is the end of
+    # speech. "pad" writes the audio pad instead, so the audio tail need not run while the model
+    # writes.
     ignored_audio: IgnoredAudio = "sample"
 
     def __post_init__(self) -> None:
         if not isinstance(self.greedy, bool):
             raise refuse("greedy", self.greedy, "true or false")
-        self._number("temperature", "0.01 to 100 (for the most likely row use greedy)")
+        self._number("temperature", "0.01 to 100 (use greedy for the most likely id)")
         self._number("repetition_penalty", "0.01 to 100 (1 is off)")
         if not is_positive_number(self.top_p) or self.top_p > 1:
             raise refuse("top_p", self.top_p, "above 0 and at most 1 (1 is off)")
@@ -49,7 +50,7 @@ class Sampling:
             raise refuse("ignored_audio", self.ignored_audio, " or ".join(get_args(IgnoredAudio)))
 
     def _number(self, name: str, allowed: str) -> None:
-        # Beyond these bounds float32 logits overflow, and a draw would mean nothing.
+        # Beyond these bounds float32 logits overflow, and samples are meaningless.
         value = getattr(self, name)
         if not is_positive_number(value) or not 0.01 <= value <= 100:
             raise refuse(name, value, allowed)
@@ -61,7 +62,7 @@ class Sampling:
 
     @classmethod
     def driver(cls, **changes: Any) -> "Sampling":
-        """The defaults of the publishers' driver (its web interface)."""
+        """The defaults of the published driver (its web interface)."""
         return replace(
             cls(temperature=0.6, top_k=20, top_p=0.95, repetition_penalty=1.1, max_new=500),
             **changes,

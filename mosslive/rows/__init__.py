@@ -1,4 +1,4 @@
-"""Rows, the prompt format, the mode machine, and rows back to text and codes."""
+"""Rows: ids, tokenizer, prompt format, mode machine, and rows back to text and codes."""
 
 from mosslive.rows.grid import (
     CHANNELS,

@@ -1,7 +1,7 @@
-"""Rows: the only thing that crosses between the speech side and the language model.
+"""Rows: the interface between the codec and the language model.
 
-A row is (text id, audio id), one position. Which of the two counts is told by the text id alone:
-the modality pad means "this row is speech". Knows the ids, not the tokenizer and not the model.
+A row is (text id, audio id), one position of a sequence. The text id alone decides which of the two
+counts: the modality pad means "this row is speech". Knows the ids, not the tokenizer or the model.
 """
 
 import operator
@@ -13,17 +13,17 @@ from mosslive.config import ModelConfig
 from mosslive.errors import MossliveError
 
 Row = tuple[int, int]
-Channel = Literal["text", "audio"]  # also the name of the tail that feeds it
+Channel = Literal["text", "audio"]  # also the name of the tail that predicts it
 CHANNELS: tuple[Channel, Channel] = ("text", "audio")  # in the order of a row
 
 
 class RowsError(MossliveError, ValueError):
-    """Rows, turns or codes that do not fit this model."""
+    """Rows, turns or codes do not fit this model."""
 
 
 @dataclass(frozen=True)
 class RowIds:
-    """The ids with a meaning, and the sizes that bound all others."""
+    """The special ids, and the sizes of both vocabularies."""
 
     modality_pad: int  # text id of every speech row
     sosp: int  # text id that opens speech
@@ -35,8 +35,8 @@ class RowIds:
 
     @classmethod
     def from_config(cls, config: ModelConfig, end_of_text: int | None = None) -> "RowIds":
-        """`end_of_text`: the tokenizer's id of that token, the second one that ends a reply. Where
-        a tokenizer has none, the config's pad id is it, as in the published model."""
+        """`end_of_text`: the tokenizer's id of that token, the second id that ends a reply. If the
+        tokenizer has none, the config's pad id is used, as in the published model."""
         second = end_of_text if end_of_text is not None else config.pad_token_id
         return cls(
             modality_pad=config.modality_pad_token_id,
@@ -49,15 +49,15 @@ class RowIds:
         )
 
     def is_speech(self, row: Row) -> bool:
-        """True for codes and for the end of speech: rows embedded by their audio id."""
+        """True for codes and for the end of speech: these rows are embedded by their audio id."""
         return row[0] == self.modality_pad
 
 
 def checked_rows(rows: Any, ids: RowIds, longest: int) -> list[Row]:
-    """Rows given as a tensor, array or list of pairs [n, 2], as tuples; refuses what cannot be."""
+    """A tensor, array or list of pairs [n, 2] → tuples. Raises `RowsError` for illegal rows."""
     listed = _listed(rows, "rows", "a tensor, array or list of pairs")
     if not listed:
-        raise RowsError("rows is empty; at least one row is needed")
+        raise RowsError("rows is empty; allowed: at least one row")
     if len(listed) > longest:
         raise RowsError(f"{len(listed)} rows; allowed: at most {longest} (the context)")
     sizes = (ids.text_size, ids.audio_size)
@@ -99,8 +99,8 @@ def _listed(values: Any, where: str, allowed: str) -> list[Any]:
 
 
 def _as_int(value: Any) -> int:
-    """The integer a value is, or -1, which is no id. A bool is an int only by accident, and a
-    float must not be cut to one."""
+    """The value as an integer, or -1, which is never a legal id. Bools and floats give -1: they
+    are not silently converted."""
     try:
         return -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:

@@ -1,7 +1,7 @@
-"""Generated rows → what a person reads and hears, whole or while they arrive.
+"""Generated rows → text and codes, for a finished reply or as a stream.
 
-Two rules. The robust one keeps every row; the published processor's rule loses the last row of a
-reply that was cut by length and exists for comparisons only.
+There are two rules. The robust rule keeps every row. The published processor's rule always drops
+the last row, so it loses a code of a reply that was cut by length; it exists for comparisons only.
 """
 
 import codecs
@@ -22,8 +22,8 @@ class Output:
 
 
 def read_rows(rows: Sequence[Row], tokenizer: TextTokenizer, ids: RowIds) -> Output:
-    """Robust rule: text of the text rows, and the codes of the speech rows up to the first end of
-    speech. No row is dropped; special tokens and a torn last character are left out."""
+    """Robust rule: the text of the text rows, and the codes of the speech rows up to the first end
+    of speech. Drops no row; leaves out special tokens and an incomplete last character."""
     text = TextStream(tokenizer, ids)
     codes: list[int] = []
     speaking = True
@@ -37,8 +37,8 @@ def read_rows(rows: Sequence[Row], tokenizer: TextTokenizer, ids: RowIds) -> Out
 
 
 def read_rows_as_processor(rows: Sequence[Row], tokenizer: TextTokenizer, ids: RowIds) -> Output:
-    """The published processor's rule: the last row is dropped whatever it is, text is the whole
-    text channel, codes are the whole audio channel up to the first end of speech."""
+    """The published processor's rule: always drops the last row. Text is the whole text channel;
+    codes are the whole audio channel up to the first end of speech."""
     kept = rows[:-1]
     text = tokenizer.decode([row[0] for row in kept])
     for written, meant in _PROCESSOR_REWRITES:
@@ -48,9 +48,9 @@ def read_rows_as_processor(rows: Sequence[Row], tokenizer: TextTokenizer, ids: R
 
 
 class TextStream:
-    """Rows in, text out as soon as it is certain; never half a character.
+    """Turns rows into text as they arrive, in whole characters.
 
-    A token can end inside a UTF-8 character. Its bytes wait here until the rest arrives.
+    A token can end inside a UTF-8 character. The stream keeps such bytes until the rest arrives.
     """
 
     def __init__(self, tokenizer: TextTokenizer, ids: RowIds) -> None:
@@ -64,5 +64,5 @@ class TextStream:
         return self._decoder.decode(self._tokenizer.token_bytes(row[0]))
 
     def finish(self) -> str:
-        """What still waits: nothing, or one replacement character for a torn one."""
+        """Returns a replacement character if a character is incomplete, else an empty string."""
         return self._decoder.decode(b"", final=True)

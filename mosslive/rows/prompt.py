@@ -1,7 +1,7 @@
-"""Turns → rows: the prompt format of MOSS-Speech, piece by piece.
+"""Turns → rows: the prompt format of MOSS-Speech.
 
-Each text segment is tokenised on its own, so tokens never merge across a border, and the Qwen chat
-template is not used. Knows nothing of audio beyond codes: a spoken turn is its list of codes.
+Each text segment is tokenised separately, so tokens never merge across segments. The Qwen chat
+template is not used. Does not know audio: a spoken turn is a list of codes.
 """
 
 from collections.abc import Sequence
@@ -15,26 +15,26 @@ Role = Literal["system", "user", "assistant"]
 Reply = Literal["speech", "text"]
 Fallback = Literal["none", "processor"]
 
-# What the publishers' driver sends as an explicit first system turn.
+# The explicit first system turn of the published driver.
 DRIVER_SYSTEM: dict[Reply, str] = {
     "speech": "You are a helpful voice assistant. "
     "Answer the user's questions with spoken responses.",
     "text": "You are a helpful assistant. Answer the user's questions with text.",
 }
-# What the publishers' processor adds when the first turn is not a system turn.
+# The published processor adds this turn if the first turn is not a system turn.
 PROCESSOR_SYSTEM: dict[Reply, str] = {
     "speech": "You are a helpful assistant. Respond with spoken outputs.",
     "text": "You are a helpful assistant. Respond with text outputs.",
 }
-# No published system turn asks for these; how well a model does them is a matter of its training.
-# A model is taught a task by one wording, so whoever asks for it takes the wording from here.
+# Not published; how well a model does these tasks depends on its training. Training and inference
+# must use the same wording, so all callers take it from here.
 WRITE_DOWN_SYSTEM = "Write down what the user says."
 READ_ALOUD_SYSTEM = "Read the user's text aloud."
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One speaker's contribution: text, or codes (80 ms each), never both."""
+    """One turn of a conversation: text, or codes (80 ms each), never both."""
 
     role: Role
     text: str | None = None
@@ -44,12 +44,12 @@ class Turn:
         if self.role not in get_args(Role):
             raise RowsError(f"role is {self.role!r}; allowed: {', '.join(get_args(Role))}")
         if (self.text is None) == (self.codes is None):
-            given = "neither" if self.text is None else "both"
-            raise RowsError(f"a {self.role} turn has {given} of text and codes; allowed: one")
+            given = "neither text nor codes" if self.text is None else "both text and codes"
+            raise RowsError(f"a {self.role} turn has {given}; allowed: exactly one of them")
         if self.text is not None and not isinstance(self.text, str):
             raise RowsError(f"text is a {type(self.text).__name__}; allowed: a string")
         if self.text is not None and any("\ud800" <= c <= "\udfff" for c in self.text):
-            raise RowsError("text holds half a surrogate pair; allowed: whole characters")
+            raise RowsError("text contains an unpaired surrogate; allowed: whole characters")
         if self.codes is not None and not hasattr(self.codes, "__iter__"):
             kind = type(self.codes).__name__
             raise RowsError(f"codes is a {kind}; allowed: a list of integers")
@@ -81,7 +81,7 @@ class PromptFormat:
         return self._footer[:]
 
     def speech(self, codes: Sequence[int], where: str = "codes") -> list[Row]:
-        """n codes as n + 2 rows: the opening, the codes, the end of speech."""
+        """n codes → n + 2 rows: the start of speech, the codes, the end of speech."""
         ids = self._ids
         rows = [(ids.sosp, ids.audio_pad)]
         rows += [(ids.modality_pad, code) for code in checked_codes(codes, ids, where)]
@@ -108,9 +108,9 @@ class PromptFormat:
     ) -> list[Row]:
         """All turns, then the reply prefix.
 
-        `fallback="processor"` adds the published processor's own system turn when the first turn
-        is not one. It stands after all turns, just before the reply prefix: odd, and kept, because
-        that is what the published code feeds the model. `control`: see `TextTokenizer.encode`.
+        `fallback="processor"` adds the published processor's own system turn if the first turn is
+        not a system turn. It comes after all turns, just before the reply prefix. That is odd, but
+        it is what the published code feeds the model. `control`: see `TextTokenizer.encode`.
         """
         check_reply(reply)
         if fallback not in get_args(Fallback):

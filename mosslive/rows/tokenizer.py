@@ -1,7 +1,7 @@
 """The model's text tokenizer: `tokenizer.json` through the `tokenizers` library.
 
-Adds two things the library leaves open: text from people can never turn into control tokens, and
-every id has its bytes, so that a stream of ids can be cut between characters.
+Adds two things to the library: user text never becomes control tokens, and every id has its bytes,
+so that a stream of ids can be decoded in whole characters.
 """
 
 import json
@@ -19,11 +19,11 @@ _SHORT = 1000  # characters; takes 1 to 4 ms at most
 
 
 class TokenizerError(MossliveError, ValueError):
-    """A tokenizer.json that is missing, unreadable, or does not belong to the config."""
+    """tokenizer.json is missing, unreadable, or does not belong to the config."""
 
 
 class TextTokenizer:
-    """Text ↔ ids. Encoding never adds special tokens by itself."""
+    """Text ↔ ids. Encoding adds no special tokens."""
 
     def __init__(self, text: str, origin: str = "tokenizer.json") -> None:
         self.json = text
@@ -31,11 +31,11 @@ class TextTokenizer:
         try:
             self._tokenizer = Tokenizer.from_str(text)
         except Exception as error:  # the library raises bare Exception for any malformed file
-            raise TokenizerError(f"{origin}: not a tokenizer this version reads: {error}") from None
+            raise TokenizerError(f"{origin}: not a readable tokenizer: {error}") from None
         added = self._tokenizer.get_added_tokens_decoder()
         self._added = {index: token.content for index, token in added.items()}
         self._special = frozenset(index for index, token in added.items() if token.special)
-        self._plain: Tokenizer | None = None  # built when text first spells an added token
+        self._plain: Tokenizer | None = None  # built when a text first contains an added token
         self._bytes: dict[int, bytes] = {}
 
     @classmethod
@@ -44,14 +44,15 @@ class TextTokenizer:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             raise TokenizerError(
-                f"{path}: no such file; a model folder holds tokenizer.json"
+                f"{path}: no such file; a model folder needs tokenizer.json"
             ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise TokenizerError(f"{path}: not readable: {error}") from None
         return cls(text, str(path))
 
     def check(self, config: ModelConfig) -> None:
-        """Refuses a tokenizer of another model: its footer must be the config's stop id."""
+        """Raises `TokenizerError` for a tokenizer of another model: `<|im_end|>` must be the
+        config's stop id, and every id must be inside the vocabulary."""
         words = self._tokenizer.get_vocab(with_added_tokens=False)
         foreign = next((word for word in words if not BYTE_OF_CHARACTER.keys() >= set(word)), None)
         if foreign is not None:
@@ -61,15 +62,16 @@ class TextTokenizer:
         largest = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         if largest >= config.vocab_size:
             raise TokenizerError(
-                f"{self._origin}: has id {largest}; allowed: below vocab_size {config.vocab_size}"
+                f"{self._origin}: the largest id is {largest}; allowed: below vocab_size "
+                f"{config.vocab_size}"
             )
         for content in (TURN_START, TURN_END):
             if self.id_of(content) is None:
-                raise TokenizerError(f"{self._origin}: lacks {content}, which the prompt needs")
+                raise TokenizerError(f"{self._origin}: {content} is missing; prompts need it")
         if self.id_of(TURN_END) != config.eos_token_id:
             raise TokenizerError(
                 f"{self._origin}: {TURN_END} is id {self.id_of(TURN_END)}, but config.json says "
-                f"eos_token_id {config.eos_token_id}; the two files are not of one model"
+                f"eos_token_id {config.eos_token_id}; the two files belong to different models"
             )
 
     def id_of(self, token: str) -> int | None:
@@ -77,9 +79,9 @@ class TextTokenizer:
         return found
 
     def encode(self, text: str, control: bool = False) -> list[int]:
-        """Ids of one segment. `control=True` lets spelled-out added tokens become that token, as
-        the published processor does; otherwise they are ordinary text, so that nobody can write
-        the end of a turn, or a speech row, into a prompt."""
+        """Ids of one segment. With `control=True` added tokens in the text become control tokens,
+        as in the published processor. Otherwise they stay ordinary text, so a user cannot forge
+        the end of a turn or a speech row."""
         ids = _encode(self._tokenizer, text)
         if control or self._added.keys().isdisjoint(ids):
             return ids
@@ -90,15 +92,14 @@ class TextTokenizer:
         return _encode(self._plain, text)
 
     def decode(self, ids: list[int]) -> str:
-        """Text of `ids` without special tokens; ids that no token has (vocabulary padding) are
-        skipped."""
+        """Text of `ids` without special tokens. Skips unused ids (vocabulary padding)."""
         text: str = self._tokenizer.decode(
             [index for index in ids if self.token_bytes(index)], skip_special_tokens=True
         )
         return text
 
     def token_bytes(self, index: int) -> bytes:
-        """UTF-8 bytes an id stands for; empty for special tokens and unused ids."""
+        """UTF-8 bytes of an id; empty for special tokens and unused ids."""
         known = self._bytes.get(index)
         if known is None:
             known = self._bytes[index] = self._find_bytes(index)

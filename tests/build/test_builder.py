@@ -1,4 +1,4 @@
-"""Building: whole or nothing, from any source that is sound, and never over what exists."""
+"""`build_engine`: atomic, deterministic, and never over an existing folder."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 def test_manifest_tells_source_and_settings(nano_folder: Path, bf16_engine: Path) -> None:
-    """Who made it, of what, and how: every source file with its size and SHA-256."""
+    """The manifest records version, options and every source file with size and SHA-256."""
     engine = open_engine(bf16_engine)
     check_hashes(engine)
     manifest = engine.manifest
@@ -42,7 +42,7 @@ def test_manifest_tells_source_and_settings(nano_folder: Path, bf16_engine: Path
 
 
 def test_the_same_build_twice(nano_folder: Path, bf16_engine: Path, tmp_path: Path) -> None:
-    """Nothing in an engine depends on when or where it was built."""
+    """Two builds from the same source give identical files."""
     again = build_engine(nano_folder, tmp_path / "again", CPU, shard_bytes=300_000).folder
     names = {path.name for path in again.iterdir()}
     assert names == {path.name for path in bf16_engine.iterdir()}
@@ -71,7 +71,7 @@ def with_dtype(folder: Path, dtype: torch.dtype, name: str) -> Path:
 def test_precision_of_the_source(
     nano_copy: Path, tmp_path: Path, stored: str, wanted: BaseDtype | None, kept: str
 ) -> None:
-    """The source's own dtype unless another is asked for; float16 is held exactly."""
+    """The engine has the source's dtype unless `dtype` is given; float16 becomes float32."""
     source = with_dtype(nano_copy, getattr(torch, stored), stored)
     built = build_engine(source, tmp_path / "out", CPU, dtype=wanted)
     assert open_engine(built.folder).manifest.dtype == kept
@@ -80,7 +80,7 @@ def test_precision_of_the_source(
 
 
 def test_kept_matrices_are_not_fp8(nano_folder: Path, tmp_path: Path) -> None:
-    """Names and a threshold reach the files, and the manifest holds the report."""
+    """Kept matrices stay unquantised, and the manifest contains the report."""
     keep = Keep(("trunk.1", "*.o"), below_db=200.0)
     options = Fp8Options(keep=Keep(("trunk.1", "*.o")), sequences=3)
     built = build_engine(nano_folder, tmp_path / "some", CPU, fp8=options)
@@ -115,7 +115,7 @@ def interrupting(label: str, error: type[BaseException]) -> builder.Stage:
 def test_an_interrupted_build_leaves_nothing(
     nano_folder: Path, tmp_path: Path, label: str, error: type[BaseException]
 ) -> None:
-    """Atomic: wherever it ends, neither OUT nor a trace of it exists."""
+    """A build that fails at any point leaves no files."""
     with pytest.raises(error, match="no more"):
         build_engine(nano_folder, tmp_path / "out", CPU, stage=interrupting(label, error))
     assert list(tmp_path.iterdir()) == []
@@ -124,7 +124,7 @@ def test_an_interrupted_build_leaves_nothing(
 def test_a_build_that_computes_wrong_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, nano_folder: Path, tmp_path: Path
 ) -> None:
-    """An engine that fails its own probes never gets its name."""
+    """A build whose engine fails its probes raises and leaves no folder."""
     monkeypatch.setitem(LIMITS, "bfloat16", Limits(error=1e-9, cosine=1))
     with pytest.raises(faults.FailedProbes, match="text head: error"):
         build_engine(nano_folder, tmp_path / "out", CPU)
@@ -132,7 +132,7 @@ def test_a_build_that_computes_wrong_leaves_nothing(
 
 
 def test_an_existing_folder_is_not_touched(nano_folder: Path, tmp_path: Path) -> None:
-    """Even an empty one: it is somebody's."""
+    """An existing output folder raises, even if it is empty."""
     (tmp_path / "out").mkdir()
     with pytest.raises(FolderExists):
         build_engine(nano_folder, tmp_path / "out", CPU)
@@ -140,7 +140,7 @@ def test_an_existing_folder_is_not_touched(nano_folder: Path, tmp_path: Path) ->
 
 
 def test_a_link_that_leads_nowhere_is_said_at_once(nano_folder: Path, tmp_path: Path) -> None:
-    """No folder can be renamed to it, which must not be found out after the slow part."""
+    """A dangling link as output raises before the slow part."""
     (tmp_path / "out").symlink_to(tmp_path / "nothing")
     with pytest.raises(FolderExists):
         build_engine(nano_folder, tmp_path / "out", CPU, stage=_no_stage)
@@ -152,7 +152,7 @@ def _no_stage(label: str, total: int) -> NoReturn:
 
 
 def test_bad_sources(nano_copy: Path, tmp_path: Path) -> None:
-    """A checkpoint at fault is refused as `inspect` would, before anything is written."""
+    """A bad checkpoint raises before anything is written."""
     shard = min(nano_copy.glob("*.safetensors"))
     shard.write_bytes(shard.read_bytes()[:-8])
     with pytest.raises(faults.TruncatedShard):
@@ -168,7 +168,7 @@ def test_bad_sources(nano_copy: Path, tmp_path: Path) -> None:
 
 
 def test_options_are_checked_first(nano_folder: Path, tmp_path: Path) -> None:
-    """A bad pattern or calibration file is said before the model is loaded."""
+    """A bad pattern or calibration file raises before the model is loaded."""
     for options, said in (
         (Fp8Options(keep=Keep(("nothing",))), "keep is 'nothing'"),
         (Fp8Options(calibration=tmp_path / "none.jsonl"), "none.jsonl: not readable"),

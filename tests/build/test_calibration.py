@@ -1,4 +1,4 @@
-"""Calibration sequences: legal rows, the same every time, and files that are read strictly."""
+"""Calibration sequences: legal rows, deterministic, and files that are read strictly."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def write(path: Path, *lines: Any) -> Path:
 
 
 def test_synthetic_conversations(samples: Samples, nano_lm: LanguageModel) -> None:
-    """Half of the replies are spoken, each ends properly, and a seed decides everything."""
+    """Half of the replies are spoken, each has an end, and the seed determines all of them."""
     made = samples.synthetic(20)
     assert made == samples.synthetic(20)
     assert made[:3] == samples.synthetic(3)
@@ -38,7 +38,7 @@ def test_synthetic_conversations(samples: Samples, nano_lm: LanguageModel) -> No
 def test_turns_become_a_prompt_and_its_reply(
     samples: Samples, nano_lm: LanguageModel, tmp_path: Path
 ) -> None:
-    """A conversation that ends with a reply is what the model would have read and written."""
+    """A conversation that ends with a reply gives the rows the model reads and generates."""
     user = {"role": "user", "text": "Hello"}
     spoken = {"role": "assistant", "codes": [1, 2, 3]}
     path = write(
@@ -59,7 +59,7 @@ def test_turns_become_a_prompt_and_its_reply(
 
 
 def test_rows_are_taken_as_they_are(samples: Samples, tmp_path: Path) -> None:
-    """Lists of rows, blank lines between them, and no more than asked for."""
+    """Lists of rows are read, blank lines are skipped, and the maximum applies."""
     path = tmp_path / "rows"
     path.write_text("[[1, 2], [3, 4]]\n\n[[5, 6]]\n[[7, 8]]\n", encoding="utf-8")
     first, second = samples.from_file(path, 2)
@@ -75,25 +75,25 @@ BAD: dict[str, tuple[str, str]] = {
     "a triple": ("[[1, 2, 3]]", "row 0 is [1, 2, 3]"),
     "an id too large": ("[[1, 99999]]", "audio id is 99999"),
     "unknown key": ('{"turns": [], "voice": 1}', "allowed: a list of rows, or an object"),
-    "no turns": ('{"turns": []}', "turns is no list of turns"),
-    "turns of a kind": ('{"turns": {"role": "user"}}', "turns is no list of turns"),
+    "no turns": ('{"turns": []}', "turns is not a list of turns"),
+    "turns of a kind": ('{"turns": {"role": "user"}}', "turns is not a list of turns"),
     "a turn of text": ('{"turns": ["hi"]}', "turn 0: allowed"),
     "unknown role": ('{"turns": [{"role": "cat", "text": "x"}]}', "role is 'cat'"),
     "no role": ('{"turns": [{"text": "x"}]}', "role is None"),
-    "both": ('{"turns": [{"role": "user", "text": "x", "codes": [1]}]}', "both of text and codes"),
+    "both": ('{"turns": [{"role": "user", "text": "x", "codes": [1]}]}', "both text and codes"),
     "a bad code": ('{"turns": [{"role": "user", "codes": [500]}]}', "code 0 is 500"),
     "a bad reply": ('{"turns": [{"role": "user", "text": "x"}], "reply": "song"}', "'song'"),
     "two replies": (
         '{"turns": [{"role": "assistant", "text": "x"}], "reply": "text"}',
-        "the last turn is a reply already",
+        "the last turn is already a reply",
     ),
-    "a key twice": ('{"turns": [], "turns": []}', "turns stands twice"),
+    "a key twice": ('{"turns": [], "turns": []}', "turns appears twice"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_lines(samples: Samples, tmp_path: Path, name: str) -> None:
-    """Law 4: the file, the line, what is wrong and what is allowed."""
+    """The error names the file, the line, what is wrong and what is allowed."""
     line, said = BAD[name]
     path = tmp_path / "lines"
     path.write_text(f"[[1, 2]]\n{line}\n", encoding="utf-8")
@@ -104,9 +104,9 @@ def test_bad_lines(samples: Samples, tmp_path: Path, name: str) -> None:
 
 
 def test_no_file_and_empty_file(samples: Samples, tmp_path: Path) -> None:
-    """Neither is an empty calibration set."""
+    """A missing or empty file raises."""
     with pytest.raises(CalibrationError, match="not readable"):
         samples.from_file(tmp_path / "none", 9)
     (tmp_path / "empty").write_text("\n\n", encoding="utf-8")
-    with pytest.raises(CalibrationError, match="holds no sequence"):
+    with pytest.raises(CalibrationError, match="contains no sequence"):
         samples.from_file(tmp_path / "empty", 9)

@@ -1,4 +1,4 @@
-"""What becomes fp8, what it loses, and a report whose numbers can be checked by other means."""
+"""fp8: choice of matrices, measured loss, and the report."""
 
 import math
 from dataclasses import replace
@@ -9,7 +9,14 @@ import torch
 
 from mosslive import LanguageModel
 from mosslive.build.calibration import Sample, Samples
-from mosslive.build.fp8 import Keep, exchange, passes, plan, quantise_trunk, snr_db
+from mosslive.build.fp8 import (
+    Keep,
+    batches,
+    choose_fp8,
+    quantise_trunk,
+    replace_matrices,
+    snr_db,
+)
 from mosslive.build.report import Fp8Report, measure_fp8
 from mosslive.checkpoint import Checkpoint
 from mosslive.checkpoint.engine_layout import matrix_names, trunk_matrices
@@ -46,7 +53,7 @@ def measured(decoder: Decoder, lm: LanguageModel, samples: list[Sample], **given
 def test_ratio_of_the_first_product(
     nano_checkpoint: Checkpoint, samples: list[Sample], dtype: torch.dtype
 ) -> None:
-    """The signal-to-noise ratio of trunk.0.qkv, computed again from its definition."""
+    """The signal-to-noise ratio of trunk.0.qkv equals its definition."""
     decoder = decoder_of(nano_checkpoint, dtype)
     quantised = quantise_trunk(decoder.config, decoder.weights)
     told: list[int] = []
@@ -67,7 +74,7 @@ def test_ratio_of_the_first_product(
 
 
 def test_listening_changes_nothing(decoder: Decoder, samples: list[Sample]) -> None:
-    """Ratios are taken in the unquantised model: a matrix that loses everything spoils no other."""
+    """Each ratio is measured in the unquantised model, so one bad matrix affects no other."""
     quantised = quantise_trunk(decoder.config, decoder.weights)
     right = snr_db(decoder, quantised, samples, lambda _: None)
     spoiled = quantised["trunk.0.qkv"]
@@ -88,12 +95,12 @@ def test_listening_changes_nothing(decoder: Decoder, samples: list[Sample]) -> N
     ],
 )
 def test_kept_by_name(nano_lm: LanguageModel, patterns: tuple[str, ...], kept: set[str]) -> None:
-    """Patterns name matrices or whole layers."""
+    """Patterns match matrices or whole layers."""
     assert Keep(patterns).named(nano_lm.config) == kept
 
 
 def test_a_pattern_that_matches_nothing(nano_lm: LanguageModel) -> None:
-    """Law 4: a typing mistake must not quantise what was to be kept."""
+    """A pattern without a match raises, so a typo never quantises a matrix by mistake."""
     with pytest.raises(MossliveError, match=r"keep is 'trunk\.9\.down'; allowed: a pattern"):
         Keep(("trunk.9.down",)).named(nano_lm.config)
     with pytest.raises(MossliveError, match="a finite number of decibels"):
@@ -101,17 +108,17 @@ def test_a_pattern_that_matches_nothing(nano_lm: LanguageModel) -> None:
 
 
 def test_kept_by_threshold(nano_lm: LanguageModel) -> None:
-    """Below the threshold and named ones stay; all others become fp8."""
+    """Named matrices and those below the threshold stay; all others become fp8."""
     config = nano_lm.config
     ratios = dict.fromkeys(trunk_matrices(config), 30.0) | {"trunk.1.o": 12.0}
-    chosen = plan(config, ratios, Keep(("trunk.0.down",), below_db=20))
+    chosen = choose_fp8(config, ratios, Keep(("trunk.0.down",), below_db=20))
     assert chosen == set(ratios) - {"trunk.1.o", "trunk.0.down"}
 
 
 def test_report_of_nothing_quantised(
     decoder: Decoder, nano_lm: LanguageModel, samples: list[Sample]
 ) -> None:
-    """With every matrix kept the two models are one: cosines are 1 and no id differs."""
+    """With every matrix kept, all cosines are 1 and no id differs."""
     report = measured(decoder, nano_lm, samples, keep=Keep(("*",)))
     assert report.kept == trunk_matrices(decoder.config)
     names = matrix_names(decoder.config)
@@ -128,7 +135,7 @@ def test_report_of_nothing_quantised(
 def test_report_of_a_quantised_trunk(
     decoder: Decoder, nano_lm: LanguageModel, samples: list[Sample]
 ) -> None:
-    """fp8 turns the logits a little, and the report is plain JSON values."""
+    """fp8 changes the logits slightly, and the report is plain JSON values."""
     report = measured(decoder, nano_lm, samples)
     assert report.kept == []
     for head in report.heads.values():
@@ -144,7 +151,7 @@ def test_report_of_a_quantised_trunk(
 def test_runaways_are_counted(
     decoder: Decoder, nano_lm: LanguageModel, samples: list[Sample]
 ) -> None:
-    """A reply without its end counts; speech ends with its own id, text with a stop."""
+    """Replies without an end are counted; speech ends with eosp, text with a stop id."""
     ids = nano_lm.ids
     stop, closing, going = (min(ids.stops), 0), (ids.modality_pad, ids.eosp), (1, 2)
     # Prompts alternate text, speech: what ends one kind does not end the other.
@@ -167,15 +174,15 @@ def test_runaways_are_counted(
 
 
 def test_no_noise_has_no_ratio() -> None:
-    """An infinite ratio is not a JSON number."""
+    """An infinite ratio becomes null in JSON."""
     report = Fp8Report(1, 1, {"trunk.0.o": math.inf}, [], {}, None)
     assert report.to_dict()["snr_db"] == {"trunk.0.o": None}
 
 
 def test_exchange_leaves_the_rest(decoder: Decoder) -> None:
-    """Only the named matrices change, and the original weights stay whole."""
+    """Only the given matrices are replaced; the original weights are unchanged."""
     quantised = quantise_trunk(decoder.config, decoder.weights)
-    changed = exchange(decoder.weights, {"trunk.1.o": quantised["trunk.1.o"]})
+    changed = replace_matrices(decoder.weights, {"trunk.1.o": quantised["trunk.1.o"]})
     assert changed.trunk[1].o is quantised["trunk.1.o"]
     assert changed.trunk[1].qkv is decoder.weights.trunk[1].qkv
     assert decoder.weights.trunk[1].o.scale is None
@@ -183,8 +190,8 @@ def test_exchange_leaves_the_rest(decoder: Decoder) -> None:
 
 
 def test_passes_keep_order_and_size() -> None:
-    """Every sample once, in order; a long one goes alone."""
+    """Every sample appears once, in order; a long one has a batch of its own."""
     lengths = [600, 500, 2000, 10, 1014, 1]
     made = [Sample([(0, 0)] * length, length) for length in lengths]
-    groups = [[len(sample.rows) for sample in group] for group in passes(made)]
+    groups = [[len(sample.rows) for sample in group] for group in batches(made)]
     assert groups == [[600], [500], [2000], [10, 1014], [1]]

@@ -11,7 +11,7 @@ from tests.engine.models import SETTINGS, answer, fresh, prompt_rows
 
 
 def test_recorded_steps_of_float8_give_the_same_rows(fp8_engine: Path) -> None:
-    """Guards: scales that are worked out anew for every row are no part of a recording."""
+    """A recorded step computes the input scales of each row anew, not those of the recording."""
     stepper, tokenizer = load_stepper(fp8_engine, "cpu")
     assert isinstance(stepper, PlainStepper)
     lm = LanguageModel(stepper.runner, tokenizer)

@@ -1,4 +1,4 @@
-"""Build → load: the same bits, and no other bits."""
+"""Loading an engine folder: exact weights, and an error for any changed bit."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 def named(weights: DecoderWeights) -> Iterator[tuple[str, Tensor | Matrix]]:
-    """Every weight with its place in the decoder."""
+    """Every weight by its path in the decoder."""
     blocks = {"trunk": weights.trunk}
     blocks |= {str(channel): tail.layers for channel, tail in weights.tails.items()}
     for block, layers in blocks.items():
@@ -42,7 +42,7 @@ def tensor_of(weight: Tensor | Matrix) -> Tensor:
 def test_round_trip_is_exact(
     nano_checkpoint: Checkpoint, bf16_engine: Path, fp32_engine: Path, dtype: torch.dtype
 ) -> None:
-    """An engine holds bit for bit what loading the checkpoint itself would give."""
+    """A loaded engine has the same bits as the loaded checkpoint."""
     folder = bf16_engine if dtype == torch.bfloat16 else fp32_engine
     config, tokenizer, weights = load_engine_folder(folder, CPU)
     assert config == nano_checkpoint.config
@@ -57,7 +57,7 @@ def test_round_trip_is_exact(
 
 
 def test_fp8_round_trip(nano_checkpoint: Checkpoint, fp8_engine: Path) -> None:
-    """Trunk matrices are the quantised ones, scales included; all else is untouched."""
+    """Trunk matrices are quantised with their scales; all other weights are unchanged."""
     _, _, weights = load_engine_folder(fp8_engine, CPU)
     wanted = dict(named(load_weights(nano_checkpoint, CPU, torch.bfloat16)))
     for name, weight in named(weights):
@@ -74,7 +74,7 @@ def test_fp8_round_trip(nano_checkpoint: Checkpoint, fp8_engine: Path) -> None:
 def test_pieces_and_threads_do_not_matter(
     monkeypatch: pytest.MonkeyPatch, bf16_engine: Path
 ) -> None:
-    """Small odd pieces give the same weights, and progress tells every byte once."""
+    """Any block size gives the same weights, and progress reports every byte once."""
     _, _, whole = load_engine_folder(bf16_engine, CPU)
     monkeypatch.setattr(load_module, "_BLOCK_BYTES", 999)
     told: list[int] = []
@@ -87,7 +87,7 @@ def test_pieces_and_threads_do_not_matter(
 @given(data=st.data())
 @settings(derandomize=True, deadline=None, max_examples=60)
 def test_any_flipped_bit_is_refused(bf16_engine: Path, data: st.DataObject) -> None:
-    """Loading alone, without hashing files, notices one changed bit anywhere in a weight file."""
+    """Loading detects one changed bit anywhere in a weight file, without hashing files."""
     path = data.draw(st.sampled_from(sorted(bf16_engine.glob("weights-*"))))
     size = path.stat().st_size
     # Headers are small beside the data: half of the draws are aimed at them.
@@ -110,7 +110,7 @@ def flip(path: Path, byte: int, bit: int) -> None:
 
 
 def test_a_flipped_bit_names_its_tensor(engine_copy: Path) -> None:
-    """The message says which weight and in which folder."""
+    """The error names the weight and the folder."""
     path = max(engine_copy.glob("weights-*"))
     flip(path, path.stat().st_size - 1, 1)
     with pytest.raises(faults.DamagedEngine) as refusal:
@@ -121,7 +121,7 @@ def test_a_flipped_bit_names_its_tensor(engine_copy: Path) -> None:
 
 
 def test_wrong_version_and_half_folder(engine_copy: Path) -> None:
-    """Each is refused with the message that explains it."""
+    """Another version and a missing manifest raise with an explanation."""
     content = json.loads((engine_copy / MANIFEST_FILE).read_text("utf-8"))
     content["version"] = 99
     (engine_copy / MANIFEST_FILE).write_text(json.dumps(content), encoding="utf-8")
@@ -133,14 +133,14 @@ def test_wrong_version_and_half_folder(engine_copy: Path) -> None:
 
 
 def test_a_file_cut_while_it_is_read(monkeypatch: pytest.MonkeyPatch, bf16_engine: Path) -> None:
-    """A read that comes back empty ends the load instead of spinning."""
+    """An empty read raises instead of looping forever."""
     monkeypatch.setattr("os.preadv", lambda *_: 0)
     with pytest.raises(faults.TruncatedShard):
         load_engine_folder(bf16_engine, CPU)
 
 
 def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch, bf16_engine: Path) -> None:
-    """Law 4: not PyTorch's error, but how much is needed where."""
+    """Too little memory raises with the device and the needed size, not PyTorch's error."""
 
     def full(*_: object, **__: object) -> Tensor:
         raise RuntimeError("out of memory")
@@ -151,7 +151,7 @@ def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch, bf16_engine:
 
 
 def test_quick_check_accepts_and_refuses(bf16_engine: Path, fp8_engine: Path) -> None:
-    """The short check of a load: right weights pass, another model's folder does not."""
+    """`quick_check` accepts the right weights and raises for another model's folder."""
     for folder in (bf16_engine, fp8_engine):
         config, _, weights = load_engine_folder(folder, CPU)
         quick_check(Decoder(config, weights), folder)
@@ -164,7 +164,7 @@ def test_quick_check_accepts_and_refuses(bf16_engine: Path, fp8_engine: Path) ->
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_the_same_bits_on_a_gpu(bf16_engine: Path, fp8_engine: Path) -> None:
-    """Pinned buffers and streams deliver what direct reading delivers, and probes pass there."""
+    """Loading through pinned buffers gives the same bits as on a CPU, and the probes pass."""
     device = torch.device("cuda")
     for folder in (bf16_engine, fp8_engine):
         config, _, there = load_engine_folder(folder, device)

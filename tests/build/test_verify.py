@@ -1,4 +1,4 @@
-"""Golden probes: an independent reference, and verdicts that can fail."""
+"""Golden probes: an independent reference, and verdicts that fail for wrong models."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from mosslive import LanguageModel
 from mosslive.bench.reference import ReferenceModel
 from mosslive.build.forward import run_sequences
 from mosslive.build.probes import Probe, make_probes, read_probes, write_probes
-from mosslive.build.verify import LIMITS, _compare, judge
+from mosslive.build.verify import LIMITS, _compare, check_probes
 from mosslive.checkpoint import Checkpoint
 from mosslive.checkpoint.engine_layout import Precision
 from mosslive.checkpoint.faults import FailedProbes
@@ -30,7 +30,7 @@ def probes(nano_checkpoint: Checkpoint, nano_lm: LanguageModel) -> list[Probe]:
 
 
 def test_reference_equals_transformers(probes: list[Probe], nano_folder: Path) -> None:
-    """Law 1: the golden logits are those of transformers' own Qwen3 layers on the same files."""
+    """The golden logits equal those of transformers' Qwen3 layers on the same files."""
     reference = ReferenceModel(nano_folder)
     for probe in probes:
         for channel, wanted in zip(
@@ -42,7 +42,7 @@ def test_reference_equals_transformers(probes: list[Probe], nano_folder: Path) -
 
 
 def test_probes_are_varied_and_small(probes: list[Probe], nano_lm: LanguageModel) -> None:
-    """Both kinds of rows, positions that see something, few logits, the same at every build."""
+    """Probes contain text and speech rows, skip first rows, are small and deterministic."""
     rows = [row for probe in probes for row in probe.rows]
     speech = sum(nano_lm.ids.is_speech(row) for row in rows)
     assert 20 < speech < len(rows) - 20
@@ -52,7 +52,7 @@ def test_probes_are_varied_and_small(probes: list[Probe], nano_lm: LanguageModel
 
 
 def test_probes_survive_their_file(probes: list[Probe], tmp_path: Path) -> None:
-    """What is read is what was written, bit for bit."""
+    """Probes round-trip through their file bit for bit."""
     write_probes(probes, tmp_path / "probes")
     for ours, read in zip(probes, read_probes(tmp_path / "probes"), strict=True):
         assert (ours.rows, ours.positions) == (read.rows, read.positions)
@@ -60,7 +60,7 @@ def test_probes_survive_their_file(probes: list[Probe], tmp_path: Path) -> None:
 
 
 def test_batched_sequences_equal_single_ones(nano_lm: LanguageModel, probes: list[Probe]) -> None:
-    """Several sequences in one pass through pages give what `forward` gives each alone."""
+    """Several sequences in one paged pass equal `forward` on each alone."""
     decoder = nano_lm.runner.decoder
     tails = run_sequences(decoder, [probe.rows for probe in probes])
     wanted = [nano_lm.forward(probe.rows) for probe in probes]
@@ -73,10 +73,10 @@ def test_batched_sequences_equal_single_ones(nano_lm: LanguageModel, probes: lis
 def test_right_models_pass(
     nano_checkpoint: Checkpoint, probes: list[Probe], precision: Precision
 ) -> None:
-    """The plain decoder is within the limits of its precision, with room to spare."""
+    """A correct decoder is well within the limits of its precision."""
     dtype = torch.float32 if precision == "float32" else torch.bfloat16
     decoder = Decoder(nano_checkpoint.config, load_weights(nano_checkpoint, CPU, dtype))
-    verdict = judge(decoder, probes, precision)
+    verdict = check_probes(decoder, probes, precision)
     verdict.require()
     for head in verdict.heads.values():
         assert head.error < LIMITS[precision].error / 3
@@ -92,7 +92,7 @@ def _no_qk_norm(layer: LayerWeights) -> LayerWeights:
 
 
 def _permuted_qk(layer: LayerWeights) -> LayerWeights:
-    """The first rows of q in the place of k's and back: 32 of 64 rows of nano's q."""
+    """Swaps the first rows of q with those of k: 32 of 64 rows of nano's q."""
     fused = layer.qkv.weight
     q, k = fused[:32].clone(), fused[64:96].clone()
     return replace(layer, qkv=Matrix(torch.cat((k, fused[32:64], q, fused[96:]))))
@@ -145,23 +145,23 @@ def test_wrong_models_fail(
     name: str,
     precision: Precision,
 ) -> None:
-    """Each mistake of earlier ports fails the verdict, even by the limits of bf16."""
+    """Each known porting mistake fails the verdict, even with the limits of bf16."""
     weights = WRONG[name](load_weights(nano_checkpoint, CPU, torch.float32), nano_lm)
-    verdict = judge(Decoder(nano_checkpoint.config, weights), probes, precision)
+    verdict = check_probes(Decoder(nano_checkpoint.config, weights), probes, precision)
     assert not verdict.passed
     with pytest.raises(FailedProbes, match="allowed for"):
         verdict.require()
 
 
 def test_wrong_rotary_base_fails(nano_checkpoint: Checkpoint, probes: list[Probe]) -> None:
-    """A config's number matters as much as a weight."""
+    """A wrong number in the config fails the verdict."""
     config = replace(nano_checkpoint.config, rope_theta=10_000.0)
     decoder = Decoder(config, load_weights(nano_checkpoint, CPU, torch.float32))
-    assert not judge(decoder, probes, "bfloat16").passed
+    assert not check_probes(decoder, probes, "bfloat16").passed
 
 
 def test_no_number_passes_as_nothing() -> None:
-    """NaN and infinity fail every limit, whatever they are compared with."""
+    """NaN and infinity fail every limit."""
     wanted = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
     assert _compare(wanted, wanted, LIMITS["float32"]).passed
     for bad in (float("nan"), float("inf")):

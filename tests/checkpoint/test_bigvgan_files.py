@@ -1,4 +1,4 @@
-"""A BigVGAN folder is read as published, or refused by name before a network is built."""
+"""BigVGAN folders: published files are read; bad ones raise before a network is built."""
 
 import io
 import json
@@ -45,7 +45,7 @@ ALPHA = "activation_post.act.alpha"
 
 
 def normed_tensors() -> dict[str, Tensor]:
-    """A tiny generator as it is published: with weight norm."""
+    """A tiny generator in the published form, with weight norm."""
     shapes = stored_shapes(TINY, [PRE_V])
     generator = torch.Generator().manual_seed(0)
     return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
@@ -61,7 +61,7 @@ def store(folder: Path, held: object) -> None:
 
 
 def test_published_configs() -> None:
-    """The published fields are understood, the training ones ignored."""
+    """The published fields are read; training fields are ignored."""
     raw = json.loads(PUBLISHED_JSON)
     assert BigVganConfig.from_dict(raw) == PUBLISHED_24K
     raw |= {"sampling_rate": 22050, "num_mels": 80}
@@ -69,7 +69,7 @@ def test_published_configs() -> None:
 
 
 def test_older_configs_end_in_tanh() -> None:
-    """Files older than the two fields mean tanh and a last bias."""
+    """Absent `use_tanh_at_final` and `use_bias_at_final` mean true, as in older files."""
     raw = json.loads(PUBLISHED_JSON)
     del raw["use_tanh_at_final"], raw["use_bias_at_final"]
     config = BigVganConfig.from_dict(raw)
@@ -92,8 +92,8 @@ def test_older_configs_end_in_tanh() -> None:
         ("fmax", float("nan"), "0..12000 Hz"),
         ("fmin", None, "0..12000 Hz"),
         ("hop_size", 300, "product is hop_size, 300"),
-        ("upsample_rates", [], "a list of one integer or more"),
-        ("upsample_rates", 4, "a list of one integer or more"),
+        ("upsample_rates", [], "a list of at least one integer"),
+        ("upsample_rates", 4, "a list of at least one integer"),
         ("upsample_rates", [4, 4, 2, 2, 2, -2], "an integer of at least 1"),
         ("upsample_kernel_sizes", [8, 8, 4, 4, 4], "6 sizes, one per rate"),
         ("upsample_kernel_sizes", [8, 8, 4, 4, 4, 5], "each its rate plus an even number"),
@@ -101,13 +101,13 @@ def test_older_configs_end_in_tanh() -> None:
         ("upsample_initial_channel", 1500, "a multiple of 64"),
         ("resblock_kernel_sizes", [3, 7, 10], "odd sizes"),
         ("resblock_dilation_sizes", [[1, 3, 5]], "3 lists, one per resblock kernel"),
-        ("resblock_dilation_sizes", [[1], [1], []], "a list of one integer or more"),
-        ("resblock_dilation_sizes", [1, 3, 5], "a list of one integer or more"),
+        ("resblock_dilation_sizes", [[1], [1], []], "a list of at least one integer"),
+        ("resblock_dilation_sizes", [1, 3, 5], "a list of at least one integer"),
         ("resblock_dilation_sizes", None, "3 lists"),
     ],
 )
 def test_refused_by_field_value_and_allowed(field: str, value: Any, allowed: str) -> None:
-    """What the generator does not compute is refused in one sentence."""
+    """An unsupported value raises with the field, the value and what is allowed."""
     raw = json.loads(PUBLISHED_JSON) | {field: value}
     with pytest.raises(ConfigError) as caught:
         BigVganConfig.from_dict(raw)
@@ -118,9 +118,9 @@ def test_refused_by_field_value_and_allowed(field: str, value: Any, allowed: str
 
 
 def test_unknown_and_missing_fields() -> None:
-    """A field that might change the network is not passed over, a missing one not guessed."""
+    """An unknown field raises, and a missing field raises."""
     raw = json.loads(PUBLISHED_JSON)
-    with pytest.raises(ConfigError, match="speaker_embedding_dim is 512, a field this version"):
+    with pytest.raises(ConfigError, match="speaker_embedding_dim is 512, but this version"):
         BigVganConfig.from_dict(raw | {"speaker_embedding_dim": 512})
     for field in ("resblock", "activation", "snake_logscale", "hop_size"):
         with pytest.raises(ConfigError, match=f"{field} is missing"):
@@ -129,7 +129,7 @@ def test_unknown_and_missing_fields() -> None:
 
 @pytest.mark.parametrize("text", [None, "", "[1]", '{"resblock": "1"', '{"a": 1}', b"\xff\xfe"])
 def test_unreadable_config(folder: Path, text: str | bytes | None) -> None:
-    """No file, no JSON, no object: one line with the path."""
+    """A missing file, bad JSON or a non-object raises with the path."""
     path = folder / "config.json"
     path.unlink()
     if text is not None:
@@ -139,7 +139,7 @@ def test_unreadable_config(folder: Path, text: str | bytes | None) -> None:
 
 
 def test_tensors_come_as_stored(folder: Path) -> None:
-    """Names and values as in the file: folding is the network's business."""
+    """Names and values are those of the file; the network folds weight norm later."""
     config, tensors = read_bigvgan(folder)
     assert config == TINY
     wanted = normed_tensors()
@@ -148,7 +148,7 @@ def test_tensors_come_as_stored(folder: Path) -> None:
 
 
 def test_parameters_legacy_files_and_neighbours(folder: Path) -> None:
-    """Parameters for tensors, the format before zip, and keys beside `generator` are fine."""
+    """`nn.Parameter` values, the format before zip, and keys besides `generator` are accepted."""
     held = {name: torch.nn.Parameter(tensor) for name, tensor in normed_tensors().items()}
     path = folder / GENERATOR_FILE
     torch.save({"generator": held, "steps": 5}, path, _use_new_zipfile_serialization=False)
@@ -211,7 +211,7 @@ Damage = Callable[[dict[str, Tensor]], list[str]]
     ],
 )
 def test_faults_of_tensors(folder: Path, damage: Damage, fault: type[CheckpointError]) -> None:
-    """Each fault has its class and carries every name concerned."""
+    """Each fault raises its own class with every affected name."""
     tensors = normed_tensors()
     names = damage(tensors)
     store(folder, {"generator": tensors})
@@ -222,7 +222,7 @@ def test_faults_of_tensors(folder: Path, damage: Damage, fault: type[CheckpointE
 
 
 def test_missing_names_follow_the_form_of_the_file(tmp_path: Path) -> None:
-    """In a folded file the folded name is missed, not two halves nobody stored."""
+    """In a folded file the folded name is reported as missing, not two weight-norm halves."""
     shapes = stored_shapes(TINY, [])
     tensors = {name: torch.ones(shape) for name, shape in shapes.items()}
     del tensors["conv_pre.weight"]
@@ -233,14 +233,14 @@ def test_missing_names_follow_the_form_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("held", [{}, {"generator": 3}, [1, 2], {"discriminator": {}}])
 def test_other_contents(folder: Path, held: object) -> None:
-    """A file without a generator's state dict, such as the discriminator's, is told apart."""
+    """A file without a generator's state dict, such as the discriminator's, raises."""
     store(folder, held)
     with pytest.raises(faults.MalformedShard, match="no state dict under the key 'generator'"):
         read_bigvgan(folder)
 
 
 def test_no_weights(folder: Path) -> None:
-    """A config alone is no model."""
+    """A folder without the weight file raises `NoWeights`."""
     (folder / GENERATOR_FILE).unlink()
     with pytest.raises(faults.NoWeights, match=GENERATOR_FILE):
         read_bigvgan(folder)
@@ -248,7 +248,7 @@ def test_no_weights(folder: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.9, 0.999])
 def test_truncated(folder: Path, share: float) -> None:
-    """A download that stopped early is called that."""
+    """A truncated file raises `TruncatedShard`."""
     path = folder / GENERATOR_FILE
     raw = path.read_bytes()
     path.write_bytes(raw[: int(share * len(raw))])
@@ -258,7 +258,7 @@ def test_truncated(folder: Path, share: float) -> None:
 
 @pytest.mark.parametrize("raw", [b"<!DOCTYPE html><html></html>", b"\x80\x02}q\x00.", b"\0" * 999])
 def test_not_a_weight_file(folder: Path, raw: bytes) -> None:
-    """An error page, a bare pickle and zeros are refused without a traceback."""
+    """An HTML page, a bare pickle and zeros raise a `CheckpointError`."""
     (folder / GENERATOR_FILE).write_bytes(raw)
     with pytest.raises(CheckpointError) as caught:
         read_bigvgan(folder)
@@ -266,7 +266,7 @@ def test_not_a_weight_file(folder: Path, raw: bytes) -> None:
 
 
 class Trap:
-    """Pickles to a call that leaves a file behind when it is executed."""
+    """Pickles to a call that creates a folder when executed."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -290,8 +290,8 @@ def zipped(data: bytes, mark: Path) -> bytes:
 def test_nothing_is_executed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: bool
 ) -> None:
-    """A pickle that wants to run a function is refused with its name, whatever the environment
-    says; the advice to trust the file is not passed on."""
+    """A pickle that calls a function raises with the function's name, whatever the environment
+    variables say. The message does not contain the library's advice to trust the file."""
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     mark = tmp_path / "executed"
     data = pickle.dumps({"generator": Trap(mark)}, protocol=2)
@@ -310,7 +310,7 @@ def test_nothing_is_executed(
 
 
 def test_forged_storage_size(folder: Path) -> None:
-    """A pickle whose tensor claims more than its bytes hold is refused, not read past the end."""
+    """A tensor that claims more data than the file has raises."""
     path = folder / GENERATOR_FILE
     store(folder, {"generator": {"a": torch.arange(4.0)}})
     old, new = b"K\x04tq", b"M" + struct.pack("<H", 60_000) + b"tq"
@@ -328,7 +328,7 @@ def test_forged_storage_size(folder: Path) -> None:
 
 
 def test_written_folder_is_the_published_layout(folder: Path) -> None:
-    """The test folder itself: the file's field names are the config's."""
+    """The config fields of the test folder are those of the published file."""
     raw = json.loads((folder / "config.json").read_text())
     assert asdict(TINY).keys() <= raw.keys()
     assert BigVganConfig.from_dict(raw) == TINY

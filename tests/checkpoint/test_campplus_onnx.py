@@ -1,5 +1,5 @@
-"""The CAM++ graph: against stored outputs of the published model, and against a plain torch twin
-at the lengths and widths that were not stored."""
+"""The CAM++ graph against stored outputs of the published model, and against a plain PyTorch
+reference at other lengths and widths."""
 
 import math
 import sys
@@ -42,7 +42,7 @@ def runner(tensors: Tensors) -> Network:
 
 
 def twin(w: Tensors, features: Tensor) -> Tensor:
-    """The same network in torch, straight from spec 3, the gate computed at every frame."""
+    """The same network in PyTorch, written independently; computes the gate at every frame."""
 
     def norm(x: Tensor, name: str) -> Tensor:
         mean, var = w[f"{name}.running_mean"], w[f"{name}.running_var"]
@@ -114,14 +114,14 @@ def network(weights: Tensors) -> Network:
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_published_model(golden: Tensors, weights: Tensors, network: Network, index: int) -> None:
-    """Golden pass limit 1e-5, 430 and 37 frames; the twin is held to it too."""
+    """Graph and PyTorch reference equal the golden vectors to 1e-5, for 430 and 37 frames."""
     x, wanted = golden[f"io.feat{index}"][None], golden[f"io.embedding{index}"][None]
     assert error(network(x), wanted) <= 1e-5
     assert error(twin(weights, x), wanted) <= 1e-5
 
 
 def test_graph_is_valid_onnx(weights: Tensors) -> None:
-    """ONNX's own checker, with shape inference; form and weight names as documented."""
+    """The graph passes ONNX's checker with shape inference and has the documented names."""
     model = onnx.load_from_string(campplus_onnx(weights))
     onnx.checker.check_model(model, full_check=True)
     sizes = [
@@ -135,7 +135,7 @@ def test_graph_is_valid_onnx(weights: Tensors) -> None:
 # After the stride of two: 2 frames, 1 of 100 more or less, two windows more or less.
 @pytest.mark.parametrize("frames", [3, 4, 197, 198, 199, 200, 201, 202, 399, 400, 401])
 def test_window_edges(weights: Tensors, network: Network, frames: int) -> None:
-    """The last window of the segment mean counts its true length; two frames have a spread."""
+    """The last segment is averaged over its true length, and short inputs work."""
     x = features(frames)
     assert error(network(x), twin(weights, x)) <= 1e-5
 
@@ -143,7 +143,7 @@ def test_window_edges(weights: Tensors, network: Network, frames: int) -> None:
 @SETTINGS
 @given(frames=st.integers(MIN_FRAMES, 450), seed=st.integers(0, 5))
 def test_any_length(frames: int, seed: int) -> None:
-    """The time axis is open: no length was baked in."""
+    """The graph accepts any number of frames."""
     x = features(frames, seed)
     assert error(ODD_NETWORK(x), twin(ODD_WEIGHTS, x)) <= 1e-5
 
@@ -154,7 +154,7 @@ ODD_NETWORK = runner(ODD_WEIGHTS)
 
 
 def test_batch_axis_is_open(network: Network) -> None:
-    """Several voices of one length at once give what each gives alone."""
+    """A batch gives the same vectors as single inputs."""
     x = features(60, batch=3)
     together = network(x)
     for row in range(3):
@@ -162,7 +162,7 @@ def test_batch_axis_is_open(network: Network) -> None:
 
 
 def test_inventory_is_the_published_one(weights: Tensors) -> None:
-    """Names and shapes of the golden state dict; channels of the full size as in spec 3."""
+    """The shapes equal those of the golden state dict, and the published widths at full size."""
     assert campplus_shapes(4, 16) == {name: tuple(v.shape) for name, v in weights.items()}
     full = campplus_shapes(32, 128)
     transits = [full[f"xvector.transit{n}.linear.weight"] for n in (1, 2, 3)]
@@ -172,7 +172,7 @@ def test_inventory_is_the_published_one(weights: Tensors) -> None:
 
 
 def test_random_full_size_is_sane() -> None:
-    """The published widths: finite, of the size of a real vector, and the sound matters."""
+    """At the published widths the vector is finite, of realistic size, and depends on the input."""
     run = runner(random_campplus(seed=0))
     first, second = run(features(150, 0)), run(features(150, 1) * torch.linspace(0.2, 2, 80))
     for vector in (first, second):
@@ -182,7 +182,7 @@ def test_random_full_size_is_sane() -> None:
 
 
 def test_random_values_are_fixed_by_the_seed() -> None:
-    """Same seed, same file; another seed, other values; no two tensors share their values."""
+    """The seed determines the file, and no two tensors are equal."""
     tensors = random_campplus(5, 2, 4)
     assert campplus_onnx(tensors) == campplus_onnx(random_campplus(5, 2, 4))
     other = random_campplus(6, 2, 4)
@@ -196,7 +196,7 @@ def test_random_values_are_fixed_by_the_seed() -> None:
 @SETTINGS
 @given(name=st.sampled_from(sorted(ODD_WEIGHTS)))
 def test_every_tensor_is_needed(name: str) -> None:
-    """A state dict without any one tensor, or with it misshaped, is refused by its name."""
+    """A missing or misshaped tensor raises with its name."""
     without = {key: value for key, value in ODD_WEIGHTS.items() if key != name}
     with pytest.raises(faults.MissingTensors, match=name):
         campplus_onnx(without)
@@ -206,7 +206,7 @@ def test_every_tensor_is_needed(name: str) -> None:
 
 
 def test_strangers_are_refused_but_counters_are_not() -> None:
-    """A name from another network is an error; PyTorch's batch counters mean nothing here."""
+    """An unknown name raises; PyTorch's batch counters are ignored."""
     with pytest.raises(faults.UnexpectedTensors, match=r"xvector\.block4"):
         campplus_onnx(ODD_WEIGHTS | {"xvector.block4.tdnnd1.linear1.weight": torch.zeros(1)})
     counted = ODD_WEIGHTS | {"head.bn1.num_batches_tracked": torch.tensor(7)}
@@ -214,13 +214,13 @@ def test_strangers_are_refused_but_counters_are_not() -> None:
 
 
 def test_scalar_where_a_width_is_read() -> None:
-    """A tensor without axes cannot name a width: refused, not an IndexError."""
+    """A scalar where a width is read raises a `CheckpointError`, not an IndexError."""
     with pytest.raises(faults.CheckpointError, match=r"xvector\.tdnn\.linear\.weight"):
         campplus_onnx(ODD_WEIGHTS | {"xvector.tdnn.linear.weight": torch.tensor(1.0)})
 
 
 def test_half_precision_is_widened() -> None:
-    """Weights stored in bf16 give a float32 graph of the rounded values."""
+    """bf16 weights give a float32 graph of the rounded values."""
     halves = {name: value.bfloat16() for name, value in ODD_WEIGHTS.items()}
     rounded = {name: value.float() for name, value in halves.items()}
     assert campplus_onnx(halves) == campplus_onnx(rounded)

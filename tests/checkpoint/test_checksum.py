@@ -1,4 +1,4 @@
-"""The sum that proves loaded weights: every flipped bit shows, whatever the size and the blocks."""
+"""The weight checksum detects every flipped bit, for any size and block size."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ HARD = settings(derandomize=True, deadline=None, max_examples=150)
 
 
 def by_hand(data: bytes) -> int:
-    """The definition in unsigned Python integers."""
+    """The definition, in unsigned Python integers."""
     total = len(data) * 0x94D049BB133111EB
     for place in range(-(-len(data) // 8)):
         word = int.from_bytes(data[8 * place : 8 * place + 8].ljust(8, b"\0"), "little")
@@ -37,14 +37,14 @@ def unsigned(data: bytes) -> int:
 @given(st.binary(max_size=100))
 @HARD
 def test_is_its_definition(data: bytes) -> None:
-    """Signed, wrapping tensor arithmetic gives what unsigned integers give, for any length."""
+    """Wrapping int64 tensor arithmetic equals the unsigned definition, for any length."""
     assert unsigned(data) == by_hand(data)
 
 
 @given(st.binary(min_size=1, max_size=64), st.data())
 @HARD
 def test_any_flipped_bit_shows(data: bytes, chosen: st.DataObject) -> None:
-    """The guarantee of loading: one changed bit never goes unseen."""
+    """One changed bit always changes the checksum."""
     bit = chosen.draw(st.integers(0, 8 * len(data) - 1))
     changed = bytearray(data)
     changed[bit // 8] ^= 1 << bit % 8
@@ -52,7 +52,7 @@ def test_any_flipped_bit_shows(data: bytes, chosen: st.DataObject) -> None:
 
 
 def test_places_count() -> None:
-    """Exchanged words and added zeros are changes too."""
+    """Swapped words and appended zeros change the checksum."""
     first, second = bytes(range(8)), bytes(range(100, 108))
     assert unsigned(first + second) != unsigned(second + first)
     # Words that differ in their highest bit only: a sum weighted by place would miss these.
@@ -64,7 +64,7 @@ def test_places_count() -> None:
 def test_blocks_and_dtypes_do_not_matter(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
-    """Devices sum in blocks of different sizes; the result is of the bytes alone."""
+    """The result does not depend on the block size."""
     tensor = torch.randn(37, 11, generator=torch.Generator().manual_seed(3)).to(dtype)
     whole = int(checksum(tensor))
     raw = bytes(tensor.view(torch.uint8).flatten().tolist())
@@ -76,6 +76,6 @@ def test_blocks_and_dtypes_do_not_matter(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_the_same_on_a_gpu() -> None:
-    """What the builder's CPU summed, the loader's GPU must find."""
+    """CPU and GPU give the same checksum."""
     tensor = torch.randn(9_000_001).to(torch.bfloat16)
     assert int(checksum(tensor)) == int(checksum(tensor.cuda()))

@@ -1,4 +1,4 @@
-"""The engine folder's format: what is written is what is read, and each damage has its name."""
+"""The engine folder format: round trips, and a separate error for each kind of damage."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def made(name: str, dtype: str, shape: tuple[int, ...]) -> Tensor:
 
 @pytest.fixture(scope="module")
 def written(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made of arbitrary values, in several files, with one fp8 matrix: the format does not care."""
+    """An engine folder of arbitrary values, in several files, with one fp8 matrix."""
     config = ModelConfig.from_file(nano_folder / CONFIG_FILE)
     precision: dict[str, Precision] = dict.fromkeys(matrix_names(config), "bfloat16")
     precision["trunk.1.down"] = "fp8"
@@ -62,7 +62,7 @@ def engine(written: Path, tmp_path: Path) -> Path:
 
 
 def test_every_published_tensor_is_used(nano_folder: Path) -> None:
-    """Fusing neither forgets nor invents: the parts are the checkpoint, and their rows fit."""
+    """The fused tensors use every tensor of the checkpoint once, with matching rows."""
     config = ModelConfig.from_file(nano_folder / CONFIG_FILE)
     published = expected_tensors(config)
     fused = fused_tensors(config)
@@ -76,7 +76,7 @@ def test_every_published_tensor_is_used(nano_folder: Path) -> None:
 
 
 def test_what_is_written_is_found(written: Path) -> None:
-    """Places point at the bytes that the safetensors library finds under the same names."""
+    """Each location points at the bytes that the safetensors library reads for that name."""
     engine = open_engine(written)
     check_hashes(engine)
     assert is_engine(written)
@@ -95,7 +95,7 @@ def test_what_is_written_is_found(written: Path) -> None:
 
 
 def edit(**changes: Any) -> Damage:
-    """Changes the manifest as another program would: its digest is right."""
+    """Changes the manifest and updates its digest, as another program would."""
 
     def damage(folder: Path) -> None:
         content = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
@@ -138,16 +138,16 @@ DAMAGES: dict[str, tuple[Damage, type[CheckpointError], str]] = {
     "half-written": (
         remove(MANIFEST_FILE),
         faults.NotAnEngine,
-        "a build or a copy that was not finished",
+        "the build or copy was not finished",
     ),
     "empty": (
         remove("*"),
         faults.NotAnEngine,
-        "make one with mosslive build",
+        "build an engine folder with mosslive build",
     ),
     "another format": (edit(format="gguf"), faults.NotAnEngine, "format is 'gguf'"),
     "another version": (edit(version=2), faults.EngineVersion, "version 2; this mosslive reads 1"),
-    "no version": (edit(version=None), faults.EngineVersion, "build the engine again"),
+    "no version": (edit(version=None), faults.EngineVersion, "Build the engine again"),
     "no json": (
         lambda folder: (folder / MANIFEST_FILE).write_text("{"),
         faults.BadManifest,
@@ -161,17 +161,17 @@ DAMAGES: dict[str, tuple[Damage, type[CheckpointError], str]] = {
     "a changed number": (
         replace_text('"rope_theta": 1000000', '"rope_theta": 1000001'),
         faults.BadManifest,
-        "its digest is not that of its content",
+        "its digest does not match its content",
     ),
     "a bad config": (edit(config={"vocab_size": 3}), faults.BadManifest, "is missing"),
-    "no precision": (edit(precision={}), faults.BadManifest, "precision must name the 30 matrices"),
+    "no precision": (edit(precision={}), faults.BadManifest, "precision must list the 30 matrices"),
     "no tensors": (edit(tensors={}), faults.BadManifest, "tensors must be those"),
     "a bad record": (edit(files={"a": {"size": 1}}), faults.BadManifest, "'size'"),
-    "no settings": (edit(settings=None, files=None), faults.BadManifest, "of the wrong kind"),
+    "no settings": (edit(settings=None, files=None), faults.BadManifest, "has the wrong type"),
     "a path for a file": (
         edit(files={"../x": {"bytes": 1, "sha256": "0" * 64}}),
         faults.BadManifest,
-        "no name of a file",
+        "not a file name",
     ),
     "a file gone": (
         remove(WEIGHTS),
@@ -191,7 +191,7 @@ DAMAGES: dict[str, tuple[Damage, type[CheckpointError], str]] = {
     "a header's metadata": (
         overwrite(WEIGHTS, 40, b"X"),
         faults.DamagedEngine,
-        "its header changed",
+        "the header changed",
     ),
     "a header's length": (overwrite(WEIGHTS, 7, b"\x7f"), faults.DamagedEngine, "header changed"),
     "the tokenizer": (overwrite(TOKENIZER_FILE, 0, b"A"), faults.DamagedEngine, TOKENIZER_FILE),
@@ -201,7 +201,7 @@ DAMAGES: dict[str, tuple[Damage, type[CheckpointError], str]] = {
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_folder(engine: Path, name: str) -> None:
-    """Law 4: each kind of damage is refused under its own name, with what and where."""
+    """Each kind of damage raises its own class and says what is wrong and where."""
     damage, fault, said = DAMAGES[name]
     damage(engine)
     with pytest.raises(fault) as refusal:
@@ -211,7 +211,7 @@ def test_damaged_folder(engine: Path, name: str) -> None:
 
 
 def test_hashes_find_a_flipped_bit(engine: Path) -> None:
-    """Opening reads headers only; `check_hashes` reads all and names the file."""
+    """`open_engine` reads headers only; `check_hashes` reads everything and names the file."""
     data = bytearray((engine / WEIGHTS).read_bytes())
     data[-5] ^= 4
     (engine / WEIGHTS).write_bytes(data)
@@ -221,7 +221,7 @@ def test_hashes_find_a_flipped_bit(engine: Path) -> None:
 
 
 def test_fp8_outside_the_trunk_is_refused(engine: Path) -> None:
-    """Tails and heads stay as they are: another program's manifest cannot say otherwise."""
+    """A manifest with an fp8 tail or head is an error."""
     content = json.loads((engine / MANIFEST_FILE).read_text("utf-8"))
     edit(precision=content["precision"] | {"text.head": "fp8"})(engine)
     with pytest.raises(faults.BadManifest, match=r"text\.head is 'fp8'; allowed: bfloat16"):
@@ -229,7 +229,7 @@ def test_fp8_outside_the_trunk_is_refused(engine: Path) -> None:
 
 
 def test_a_tensor_in_another_file_is_missing(engine: Path) -> None:
-    """The manifest's place of a tensor counts, not wherever a name turns up."""
+    """A tensor is read only from the file that the manifest lists for it."""
     content = json.loads((engine / MANIFEST_FILE).read_text("utf-8"))
     content["tensors"]["text.embed"]["file"] = "weights-00003.safetensors"
     edit(tensors=content["tensors"])(engine)
@@ -238,7 +238,7 @@ def test_a_tensor_in_another_file_is_missing(engine: Path) -> None:
 
 
 def test_manifest_is_read_as_written(written: Path) -> None:
-    """Every field survives."""
+    """Writing and reading a manifest keeps every field."""
     manifest = Manifest.read(written)
     other = written.with_name(f"{written.name}-again")
     other.mkdir()

@@ -115,7 +115,7 @@ def _wrong_dtype(folder: Path) -> list[str]:
 
 
 def _cut(*keep: int) -> Damage:
-    """Keeps the first bytes of as many shards (negative: drops the last ones)."""
+    """Keeps the first bytes of a shard (negative: drops the last ones)."""
 
     def damage(folder: Path) -> list[str]:
         paths = shards(folder)[: len(keep)]
@@ -127,7 +127,7 @@ def _cut(*keep: int) -> Damage:
 
 
 def _header(raw: bytes, data: bytes | None = None) -> Damage:
-    """Replaces the whole header of the first shard, and its data where some is given."""
+    """Replaces the whole header of the first shard, and its data if given."""
 
     def damage(folder: Path) -> list[str]:
         path = shards(folder)[0]
@@ -138,7 +138,7 @@ def _header(raw: bytes, data: bytes | None = None) -> Damage:
 
 
 def _entry(key: str = Q_NORM, **changes: Any) -> Damage:
-    """Changes one entry of a header, and leaves the data as it is."""
+    """Changes one entry of a header and keeps the data."""
 
     def damage(folder: Path) -> list[str]:
         path = home(folder, Q_NORM)
@@ -264,18 +264,18 @@ def poison(value: float) -> Damage:
 HEADER_FAULTS = [
     pytest.param(_missing, faults.MissingTensors, "(3)", id="missing"),
     pytest.param(_unexpected, faults.UnexpectedTensors, "(2)", id="unexpected"),
-    pytest.param(_stray, faults.UnexpectedTensors, "does not name", id="stray files"),
+    pytest.param(_stray, faults.UnexpectedTensors, "not listed in the index", id="stray files"),
     pytest.param(_in_two_shards, faults.DuplicateTensors, "twice", id="in two shards"),
     pytest.param(_twice_in_a_header, faults.DuplicateTensors, "twice", id="twice in a header"),
     pytest.param(_misshaped, faults.MisshapedTensors, "[17] instead of [16]", id="misshaped"),
     pytest.param(_wrong_dtype, faults.WrongDtype, "F32", id="wrong dtype"),
-    pytest.param(_cut(-7), faults.TruncatedShard, "the header promises", id="cut in data"),
-    pytest.param(_cut(500), faults.TruncatedShard, "cannot hold the header", id="cut in header"),
+    pytest.param(_cut(-7), faults.TruncatedShard, "instead of the header's", id="cut in data"),
+    pytest.param(_cut(500), faults.TruncatedShard, "too few for the header", id="cut in header"),
     pytest.param(_cut(5), faults.TruncatedShard, "5 bytes", id="cut in length"),
     pytest.param(_cut(0), faults.TruncatedShard, "0 bytes", id="empty file"),
     pytest.param(_header(b"{]"), faults.MalformedShard, "bad header", id="no JSON"),
     pytest.param(_header(b""), faults.MalformedShard, "bad header", id="no header"),
-    pytest.param(_header(b"7"), faults.MalformedShard, "no object", id="header a number"),
+    pytest.param(_header(b"7"), faults.MalformedShard, "not a JSON object", id="header a number"),
     pytest.param(_header(b"[]", b""), faults.MalformedShard, "bad header", id="header a list"),
     pytest.param(_header(b"\xff\xff"), faults.MalformedShard, "bad header", id="no UTF-8"),
     pytest.param(_header(b"\xef\xbb\xbf{}"), faults.MalformedShard, "bad header", id="byte mark"),
@@ -284,12 +284,12 @@ HEADER_FAULTS = [
     ),
     pytest.param(
         _header(b'{"a": {"dtype": "F32", "dtype": "F32"}}'),
-        *(faults.MalformedShard, "fields once"),
+        *(faults.MalformedShard, "one of its fields appears twice"),
         id="field twice",
     ),
     pytest.param(
         _header(b'{"__metadata__": {}, "__metadata__": {}}'),
-        *(faults.MalformedShard, "metadata stands twice"),
+        *(faults.MalformedShard, "__metadata__ appears twice"),
         id="two metadata",
     ),
     pytest.param(
@@ -299,8 +299,10 @@ HEADER_FAULTS = [
     pytest.param(_header(b'{"a": 1}'), faults.MalformedShard, "bad header", id="entry a number"),
     pytest.param(_header(b'{"a": {}}'), faults.MalformedShard, "bad header", id="empty entry"),
     pytest.param(_entry(dtype="F7"), faults.MalformedShard, "'F7'", id="unknown dtype"),
-    pytest.param(_entry(shape=[-16]), faults.MalformedShard, "impossible", id="negative shape"),
-    pytest.param(_entry(shape=[True]), faults.MalformedShard, "impossible", id="shape of booleans"),
+    pytest.param(_entry(shape=[-16]), faults.MalformedShard, "invalid shape", id="negative shape"),
+    pytest.param(
+        _entry(shape=[True]), faults.MalformedShard, "invalid shape", id="shape of booleans"
+    ),
     pytest.param(_entry(shape=[15]), faults.MalformedShard, "32 bytes", id="size and shape differ"),
     pytest.param(_entry(shape=None), faults.MalformedShard, "bad header", id="no shape"),
     pytest.param(_last_entry_moved(2), faults.MalformedShard, "starts at", id="hole"),
@@ -314,10 +316,13 @@ HEADER_FAULTS = [
     pytest.param(_no_files(1), faults.DanglingIndex, "no such file", id="file gone"),
     pytest.param(_index_names_no_file, faults.DanglingIndex, "no such file", id="no such file"),
     pytest.param(
-        _index_names_another_shard, faults.DanglingIndex, "the index says", id="not in that shard"
+        _index_names_another_shard,
+        faults.DanglingIndex,
+        "the index lists them",
+        id="not in that shard",
     ),
     pytest.param(
-        _index_names_an_empty_shard, faults.DanglingIndex, "the index says", id="empty shard"
+        _index_names_an_empty_shard, faults.DanglingIndex, "the index lists them", id="empty shard"
     ),
     pytest.param(_index("{"), faults.BadIndex, "weight_map", id="index no JSON"),
     pytest.param(_index("[]"), faults.BadIndex, "weight_map", id="index a list"),
@@ -368,7 +373,7 @@ def refusal(read: Callable[[Path], object], folder: Path) -> CheckpointError:
 @pytest.mark.parametrize(
     ("damage", "fault", "said"), [*HEADER_FAULTS, *REPEATED_FAULTS, *VALUE_FAULTS]
 )
-def test_fault_is_told_apart_before_anything_is_allocated(
+def test_each_fault_raises_its_class_before_anything_is_allocated(
     nano_copy: Path, damage: Damage, fault: type[CheckpointError], said: str
 ) -> None:
     """Each fault raises its own class with every name, and no weight is allocated before it."""
@@ -383,7 +388,7 @@ def test_fault_is_told_apart_before_anything_is_allocated(
 
 @pytest.mark.usefixtures("no_allocation")
 def test_guard_sees_allocations(nano_copy: Path) -> None:
-    """The guard of the test above is not blind: a sound folder runs into it."""
+    """The guard of the test above works: a valid folder triggers it."""
     Checkpoint.open(nano_copy)
     with pytest.raises(Allocated):
         load_lm(nano_copy)
@@ -394,7 +399,7 @@ def test_guard_sees_allocations(nano_copy: Path) -> None:
     "places", [{}, {Q_NORM: "x" * 300}], ids=["an empty map", "a name too long for any disk"]
 )
 def test_index_that_leads_nowhere_is_refused(nano_copy: Path, places: dict[str, str]) -> None:
-    """An index without a single usable file is a fault of some class, never a usable model."""
+    """An index without a usable file is a fault, never a usable model."""
     _no_files(4)(nano_copy)
     edit_index(nano_copy, weight_map=places)
     for read in (Checkpoint.open, load_lm):
@@ -402,7 +407,7 @@ def test_index_that_leads_nowhere_is_refused(nano_copy: Path, places: dict[str, 
 
 
 def test_long_lists_are_complete_in_names(nano_copy: Path) -> None:
-    """However many tensors are at fault, `names` holds all and the message their number."""
+    """`names` lists all faulty tensors, and the message gives their number."""
     names = [name for name in load_file(home(nano_copy, Q_NORM)) if name != Q_NORM]
     only = stored(nano_copy, Q_NORM)
     save_file({Q_NORM: only}, home(nano_copy, Q_NORM))
@@ -415,8 +420,8 @@ def test_long_lists_are_complete_in_names(nano_copy: Path) -> None:
     assert f"({len(names)})" in str(error)
 
 
-def test_sound_folder_is_accepted(nano_copy: Path) -> None:
-    """Rewriting shards, as every damage does, is no damage by itself."""
+def test_valid_folder_is_accepted(nano_copy: Path) -> None:
+    """Rewriting a shard without changes, as the damages above do, causes no fault."""
     for path in shards(nano_copy):
         save_file(load_file(path), path)
     assert Checkpoint.open(nano_copy).folder == nano_copy

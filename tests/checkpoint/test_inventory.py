@@ -1,4 +1,4 @@
-"""What a folder holds against what its config promises: complete, without data, never raising."""
+"""The inventory of a folder: complete, read from headers alone, and with all faults."""
 
 import contextlib
 import json
@@ -31,23 +31,23 @@ from tests.checkpoint.test_faults import (
 
 
 def all_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """Everything the folder stores, by safetensors' own loader."""
+    """Every tensor of the folder, read by the safetensors library."""
     return {name: tensor for path in shards(folder) for name, tensor in load_file(path).items()}
 
 
 def merge(folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
-    """Turns the shards into the single file that small checkpoints have instead."""
+    """Merges the shards into one file, as small checkpoints have it."""
     tensors = {name: tensor.to(dtype) for name, tensor in all_tensors(folder).items()}
     for path in [*shards(folder), folder / INDEX]:
         path.unlink()
     save_file(tensors, folder / "model.safetensors")
 
 
-def test_sound_folder(nano_folder: Path) -> None:
-    """The inventory of a good folder is what safetensors itself finds in it."""
+def test_valid_folder(nano_folder: Path) -> None:
+    """The inventory of a valid folder equals what the safetensors library finds."""
     inventory = take_inventory(nano_folder)
     tensors = all_tensors(nano_folder)
-    assert inventory.sound
+    assert inventory.valid
     assert {name: entry.shape for name, entry in inventory.entries.items()} == {
         name: tuple(tensor.shape) for name, tensor in tensors.items()
     }
@@ -56,24 +56,24 @@ def test_sound_folder(nano_folder: Path) -> None:
         name: tensor.nbytes for name, tensor in tensors.items()
     }
     assert inventory.shard_of == {name: home(nano_folder, name) for name in tensors}
-    inventory.require_sound()
+    inventory.require_valid()
 
 
 @pytest.mark.parametrize(("damage", "fault", "said"), HEADER_FAULTS)
 def test_one_damage_is_one_fault(
     nano_copy: Path, damage: Damage, fault: type[CheckpointError], said: str
 ) -> None:
-    """Nothing is raised while looking, and what follows from a fault is not a second fault."""
+    """Taking the inventory does not raise, and a fault is not reported twice."""
     names = damage(nano_copy)
     inventory = take_inventory(nano_copy)
     assert [type(found) for found in inventory.found] == [fault]
     assert sorted(inventory.found[0].names) == sorted(names)
     assert said in inventory.found[0].line()
-    assert not inventory.sound
+    assert not inventory.valid
 
 
 def test_several_faults_are_all_listed(nano_copy: Path) -> None:
-    """The error raised is the one that explains most; its message lists every fault and name."""
+    """Of several faults the first in the fixed order is raised; the message lists all."""
     put(nano_copy, "model.norm.weight", torch.zeros(64), shards(nano_copy)[0])
     put(nano_copy, Q_NORM, torch.ones(17, dtype=torch.bfloat16))
     put(nano_copy, K_PROJ, stored(nano_copy, K_PROJ).float())
@@ -82,7 +82,7 @@ def test_several_faults_are_all_listed(nano_copy: Path) -> None:
     last.write_bytes(last.read_bytes()[:-1])
     inventory = take_inventory(nano_copy)
     with pytest.raises(faults.DanglingIndex) as caught:
-        inventory.require_sound()
+        inventory.require_valid()
     assert caught.value.names == [TEXT_HEAD]
     lines = str(caught.value).splitlines()[1:]
     expected = [
@@ -102,11 +102,11 @@ def test_several_faults_are_all_listed(nano_copy: Path) -> None:
     "fault", [f for f in CheckpointError.__subclasses__() if f is not faults.EngineError]
 )
 def test_every_fault_has_its_rank(nano_folder: Path, fault: type[CheckpointError]) -> None:
-    """Any fault there is can be raised as itself; one without a rank would crash instead."""
+    """Every fault class has a place in the order and can be raised."""
     inventory = take_inventory(nano_folder)
     inventory.found.append(fault(["some.tensor"]))
     with pytest.raises(fault, match=r"some\.tensor"):
-        inventory.require_sound()
+        inventory.require_valid()
 
 
 @settings(derandomize=True, deadline=None, max_examples=80)
@@ -124,7 +124,7 @@ def test_no_bytes_cause_another_error(
     cut: int,
     paste: bytes,
 ) -> None:
-    """Whatever is written over an index, a header or a config: usable, or one of our own errors."""
+    """Any bytes in an index, a header or a config give a usable folder or a `MossliveError`."""
     folder = shutil.copytree(nano_folder, tmp_path_factory.mktemp("fuzz") / "lm")
     raw = (folder / name).read_bytes()
     text = 8 + int.from_bytes(raw[:8], "little") if name.endswith(".safetensors") else len(raw)
@@ -136,7 +136,7 @@ def test_no_bytes_cause_another_error(
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_single_file_of_the_configs_dtype(nano_copy: Path, dtype: str) -> None:
-    """A checkpoint in one file is read as well, in the dtype that its config states."""
+    """A single-file checkpoint is read, in the dtype of its config."""
     merge(nano_copy, getattr(torch, dtype))
     path = nano_copy / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": dtype}))
@@ -146,7 +146,7 @@ def test_single_file_of_the_configs_dtype(nano_copy: Path, dtype: str) -> None:
 
 
 def test_single_file_lacks_a_tensor(nano_copy: Path) -> None:
-    """Without an index a missing tensor is simply missing."""
+    """Without an index, an absent tensor is reported as missing."""
     merge(nano_copy)
     put(nano_copy, Q_NORM, None, nano_copy / "model.safetensors")
     (found,) = take_inventory(nano_copy).found
@@ -154,10 +154,10 @@ def test_single_file_lacks_a_tensor(nano_copy: Path) -> None:
 
 
 def test_headers_only(nano_copy: Path) -> None:
-    """Taking the inventory reads no data: bad values are seen by `scan_values` alone."""
+    """The inventory reads no data; only `scan_values` finds bad values."""
     names = poison(float("nan"))(nano_copy)
     inventory = take_inventory(nano_copy)
-    assert inventory.sound
+    assert inventory.valid
     scan_values(inventory)
     (found,) = inventory.found
     assert type(found) is faults.NonFiniteValues
@@ -165,7 +165,7 @@ def test_headers_only(nano_copy: Path) -> None:
 
 
 def test_values_of_a_folder_at_fault_are_not_read(nano_copy: Path) -> None:
-    """Bytes behind a bad header are not taken for tensors."""
+    """`scan_values` does not read the data behind a bad header."""
     poison(float("nan"))(nano_copy)
     put(nano_copy, TEXT_HEAD, None)
     inventory = take_inventory(nano_copy)
@@ -176,12 +176,12 @@ def test_values_of_a_folder_at_fault_are_not_read(nano_copy: Path) -> None:
 
 
 def test_parent_folder_is_accepted(nano_copy: Path) -> None:
-    """The folder that `mosslive synth` was given leads to its lm/."""
+    """The parent folder is accepted: its lm/ is used."""
     assert take_inventory(nano_copy.parent).folder == nano_copy
 
 
 def test_folder_without_config(nano_copy: Path) -> None:
-    """Without a config there is nothing to compare with: the one error that is raised."""
+    """A missing config raises, because there is nothing to compare with."""
     (nano_copy / "config.json").unlink()
     with pytest.raises(ConfigError, match=r"config\.json: no such file"):
         take_inventory(nano_copy)

@@ -1,4 +1,4 @@
-"""Tensors come out as they are stored, whatever the block size, and without a second copy."""
+"""The reader: exact values for any block size, and no second copy in memory."""
 
 import json
 import re
@@ -46,7 +46,7 @@ print(json.dumps({"grown": grown, "size": size}))
 def test_values_equal_the_librarys(
     nano_folder: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, dtype: torch.dtype
 ) -> None:
-    """Every tensor equals safetensors' own reading, bit for bit, in pieces of any size."""
+    """Every tensor equals what safetensors reads, bit for bit, for any block size."""
     checkpoint = Checkpoint.open(nano_folder)
     monkeypatch.setattr(reader, "_BLOCK_BYTES", block_bytes)
     different = []
@@ -63,13 +63,13 @@ def test_values_equal_the_librarys(
 def test_bad_value_is_found_in_any_block(
     nano_copy: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, position: int
 ) -> None:
-    """A bad value is seen in the first, a middle and the last block, and sound ones follow it."""
+    """A bad value is found in the first, a middle and the last block."""
     tensor = stored(nano_copy, TEXT_HEAD)
     tensor.view(-1)[position] = torch.nan
     put(nano_copy, TEXT_HEAD, tensor)
     inventory = take_inventory(nano_copy)
     keep = inventory.entries[TEXT_HEAD], inventory.entries[K_PROJ]
-    inventory.entries = {entry.name: entry for entry in keep}  # one tensor at fault, one sound
+    inventory.entries = {entry.name: entry for entry in keep}  # one bad tensor, one good
     monkeypatch.setattr(reader, "_BLOCK_BYTES", block_bytes)
     scan_values(inventory)
     assert [fault.names for fault in inventory.found] == [[TEXT_HEAD]]
@@ -77,13 +77,13 @@ def test_bad_value_is_found_in_any_block(
 
 @pytest.mark.parametrize("value", [3.3e38, -3.3e38, 1e-40, 0.0])
 def test_extreme_but_finite_values_are_accepted(nano_copy: Path, value: float) -> None:
-    """The largest, the smallest and zero values of bf16 are values, not faults."""
+    """The largest, the smallest and zero bf16 values are not faults."""
     put(nano_copy, K_PROJ, torch.full_like(stored(nano_copy, K_PROJ), value))
     Checkpoint.open(nano_copy)
 
 
 def test_matrices_may_be_stored_in_eight_bits(nano_copy: Path) -> None:
-    """Their values are taken as they are; what is not a number is found as in any other."""
+    """float8 matrices are accepted, and NaN in them is found."""
     narrow = stored(nano_copy, K_PROJ).float().mul(64).to(torch.float8_e4m3fn)
     put(nano_copy, K_PROJ, narrow)
     target = torch.empty(narrow.shape)
@@ -97,9 +97,9 @@ def test_matrices_may_be_stored_in_eight_bits(nano_copy: Path) -> None:
 
 
 def test_vectors_may_not_be_stored_in_eight_bits(nano_copy: Path) -> None:
-    """Nothing is won by it; the answer says what is allowed."""
+    """A float8 vector is an error that lists the allowed dtypes."""
     put(nano_copy, Q_NORM, stored(nano_copy, Q_NORM).to(torch.float8_e4m3fn))
-    with pytest.raises(faults.WrongDtype, match=r"allowed: BF16 .*, of matrices also F8_E4M3"):
+    with pytest.raises(faults.WrongDtype, match=r"allowed: BF16 .*; for matrices also F8_E4M3"):
         Checkpoint.open(nano_copy)
 
 
@@ -107,7 +107,7 @@ def test_vectors_may_not_be_stored_in_eight_bits(nano_copy: Path) -> None:
 def test_progress_counts_every_byte_once(
     nano_folder: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
-    """Progress adds up to the bytes of all tensors."""
+    """The progress calls sum to the bytes of all tensors."""
     monkeypatch.setattr(reader, "_BLOCK_BYTES", block_bytes)
     told: list[int] = []
     Checkpoint.open(nano_folder, told.append)
@@ -115,7 +115,7 @@ def test_progress_counts_every_byte_once(
 
 
 def test_single_file_is_read_alike(nano_copy: Path) -> None:
-    """The single-file form gives the same values as the shards it was made from."""
+    """A checkpoint in a single file gives the same values as in shards."""
     expected = all_tensors(nano_copy)
     merge(nano_copy)
     checkpoint = Checkpoint.open(nano_copy)
@@ -128,7 +128,7 @@ def test_single_file_is_read_alike(nano_copy: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from Linux's /proc")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_peak_memory_of_loading(nano_folder: Path, small_folder: Path, dtype: str) -> None:
-    """Guards against a second copy: loading may peak at 1.1 times the weights' own size.
+    """Loading makes no second copy: the peak is at most 1.1 times the size of the weights.
 
     It is 1.04 as written. Keeping a whole shard mapped or loaded, where one block would do, was
     tried and gave 1.24 in bfloat16 and 1.13 in float32. A fresh process loads the nano model first,

@@ -1,4 +1,4 @@
-"""Random checkpoints: repeatable, of the promised sizes, and as lively as a model must be."""
+"""Random checkpoints: deterministic, of the documented sizes, with varied outputs."""
 
 import base64
 import json
@@ -52,7 +52,7 @@ def tokenizer(nano_folder: Path) -> TextTokenizer:
 
 
 def test_same_seed_same_bytes(tmp_path: Path, nano_folder: Path) -> None:
-    """A seed names one checkpoint: every file of a second writing is identical, byte for byte."""
+    """The same seed gives the same files, byte for byte."""
     assert contents(synthesise(tmp_path, "nano", seed=1)) == contents(nano_folder)
 
 
@@ -69,7 +69,7 @@ def test_other_seed_other_values(tmp_path: Path, nano_folder: Path) -> None:
 
 
 def test_no_two_tensors_are_alike(nano_folder: Path) -> None:
-    """Tensors of one shape differ, norms too, so that a swapped or forgotten one shows."""
+    """Tensors of one shape differ, norms too, so that tests notice a swapped or missing one."""
     inventory = take_inventory(nano_folder)
     values = Counter(
         tensor.view(torch.uint8).numpy().tobytes()
@@ -89,13 +89,13 @@ def test_no_two_tensors_are_alike(nano_folder: Path) -> None:
     ],
 )
 def test_parameters_of_each_size(size: SizeName, least: int, most: int) -> None:
-    """The sizes are what the command line promises."""
+    """The parameter counts are those of the command line's help."""
     shapes = expected_tensors(synth_config(size, learned_vocabulary()))
     assert least <= sum(math.prod(shape) for shape in shapes.values()) <= most
 
 
 def test_full_size_is_the_published_model() -> None:
-    """With the published vocabulary the full config is the published one, ids and all."""
+    """With the Qwen vocabulary, the full-size config equals the published one, ids included."""
     published = ModelConfig.from_dict(PUBLISHED | {"pad_token_id": 151643})
     assert synth_config("full", PUBLISHED_VOCABULARY) == published
 
@@ -114,7 +114,7 @@ def test_full_size_has_four_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("reply", ["speech", "text"])
 def test_activations_are_sane(nano_lm: LanguageModel, reply: Reply) -> None:
-    """Logits are finite and spread by a few units: neither dead nor exploding."""
+    """Logits are finite and spread by a few units."""
     turns = [Turn("user", text="Tell me about the river."), Turn("user", codes=range(0, 400, 9))]
     for logits in nano_lm.forward(nano_lm.prompt(turns, reply)):
         assert logits.isfinite().all()
@@ -124,7 +124,7 @@ def test_activations_are_sane(nano_lm: LanguageModel, reply: Reply) -> None:
 
 @pytest.mark.parametrize("reply", ["speech", "text"])
 def test_greedy_output_is_not_constant(nano_lm: LanguageModel, reply: Reply) -> None:
-    """The most likely id changes from row to row, so that comparisons of rows mean something."""
+    """The most likely id changes from row to row, so that row comparisons are meaningful."""
     prompt = nano_lm.prompt([Turn("user", text="Hello! How are you today?")], reply)
     rows = list(nano_lm.generate(prompt, Sampling(greedy=True, max_new=24)))
     channel = 1 if reply == "speech" else 0
@@ -133,7 +133,7 @@ def test_greedy_output_is_not_constant(nano_lm: LanguageModel, reply: Reply) -> 
 
 
 def test_existing_output_is_refused(tmp_path: Path) -> None:
-    """A folder that exists is never written into."""
+    """An existing folder raises and stays unchanged."""
     (tmp_path / "lm").mkdir()
     (tmp_path / "lm" / "mine").write_text("mine")
     with pytest.raises(FolderExists, match="lm exists already"):
@@ -146,7 +146,7 @@ def test_existing_output_is_refused(tmp_path: Path) -> None:
 def test_full_disk_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: SizeName
 ) -> None:
-    """Too little room is said before anything is made, with both numbers."""
+    """Too little disk space raises before anything is written, with both numbers."""
     asked: list[Path] = []
 
     def usage(path: Path) -> SimpleNamespace:
@@ -164,7 +164,7 @@ def test_full_disk_is_refused(
 def test_interruption_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    """Stopped before, early or late: no model folder, no temporary one."""
+    """An interrupted write leaves neither the model folder nor a temporary one."""
     original = synth.random_tensor
     left = iter(range(calls))
 
@@ -193,7 +193,7 @@ def test_progress_reaches_the_total(tmp_path: Path) -> None:
 def test_json_files(nano_folder: Path) -> None:
     """config.json describes the weights; generation_config.json has the driver's settings."""
     config = ModelConfig.from_file(nano_folder / "config.json")
-    assert take_inventory(nano_folder).sound
+    assert take_inventory(nano_folder).valid
     generation = json.loads((nano_folder / "generation_config.json").read_text())
     assert generation == {
         "do_sample": True,
@@ -207,7 +207,7 @@ def test_json_files(nano_folder: Path) -> None:
 
 
 def test_special_tokens_have_the_configs_ids(nano_folder: Path, tokenizer: TextTokenizer) -> None:
-    """Tokenizer and config of one folder agree on every id with a meaning."""
+    """Tokenizer and config agree on every special id."""
     config = json.loads((nano_folder / "config.json").read_text())
     assert tokenizer.id_of("<|im_end|>") == config["eos_token_id"]
     assert tokenizer.id_of("<|endoftext|>") == config["pad_token_id"]
@@ -219,7 +219,7 @@ def test_special_tokens_have_the_configs_ids(nano_folder: Path, tokenizer: TextT
 
 
 def test_control_tokens_are_silent_and_words_are_not(tokenizer: TextTokenizer) -> None:
-    """As in Qwen3, turn marks are special and vanish from text; tags like <think> are words."""
+    """As in Qwen3, turn marks are special and absent from text; tags like <think> are text."""
     for token, shown in (("<|im_end|>", ""), ("<|video_pad|>", ""), ("<think>", "<think>")):
         assert tokenizer.decode(tokenizer.encode(token, control=True)) == shown
         assert len(tokenizer.encode(token, control=True)) == 1
@@ -233,12 +233,12 @@ SPELLED = st.sampled_from(["<|im_end|>", "<think>", "<|endoftext|>", "</tool_cal
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(st.lists(TEXT | SPELLED, max_size=4).map("".join))
 def test_any_text_round_trips(tokenizer: TextTokenizer, text: str) -> None:
-    """Text comes back as written, up to Unicode's composed form, control tokens included."""
+    """Text round-trips in Unicode's composed form, control tokens included."""
     assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
 
 
 def test_ranks_file_gives_its_own_ids(tmp_path: Path) -> None:
-    """A tiktoken file keeps its ranks as ids, and its merges come out of the ranks alone."""
+    """A tiktoken file keeps its ranks as ids; its merges follow from the ranks."""
     path = ranks_file(tmp_path / "ranks", b"ab", b"abc", "é".encode())
     folder = synthesise(tmp_path, "nano", ranks=path)
     tokenizer = TextTokenizer.from_file(folder / "tokenizer.json")
@@ -255,11 +255,14 @@ def test_ranks_file_gives_its_own_ids(tmp_path: Path) -> None:
         (lambda text: text.replace(" 255\n", " 999\n"), "ranks must be 0, 1, 2"),
         (lambda text: text + "not base64! 257\n", "not a tiktoken ranks file"),
         (lambda text: text + "YWI=\n", "not a tiktoken ranks file"),
-        (lambda text: text + f"{base64.b64encode(b'xyz').decode()} 256\n", "no merges lead to"),
+        (
+            lambda text: text + f"{base64.b64encode(b'xyz').decode()} 256\n",
+            "no sequence of merges gives",
+        ),
     ],
 )
 def test_bad_ranks_file_is_refused(tmp_path: Path, spoil: Callable[[str], str], said: str) -> None:
-    """What is no ranks file is refused, and no folder is made."""
+    """A bad ranks file raises, and no folder is written."""
     path = ranks_file(tmp_path / "ranks")
     path.write_text(spoil(path.read_text()))
     with pytest.raises(VocabularyError, match=said):
@@ -270,9 +273,9 @@ def test_bad_ranks_file_is_refused(tmp_path: Path, spoil: Callable[[str], str], 
 
 
 def test_vocabulary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """More ids than the size has rows for is refused with both numbers."""
+    """A vocabulary larger than the model's raises with both numbers."""
     pairs = [bytes([first, second]) for first in range(20) for second in range(20)]
     path = ranks_file(tmp_path / "ranks", *pairs)
-    with pytest.raises(MossliveError, match="682 ids; size nano has room for 640"):
+    with pytest.raises(MossliveError, match="682 ids; allowed for size nano: at most 640"):
         synthesise(tmp_path / "out", "nano", ranks=path)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Folders appear whole or not at all, and every shard is one that safetensors itself reads."""
+"""The writer: folders appear complete or not at all, and safetensors reads every shard."""
 
 import json
 import math
@@ -23,7 +23,7 @@ def value_of(name: str, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 
 
 def test_folder_appears_when_complete(tmp_path: Path) -> None:
-    """The target exists only after the last file; it is readable and the only thing made."""
+    """The target appears after the last file, is readable, and nothing else remains."""
     target = tmp_path / "new" / "lm"
     with new_folder(target) as work:
         assert work.parent == target.parent
@@ -36,7 +36,7 @@ def test_folder_appears_when_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_failure_leaves_nothing(tmp_path: Path, failure: type[BaseException]) -> None:
-    """An error or an interruption in the middle leaves neither target nor temporary folder."""
+    """An error or an interrupt leaves neither the target nor a temporary folder."""
 
     def write() -> None:
         with new_folder(tmp_path / "lm") as work:
@@ -50,7 +50,7 @@ def test_failure_leaves_nothing(tmp_path: Path, failure: type[BaseException]) ->
 
 @pytest.mark.parametrize("kind", ["folder", "empty folder", "file"])
 def test_existing_target_is_left_alone(tmp_path: Path, kind: str) -> None:
-    """What exists under the name is refused by name and stays as it is."""
+    """An existing target raises and stays unchanged."""
     target = tmp_path / "lm"
     inside = target / "mine" if kind == "folder" else target
     if kind != "file":
@@ -64,7 +64,7 @@ def test_existing_target_is_left_alone(tmp_path: Path, kind: str) -> None:
 
 
 def test_target_made_by_another_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    """Of two writers the first to finish wins; the other says so and leaves nothing."""
+    """Of two writers the first to finish wins; the other raises and leaves nothing."""
     target = tmp_path / "lm"
 
     def write() -> None:
@@ -82,7 +82,7 @@ def test_target_made_by_another_meanwhile_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shard_bytes", [1, 50, 100, 10**9])
 def test_shards_are_readable_by_safetensors(tmp_path: Path, dtype: str, shard_bytes: int) -> None:
-    """Names, shapes, dtype, values and metadata are what the library finds; data is aligned."""
+    """The library reads back names, shapes, dtype, values and metadata; data is aligned."""
     torch_dtype = DTYPES[dtype]
     write_shards(tmp_path, SHAPES, dtype, lambda name: value_of(name, torch_dtype), shard_bytes)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
@@ -112,7 +112,7 @@ def test_shards_are_filled(tmp_path: Path, shard_bytes: int, count: int) -> None
 
 
 def test_views_are_written_in_their_own_order(tmp_path: Path) -> None:
-    """A transposed view is stored as the tensor it shows, not as the memory behind it."""
+    """A transposed view is stored with its own values, not in its memory order."""
     expected = torch.arange(15, dtype=torch.bfloat16).view(5, 3).T
     write_shards(tmp_path, {"a": (3, 5)}, "BF16", lambda _: expected, 10**9)
     (path,) = tmp_path.glob("*.safetensors")
@@ -120,7 +120,7 @@ def test_views_are_written_in_their_own_order(tmp_path: Path) -> None:
 
 
 def test_one_tensor_is_in_memory_at_a_time(tmp_path: Path) -> None:
-    """A written tensor is gone before the next is made: the full model's are 1.2 GB each."""
+    """A written tensor is freed before the next is made; the largest are 1.2 GB each."""
     made: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Whole model folders: which part is taken from where, and the name of the shipped one."""
+"""Model folders: where each part comes from, and the name of the bundled model."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ def whole(tmp_path: Path) -> Path:
     return home
 
 
-def test_a_whole_model_needs_nothing_else(whole: Path) -> None:
-    """Its own codec, and the voice that lies beside it."""
+def test_a_model_folder_needs_no_other_option(whole: Path) -> None:
+    """A model folder provides its own codec and default voice."""
     voices = whole / "voices"
     assert find_parts(whole) == Parts(whole, whole, voices / "default.voice", voices)
 
 
-def test_what_is_named_wins(whole: Path, tmp_path: Path) -> None:
-    """A voice belongs to its codec: with another codec the model's default voice is not taken."""
+def test_given_parts_win(whole: Path, tmp_path: Path) -> None:
+    """A given codec or voice wins; the default voice is not used with another codec."""
     other = tmp_path / "codec"
     other.mkdir()
     assert find_parts(whole, other) == Parts(whole, other)
@@ -34,31 +34,31 @@ def test_what_is_named_wins(whole: Path, tmp_path: Path) -> None:
     assert find_parts(whole, other, mine) == Parts(whole, other, mine)
 
 
-def test_parts_that_are_not_there(tmp_path: Path) -> None:
-    """A bare language model is in writing; an engine folder may borrow codec and voice."""
+def test_absent_parts_are_none(tmp_path: Path) -> None:
+    """A folder with only a language model has no codec and no voice."""
     assert find_parts(tmp_path) == Parts(tmp_path)
     assert find_parts("moss.engine", voice=Path("a.wav")) == Parts(
         Path("moss.engine"), None, Path("a.wav")
     )
 
 
-def test_an_engine_with_the_codec_of_a_whole_model(whole: Path) -> None:
-    """The default voice comes with the codec."""
+def test_an_engine_folder_with_the_codec_of_a_model_folder(whole: Path) -> None:
+    """The default voice comes from the folder of the codec."""
     found = find_parts("moss.engine", whole)
     assert found.voice == whole / "voices" / "default.voice"
     assert (found.model, found.codec) == (Path("moss.engine"), whole)
 
 
-def test_the_shipped_model_has_a_name(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ "bundled" is the package's own, wherever one is; anything else is a path."""
+def test_bundled_names_the_shipped_model(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name "bundled" means the package's own model; every other name is a path."""
     monkeypatch.setattr(folders, "shipped_folder", lambda: whole)
     assert named_folder("bundled") == named_folder(Path("bundled")) == whole
     assert find_parts("bundled").codec == whole
     assert named_folder("x/bundled") == Path("x/bundled")
 
 
-def test_a_copy_without_weights_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing, where it was looked for, and what to do instead."""
+def test_missing_bundled_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what is missing, where it was expected, and what to do."""
     monkeypatch.setattr(folders, "shipped_folder", lambda: tmp_path)
-    with pytest.raises(MossliveError, match=r"not in this copy.*holds no weights.*model folder"):
+    with pytest.raises(MossliveError, match=r"no bundled model.*contains no weights.*model folder"):
         named_folder("bundled")

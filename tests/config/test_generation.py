@@ -1,4 +1,4 @@
-"""`generation_config.json` → sampling: what it states counts, what it cannot mean is refused."""
+"""`generation_config.json` → `Sampling`: stated fields, defaults and errors."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from mosslive.config.generation import sampling_from
 DRIVER = Sampling.driver()
 
 
-def test_nothing_stated_is_the_driver() -> None:
-    """The publishers' programs state every setting: the library's own defaults are nobody's."""
+def test_absent_fields_keep_the_driver_settings() -> None:
+    """Absent and null fields keep the driver's values, not the library's defaults."""
     assert sampling_from({}) == DRIVER
     silent = {"temperature": None, "do_sample": None, "eos_token_id": [3, 5], "pad_token_id": 0}
     assert sampling_from(silent | {"transformers_version": "4.57", "num_beams": 1}) == DRIVER
@@ -33,8 +33,8 @@ def test_nothing_stated_is_the_driver() -> None:
         },
     )
 )
-def test_what_is_stated_counts(stated: dict[str, Any]) -> None:
-    """Each field goes to its own setting, and nowhere else."""
+def test_stated_fields_are_used(stated: dict[str, Any]) -> None:
+    """Each field of the file changes exactly one setting."""
     names = {"max_new_tokens": "max_new", "min_new_tokens": "min_new"}
     found = vars(sampling_from({"do_sample": True} | stated))
     wanted = vars(DRIVER) | {names.get(name, name): value for name, value in stated.items()}
@@ -42,8 +42,8 @@ def test_what_is_stated_counts(stated: dict[str, Any]) -> None:
 
 
 def test_not_sampling_is_greedy() -> None:
-    """Settings of a draw that does not happen are passed over, as the tooling does: files carry
-    temperatures of 0 there. The penalty and the lengths stay."""
+    """With do_sample false, temperature, top_k and top_p are ignored, as in transformers: such
+    files may state a temperature of 0. The penalty and the lengths still apply."""
     raw = {"do_sample": False, "temperature": 0.0, "top_k": -1, "repetition_penalty": 1.0}
     found = sampling_from(raw | {"max_new_tokens": 200})
     assert found == Sampling.driver(greedy=True, repetition_penalty=1.0, max_new=200)
@@ -60,7 +60,7 @@ def test_not_sampling_is_greedy() -> None:
         ({"do_samples": [True, False]}, r"do_samples is .* does not know"),
     ],
 )
-def test_what_would_change_the_draw_is_refused(raw: dict[str, Any], message: str) -> None:
-    """A field nobody reads would be another model than its publishers meant."""
+def test_unsupported_sampling_fields_raise(raw: dict[str, Any], message: str) -> None:
+    """A field that changes sampling and is not implemented is an error, never ignored."""
     with pytest.raises(ConfigError, match=message):
         sampling_from(raw)

@@ -1,6 +1,6 @@
-"""The published config.json is read as it stands; everything else is refused by field and value.
+"""`ModelConfig` accepts the published config.json and raises for every unsupported value.
 
-`PUBLISHED` is written out from the specification, so that a changed table in the package shows.
+`PUBLISHED` repeats the published file, so a changed table in the package fails a test.
 """
 
 import dataclasses
@@ -139,37 +139,37 @@ def configs(draw: st.DrawFn) -> ModelConfig:
 
 
 def test_published_config_is_accepted_with_every_value() -> None:
-    """Every value of the published file arrives unchanged; nothing is defaulted over it."""
+    """Every value of the published file is kept; no default replaces one."""
     config = ModelConfig.from_dict(PUBLISHED)
     expected = REQUIRED | {"audio_pad_token_id": 512, "pad_token_id": None, "dtype": "bfloat16"}
     assert dataclasses.asdict(config) == expected
     assert (config.layers, config.codes) == (40, 16384)
 
 
-def test_a_field_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    """JSON readers take the last one in silence; two rope_theta are a mistake, not a choice."""
+def test_a_repeated_field_raises(tmp_path: Path) -> None:
+    """A field that appears twice is an error; plain JSON readers silently keep the last one."""
     text = json.dumps(PUBLISHED)[:-1] + ', "rope_theta": 10000.0}'
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ConfigError, match="rope_theta stands twice"):
+    with pytest.raises(ConfigError, match="rope_theta appears twice"):
         ModelConfig.from_file(tmp_path / "config.json")
 
 
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [
-        ("audio_pad_token_id", 16384, "another id than eosp_token_id"),
+        ("audio_pad_token_id", 16384, "any id but eosp_token_id"),
         ("max_position_embeddings", 10**9, "at most 1048576"),
     ],
 )
-def test_values_that_cannot_work_are_refused(field: str, value: int, allowed: str) -> None:
-    """Legal one by one, impossible together or on any machine."""
+def test_values_that_cannot_work_raise(field: str, value: int, allowed: str) -> None:
+    """Values that contradict each other, or exceed any machine, are errors."""
     with pytest.raises(ConfigError, match=f"{field} is {value}; allowed: {allowed}"):
         ModelConfig.from_dict(PUBLISHED | {field: value})
 
 
-def test_a_pad_that_is_the_speech_placeholder_is_refused() -> None:
-    """The pad ends a reply: every speech row would."""
-    with pytest.raises(ConfigError, match="pad_token_id is 151667; allowed: another id"):
+def test_pad_and_modality_pad_must_differ() -> None:
+    """The pad id ends a reply, so it must not be the text id of every speech row."""
+    with pytest.raises(ConfigError, match="pad_token_id is 151667; allowed: any id but"):
         ModelConfig.from_dict(PUBLISHED | {"pad_token_id": 151667})
 
 
@@ -193,13 +193,13 @@ def test_published_config_is_read_from_its_file(tmp_path: Path) -> None:
     ],
 )
 def test_fields_that_change_nothing_are_accepted(name: str, value: Any) -> None:
-    """What Hugging Face tooling notes beside the model does not make a file unusable."""
+    """Bookkeeping fields of Hugging Face tooling are accepted and ignored."""
     assert ModelConfig.from_dict(changed(**{name: value})) == ModelConfig.from_dict(PUBLISHED)
 
 
 @pytest.mark.parametrize(("name", "value", "allowed"), UNSUPPORTED)
-def test_unsupported_meaning_is_refused(name: str, value: Any, allowed: str) -> None:
-    """What this package does not compute is refused by field, value and what is allowed."""
+def test_unsupported_values_raise(name: str, value: Any, allowed: str) -> None:
+    """An unsupported value is an error that names the field, the value and what is allowed."""
     message = refusal(changed(**{name: value}))
     stated, _, rest = message.partition("; allowed: ")
     assert name in stated
@@ -234,8 +234,8 @@ def test_real_must_be_a_positive_number(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", REQUIRED)
-def test_missing_field_is_refused_by_name(name: str) -> None:
-    """No size, real or id is ever guessed."""
+def test_missing_field_raises(name: str) -> None:
+    """Sizes, reals and ids have no defaults."""
     raw = {key: value for key, value in PUBLISHED.items() if key != name}
     assert refusal(raw).startswith(f"{name} is missing")
 
@@ -243,12 +243,12 @@ def test_missing_field_is_refused_by_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "class_default"), [("rope_theta", 10000.0), ("modality_pad_token_id", 0)]
 )
-def test_trap_of_the_published_class_default(name: str, class_default: float) -> None:
-    """The published class would fill these in wrongly; here they must be stated, in code too."""
+def test_wrong_published_class_defaults_are_not_used(name: str, class_default: float) -> None:
+    """The published class has wrong defaults for these fields, so they are required here."""
     fields = {field.name: field for field in dataclasses.fields(ModelConfig)}
     assert fields[name].default is dataclasses.MISSING
     stated = ModelConfig.from_dict(changed(**{name: class_default}))
-    assert getattr(stated, name) == class_default  # a legal value: only silence is refused
+    assert getattr(stated, name) == class_default  # a legal value: only its absence is an error
     with pytest.raises(ConfigError, match=f"^{name} is missing"):
         ModelConfig.from_dict({k: v for k, v in PUBLISHED.items() if k != name})
 
@@ -257,28 +257,28 @@ def test_trap_of_the_published_class_default(name: str, class_default: float) ->
     ("name", "expected"), [("audio_pad_token_id", 512), ("pad_token_id", None)]
 )
 def test_absent_optional_id(name: str, expected: int | None) -> None:
-    """The audio pad is the processor's constant; no second stop id is invented."""
+    """An absent audio pad is the processor's constant 512; an absent pad id stays None."""
     raw = {key: value for key, value in PUBLISHED.items() if key != name}
     assert getattr(ModelConfig.from_dict(raw), name) == expected
 
 
 def test_absent_audio_pad_must_fit_the_vocabulary() -> None:
-    """The constant 512 is checked like a stated id."""
+    """The default audio pad 512 is checked against the vocabulary like a stated one."""
     raw = changed(audio_vocab_size=400, eosp_token_id=300)
     del raw["audio_pad_token_id"]
     assert refusal(raw) == "audio_pad_token_id is 512; allowed: 0..399 (audio_vocab_size is 400)"
 
 
-def test_unknown_field_is_refused() -> None:
-    """A field nobody knows may change the computation, so it is never ignored."""
+def test_unknown_field_raises() -> None:
+    """An unknown field may change the computation, so it is an error, never ignored."""
     message = refusal(changed(quantization_config={"bits": 4}))
-    assert message.startswith("quantization_config is {'bits': 4}, a field")
-    assert "Known: " in message
+    assert message.startswith("quantization_config is {'bits': 4}, but this version")
+    assert "Known fields: " in message
     assert "rope_theta" in message
 
 
 def test_torch_dtype_is_the_older_name_of_dtype() -> None:
-    """Files of older tooling state the stored dtype under its old name."""
+    """`torch_dtype`, the older name of `dtype`, is accepted."""
     raw = changed(torch_dtype="float16")
     del raw["dtype"]
     assert ModelConfig.from_dict(raw).dtype == "float16"
@@ -291,14 +291,14 @@ def test_torch_dtype_is_the_older_name_of_dtype() -> None:
         (b'{"vocab_size": 1', "not readable as JSON"),
         (b"", "not readable as JSON"),
         (b"\xff\xfe\x00", "not readable as JSON"),
-        (b"[1, 2]", "holds a list; allowed: a JSON object"),
-        (b"null", "holds a NoneType; allowed: a JSON object"),
+        (b"[1, 2]", "contains a list; allowed: a JSON object"),
+        (b"null", "contains a NoneType; allowed: a JSON object"),
         (json.dumps(PUBLISHED | {"vocab_size": math.nan}).encode(), "vocab_size is nan; allowed"),
         pytest.param(b"[" * 100_000, "not readable as JSON", id="deeply nested"),
     ],
 )
-def test_bad_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
-    """Whatever the bytes are, the answer is a ConfigError that names the file."""
+def test_bad_file_raises(tmp_path: Path, content: bytes, said: str) -> None:
+    """Any unreadable file raises `ConfigError` and is named in the message."""
     path = tmp_path / "config.json"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -307,9 +307,9 @@ def test_bad_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     assert said in str(caught.value)
 
 
-def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
-    """A wrong path is the user's to mend, and told as such."""
-    with pytest.raises(ConfigError, match="no such file; a model folder holds"):
+def test_missing_file_and_folder_raise(tmp_path: Path) -> None:
+    """A wrong path raises `ConfigError`, not a library's error."""
+    with pytest.raises(ConfigError, match="no such file; a model folder needs"):
         ModelConfig.from_file(tmp_path / "config.json")
     with pytest.raises(ConfigError, match="not readable"):
         ModelConfig.from_file(tmp_path)
@@ -318,13 +318,13 @@ def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
 @settings(derandomize=True, deadline=None)
 @given(configs())
 def test_round_trip(config: ModelConfig) -> None:
-    """to_dict loses nothing, neither directly nor through JSON text."""
+    """`from_dict(to_dict())` is the same config, also through JSON text."""
     assert ModelConfig.from_dict(config.to_dict()) == config
     assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
 def test_published_layout_is_written() -> None:
-    """to_dict writes every field of the published file with its value."""
+    """`to_dict` writes every field of the published file with its value."""
     written = ModelConfig.from_dict(PUBLISHED).to_dict()
     assert {k: written.get(k) for k in PUBLISHED if k != "auto_map"} == {
         k: v for k, v in PUBLISHED.items() if k != "auto_map"
@@ -332,7 +332,7 @@ def test_published_layout_is_written() -> None:
 
 
 def test_written_dictionary_is_the_callers_own() -> None:
-    """Changing what to_dict returned must not change what a later file may say."""
+    """Each call of `to_dict` returns its own lists, so callers may change them."""
     config = ModelConfig.from_dict(PUBLISHED)
     first, second = config.to_dict(), config.to_dict()
     shared = [name for name in first if type(first[name]) is list and first[name] is second[name]]
@@ -340,13 +340,13 @@ def test_written_dictionary_is_the_callers_own() -> None:
 
 
 def test_config_cannot_be_changed() -> None:
-    """A config that exists stays the one that was checked."""
+    """A checked config is immutable."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         ModelConfig.from_dict(PUBLISHED).rope_theta = 10000.0  # type: ignore[misc]
 
 
 def test_published_tensors() -> None:
-    """446 tensors by name and shape, and the parameters and bytes of the published files."""
+    """The published config gives 446 tensors with the published names, shapes and total size."""
     layer: dict[str, tuple[int, ...]] = {
         "input_layernorm": (4096,),
         "self_attn.q_proj": (4096, 4096),

@@ -1,4 +1,4 @@
-"""Sampling settings: the two published sets, and every bad value refused by its field."""
+"""Sampling settings: the two published sets, and an error for every bad value."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ from mosslive.config import ConfigError, Sampling
 
 HUGE = 10**400  # an integer beyond every float
 
-# field → (values that are refused, what the message must say is allowed)
+# field → (bad values, what the message must say is allowed)
 BAD: dict[str, tuple[list[Any], str]] = {
     "greedy": ([1, 0, "yes", None], "true or false"),
     "temperature": ([0, 0.009, -1, math.nan, math.inf, True, "1", None, HUGE], "0.01 to 100"),
@@ -25,7 +25,7 @@ BAD: dict[str, tuple[list[Any], str]] = {
 
 
 def test_plain_settings_leave_the_distribution_alone() -> None:
-    """Sampling() is the model's own distribution: every filter and penalty is off."""
+    """`Sampling()` turns every filter and penalty off."""
     assert dataclasses.asdict(Sampling()) == {
         "greedy": False,
         "temperature": 1.0,
@@ -47,7 +47,7 @@ def test_plain_settings_leave_the_distribution_alone() -> None:
 def test_published_sets(
     published: Any, temperature: float, repetition_penalty: float, max_new: int, min_new: int
 ) -> None:
-    """The publishers' numbers, as the specification lists them."""
+    """`driver` and `model_card` have the published numbers."""
     sampling: Sampling = published()
     assert not sampling.greedy
     assert (sampling.top_p, sampling.top_k) == (0.95, 20)
@@ -65,8 +65,8 @@ def test_published_sets(
         for value in values
     ],
 )
-def test_bad_value_is_refused_by_field(name: str, value: Any) -> None:
-    """The message names the field, the value and what is allowed; presets check changes too."""
+def test_bad_values_raise(name: str, value: Any) -> None:
+    """The message names the field, the value and what is allowed, for presets as well."""
     for make in (Sampling, Sampling.driver, Sampling.model_card):
         with pytest.raises(ConfigError) as caught:
             make(**{name: value})
@@ -85,19 +85,19 @@ def test_bad_value_is_refused_by_field(name: str, value: Any) -> None:
     ],
 )
 def test_edges_are_accepted(values: dict[str, Any]) -> None:
-    """The limits themselves are legal, and integers serve where numbers are wanted."""
+    """The limits themselves are legal, and integers are legal as real numbers."""
     sampling = Sampling(**values)
     assert {name: getattr(sampling, name) for name in values} == values
 
 
 @pytest.mark.parametrize("make", [Sampling, Sampling.driver, Sampling.model_card])
-def test_misspelled_setting_is_refused(make: Any) -> None:
-    """A typo is never dropped silently."""
+def test_misspelled_setting_raises(make: Any) -> None:
+    """A misspelled setting is an error, never ignored."""
     with pytest.raises(TypeError, match="temprature"):
         make(temprature=0.5)
 
 
 def test_settings_cannot_be_changed() -> None:
-    """Settings that exist stay the ones that were checked."""
+    """Checked settings are immutable."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         Sampling().top_p = 2.0  # type: ignore[misc]

@@ -13,7 +13,7 @@ from mosslive.rows import PromptFormat, RowIds, TextTokenizer
 
 @pytest.fixture(scope="session")
 def qwen_vocabulary() -> Vocabulary:
-    # Found without importing dashscope itself, whose import reaches for network settings.
+    # Located without importing dashscope, because its import reads network settings.
     spec = importlib.util.find_spec("dashscope")
     assert spec is not None
     assert spec.submodule_search_locations

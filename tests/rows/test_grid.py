@@ -1,4 +1,4 @@
-"""Rows from outside: what is accepted, and what is refused with its place."""
+"""`checked_rows`: accepted types, and errors that name the bad row."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from mosslive.rows import RowsError, checked_rows
 
 @pytest.mark.parametrize("make", [list, np.array, torch.tensor, tuple])
 def test_any_kind_of_grid_is_accepted(nano_lm: LanguageModel, make: Any) -> None:
-    """Tensor, array or list of pairs."""
+    """A tensor, an array and a list of pairs give the same rows."""
     assert checked_rows(make([[1, 2], [3, 4]]), nano_lm.ids, 9) == [(1, 2), (3, 4)]
 
 
@@ -31,7 +31,7 @@ def test_any_kind_of_grid_is_accepted(nano_lm: LanguageModel, make: Any) -> None
         (torch.zeros(2, 2, 2, dtype=torch.int64), r"row 0: text id is \[0, 0\]"),
     ],
 )
-def test_bad_rows_are_refused(nano_lm: LanguageModel, rows: Any, message: str) -> None:
-    """Law 4: which row, which channel, what is allowed."""
+def test_bad_rows_raise(nano_lm: LanguageModel, rows: Any, message: str) -> None:
+    """The error names the row, the channel, the value and what is allowed."""
     with pytest.raises(RowsError, match=message):
         checked_rows(rows, nano_lm.ids, 9)

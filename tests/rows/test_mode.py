@@ -1,4 +1,4 @@
-"""The mode machine of spec 5: every transition, then a property test of the whole loop."""
+"""The mode machine: every transition, then a property test of the whole loop."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ CODE, AUDIO_PAD, EOSP = 7, 5, 12
     ],
 )
 def test_first_mode(last: Row, mode: Mode) -> None:
-    """Initial mode from the last prompt row, the pad test last."""
+    """The initial mode follows from the last prompt row; the pad test comes last and wins."""
     assert first_mode(last, IDS) == mode
 
 
@@ -62,13 +62,13 @@ def test_first_mode(last: Row, mode: Mode) -> None:
     ],
 )
 def test_every_transition(mode: Mode, last: Row, after: Mode) -> None:
-    """Two independent tests in the published order."""
+    """The start-of-speech test comes before the end-of-speech test; both may apply."""
     assert next_mode(mode, last, IDS) == after
 
 
 def test_overwrite_and_stop() -> None:
-    """While speaking the text sample is overwritten, so only text mode can end a reply; both stop
-    ids end it; the end of speech alone never does."""
+    """In audio mode the text id is overwritten, so only text mode can end a reply. Both stop ids
+    end it; the end of speech alone does not."""
     assert compose("audio", STOP, CODE, IDS) == (PAD, CODE)
     assert compose("text", STOP, CODE, IDS) == (STOP, CODE)
     assert ends_reply((22, CODE), IDS)
@@ -78,7 +78,7 @@ def test_overwrite_and_stop() -> None:
 
 
 class Loop:
-    """The package's request, driven by given logits instead of a model."""
+    """Runs a `Request` on given logits instead of a model."""
 
     def __init__(self, logits: np.ndarray, prompt: list[Row], sampling: Sampling) -> None:
         self.request = Request(prompt, sampling, IDS, PageTable(PagePool(1, 1)), longest=10_000)
@@ -144,12 +144,12 @@ sampling_strategy = st.builds(
 @given(
     st.integers(0, 2**32 - 1), rows_strategy, sampling_strategy, st.sampled_from(["fine", "tied"])
 )
-def test_the_loop_equals_a_straight_line_one(
+def test_the_loop_equals_the_independent_reference(
     seed: int, prompt: list[Row], sampling: Sampling, grain: str
 ) -> None:
-    """Spec 5, the whole order: transition, mask, penalty, temperature, top-k, top-p, draw or
-    arg-max with the lowest index on ties, overwrite, append, stop. Random logits, many of them
-    exactly tied, against an implementation that shares no code."""
+    """The loop runs in the published order: transition, mask, penalty, temperature, top-k, top-p,
+    sample (or arg-max with the lowest index on ties), overwrite, append, stop. The reference shares
+    no code with it; the logits are random, many of them exactly tied."""
     logits = np.random.default_rng(seed).normal(0, 3, (sampling.max_new, 24)).astype(np.float32)
     if grain == "tied":
         logits = np.round(logits)
@@ -159,7 +159,7 @@ def test_the_loop_equals_a_straight_line_one(
 
 
 def test_mode_changes_do_happen_in_the_property_test() -> None:
-    """Guards the test above: its logits lead through both modes and to all ends."""
+    """The logits of the test above reach both modes, all transitions and both stop reasons."""
     seen: set[tuple[str, str]] = set()
     stops: set[str] = set()
     for seed in range(40):
@@ -177,15 +177,15 @@ FLAT = np.zeros((4, 24), dtype=np.float32)
 
 
 def test_min_new_masks_the_end_of_speech_strictly_below_it() -> None:
-    """Spec 5.1: min_new 3 masks it at steps 1 and 2, counted from 1."""
+    """min_new 3 masks the end of speech at steps 1 and 2, counted from 1."""
     logits = FLAT.copy()
     logits[:, EOSP] = 9
     trace = Loop(logits, [(SOSP, AUDIO_PAD)], Sampling(greedy=True, max_new=4, min_new=3)).trace
     assert [row[1] for row in trace.rows[:3]] == [0, 0, EOSP]
 
 
-def test_ids_above_the_end_of_speech_are_never_drawn() -> None:
-    """Audio mask, also in text mode, where the audio id is only kept in the grid."""
+def test_ids_above_the_end_of_speech_are_never_sampled() -> None:
+    """The audio mask also applies in text mode, where the audio id only stays in the grid."""
     logits = FLAT.copy()
     logits[:, EOSP + 1 :] = 50
     for prompt in ([(SOSP, AUDIO_PAD)], [(TEXT, AUDIO_PAD)]):
@@ -194,7 +194,7 @@ def test_ids_above_the_end_of_speech_are_never_drawn() -> None:
 
 
 def test_the_penalty_counts_prompt_codes_pads_and_ignored_samples_once() -> None:
-    """Spec 5 step 4: the channel's whole history, each id once however often it occurs."""
+    """The penalty covers the channel's whole history and counts each id once."""
     logits = FLAT.copy()
     logits[:, AUDIO_PAD] = 1.0  # in the history of every prompt
     logits[:, 9] = 0.6
@@ -208,7 +208,7 @@ def test_the_penalty_counts_prompt_codes_pads_and_ignored_samples_once() -> None
 
 
 def test_padded_ignored_audio_leaves_the_text_channel_alone() -> None:
-    """ignored_audio="pad" writes the pad in text rows and changes no text id and no code."""
+    """`ignored_audio="pad"` writes the pad in text rows and changes no text id and no code."""
     logits = np.random.default_rng(3).normal(0, 3, (20, 24)).astype(np.float32)
     grids = [
         Loop(logits, [(TEXT, AUDIO_PAD)], Sampling(max_new=20, seed=4, ignored_audio=how)).trace
@@ -221,7 +221,7 @@ def test_padded_ignored_audio_leaves_the_text_channel_alone() -> None:
 
 
 def test_the_second_stop_is_the_end_of_text() -> None:
-    """Spec 5 step 8: im_end and endoftext. A pad id that is something else ends nothing."""
+    """The stop ids are im_end and endoftext; a different pad id does not end a reply."""
     from mosslive.checkpoint.synth import synth_config
     from mosslive.checkpoint.vocabulary import learned_vocabulary
 

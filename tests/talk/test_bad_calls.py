@@ -30,7 +30,7 @@ CALLS: dict[str, tuple[Callable[[Talk], Any], str]] = {
     "sound of integers": (lambda talk: talk.push_audio(np.zeros(9, np.int32), 16_000), "int32"),
     "too loud": (lambda talk: talk.push_audio(np.full(9, 1e9), 16_000), "exceeds"),
     "rate as words": (lambda talk: talk.push_audio(np.zeros(9), "16000"), "sample_rate is '16000'"),  # type: ignore[arg-type]
-    "no text": (lambda talk: talk.push_text(None), "neither of text and codes"),  # type: ignore[arg-type]
+    "no text": (lambda talk: talk.push_text(None), "neither text nor codes"),  # type: ignore[arg-type]
     "half a character": (lambda talk: talk.push_text("\ud800"), "surrogate"),
     "a kind unknown": (lambda talk: talk.respond("song"), "reply is 'song'"),  # type: ignore[arg-type]
     "nothing said": (lambda talk: talk.say("user", None), "said is None; allowed: words"),  # type: ignore[arg-type]
