@@ -43,7 +43,7 @@ def test_names_are_those_listed() -> None:
     listed = LISTED.read_text(encoding="utf-8").splitlines()
     assert listed == sorted(listed), f"sort {LISTED.name}"
     new, missing = sorted(found - set(listed)), sorted(set(listed) - found)
-    assert not (new or missing), f"update {LISTED.name}: new {new}, missing {missing}"
+    assert not new and not missing, f"update {LISTED.name}: new {new}, missing {missing}"
 
 
 @pytest.mark.parametrize("path", ALL)
