@@ -7,6 +7,7 @@ one.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import is_
@@ -68,6 +69,7 @@ class Dialogue:
         self.start = 0  # row where the open turn begins
         self.conversation: Conversation = engine.open()
         self._engine = engine
+        self._replaced: Conversation | None = None  # the latest, closed
         self._limit = min(context_rows, engine.config.max_position_embeddings)
         self._keep, self._on_trim = keep, on_trim
 
@@ -174,14 +176,21 @@ class Dialogue:
         self.retell([said for said in self.turns if said not in leaves])
         self._on_trim(len(gone), sum(len(said.rows) for said in gone))
 
-    def retell(self, turns: Sequence[Said]) -> Conversation | None:
+    async def pages_back(self) -> None:
+        """Until pages of the history that `retell` replaced are free. Who awaits it before each
+        change has no more than two histories in the engine at once."""
+        replaced, self._replaced = self._replaced, None
+        if replaced:
+            with suppress(MossliveError):  # an engine that broke down says so to the next call
+                await replaced.settled()
+
+    def retell(self, turns: Sequence[Said]) -> None:
         """These are the turns; the open one stays. Positions count from the first row, so what
         follows the first change is computed again; pages before it are found by content. All or
-        nothing. Returns the conversation that was closed for it; its pages are free when it has
-        settled."""
+        nothing."""
         same = len(turns) == len(self.turns) and all(map(is_, turns, self.turns))
         if same and len(self.conversation) >= self.start:
-            return None
+            return
         rows = [*chain.from_iterable(said.rows for said in turns)]
         rows += self.conversation.rows[self.start :]
         fresh = self._engine.open()
@@ -194,7 +203,7 @@ class Dialogue:
         old, self.conversation, self.turns = self.conversation, fresh, list(turns)
         self.start = sum(len(said.rows) for said in turns)
         old.close()
-        return old
+        self._replaced = old
 
 
 def leaving(turns: Sequence[Said], coming: int, target: int) -> list[Said]:

@@ -9,10 +9,7 @@ that the edits give one after the other.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
-from mosslive.engine.conversation import Conversation
-from mosslive.errors import MossliveError
 from mosslive.talk.dialogue import Dialogue, Said, require_whole
 from mosslive.talk.faults import Faults
 from mosslive.talk.floor import Task
@@ -28,7 +25,6 @@ class Edits:
         """`begin`: called before some of them are applied; returns the dialogue as it is then."""
         self._begin, self._faults = begin, faults
         self._waiting: deque[tuple[int, Change]] = deque()
-        self._closed: Conversation | None = None  # by the latest change
         self.task: Task | None = None  # applies them; set by who starts it
 
     @property
@@ -42,21 +38,15 @@ class Edits:
     async def run(self) -> None:
         """Until none waits, those added meanwhile too."""
         while self._waiting:
+            await self._begin().pages_back()
             count = min(AT_ONCE, len(self._waiting))
             edits = [self._waiting.popleft() for _ in range(count)]
             if not self._apply(edits) and count > 1:
                 for edit in edits:  # the engine has no room for all of them, but may for some
+                    await self._begin().pages_back()
                     self._apply([edit])
-                    await self._pages_back()
-            await (self._pages_back() if self._waiting else asyncio.sleep(0))
-
-    async def _pages_back(self) -> None:
-        """Between two times: others go on, and no more than two histories have pages at once."""
-        await asyncio.sleep(0)
-        closed, self._closed = self._closed, None
-        if closed:
-            with suppress(MossliveError):  # an engine that broke down says so to the next edit
-                await closed.settled()
+                    await asyncio.sleep(0)
+            await asyncio.sleep(0)
 
     def _apply(self, edits: list[tuple[int, Change]]) -> bool:
         """False: the engine refused the result, and nothing has changed. Reports a fault then if
@@ -72,7 +62,7 @@ class Edits:
             except Exception as error:
                 faults.append((turn, error))
         try:
-            self._closed = dialogue.retell(turns)
+            dialogue.retell(turns)
         except Exception as error:
             if len(edits) == 1:
                 self._faults.tell(edits[0][0], "memory", error)

@@ -166,6 +166,7 @@ class Exchange:
         async def work() -> None:
             try:
                 said = rows if isinstance(rows, Sequence) else await rows()
+                await self.dialogue.pages_back()
                 self.dialogue.say(role, kind, said, self._reserve, turn)
             except Exception as error:
                 self._lost.append(turn)
