@@ -92,7 +92,7 @@ async def send_any(peer: Peer, chance: random.Random) -> None:
     await peer.send(kind, **fields)
 
 
-@pytest.mark.parametrize("first_seed", [0, 6])
+@pytest.mark.parametrize("first_seed", [0, 4])
 def test_valid_events_in_any_order(parts: Parts, first_seed: int) -> None:
     """Whatever valid events come in whatever order, a session answers the next one within seconds,
     and gives back all it held when its client leaves."""
@@ -100,7 +100,7 @@ def test_valid_events_in_any_order(parts: Parts, first_seed: int) -> None:
     async def test() -> None:
         async with serving(parts) as served:
             tasks = len(asyncio.all_tasks())
-            for seed in range(first_seed, first_seed + 6):
+            for seed in range(first_seed, first_seed + 4):
                 chance = random.Random(seed)
                 async with served.session() as peer:
                     for _ in range(20):
