@@ -57,9 +57,8 @@ def backend() -> Iterator[Backend]:
     assert parts.voice is not None
     codec, taught = load_codec(parts.codec), folder_capabilities(parts.model)
     made = Backend(
-        Engine(
-            *load_stepper(parts.model), clock=lambda: 0.0
-        ),  # a slow machine is no reason to refuse
+        # Its clock stands still: it never refuses speech because the machine is slow.
+        Engine(*load_stepper(parts.model), clock=lambda: 0.0),
         CodecThread(codec),
         VoiceShelf(codec.voice(parts.voice), [], 1),
         ServerSettings(max_sessions=2, max_requests=1),

@@ -15,6 +15,7 @@ from mosslive.errors import MossliveError
 from mosslive.server.settings import ServerSettings
 
 TUNED_ROWS = 10_240  # what MOSS-Speech was tuned with; used where nothing is stated
+_TASK_ROWS = 512  # some sentences to read aloud, and their speech: 20 s of it
 _PAGE_ROWS = 16
 
 
@@ -45,7 +46,7 @@ def goal_rows(settings: ServerSettings, taught: Capabilities) -> int:
     """Rows of a pool in which nobody is limited by pages."""
     conversations = settings.max_sessions + settings.max_requests
     wanted = wanted_rows(settings, taught)
-    return rows_for(conversations, max(wanted, LEAST_ROWS), _PAGE_ROWS, EngineSettings())
+    return rows_for(conversations, max(wanted, _TASK_ROWS), _PAGE_ROWS, EngineSettings())
 
 
 def limits_of(engine: Engine, settings: ServerSettings, taught: Capabilities) -> Limits:
