@@ -30,7 +30,7 @@ from mosslive.server.backend import Backend
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voices import VoiceShelf
 from mosslive.talk import CodecThread
-from tests.server.rig import settings
+from tests.server.rig import settings as rig_settings
 from tests.talk.rig import LoudVad
 from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec
 
@@ -80,16 +80,16 @@ def main(folder: str, switch: str, name: str, reply_s: str, admit_overload: str)
     fault = Fault(name, Path(switch))
     seconds = float(reply_s)
 
-    def load(given: ServerSettings) -> Backend:
+    def load(settings: ServerSettings) -> Backend:
         engine = faulty_engine(folder, fault)
         codec = ToyCodec()
         codec.speaking = FaultyBatch(fault)
         thread = CodecThread(codec, courtesy=engine.courtesy)
-        return Backend(engine, thread, VoiceShelf(TOY_VOICE, [], 4), given, LoudVad)
+        return Backend(engine, thread, VoiceShelf(TOY_VOICE, [], 4), settings, LoudVad)
 
-    run.load_backend = load
+    run.load_backend = load  # type: ignore[attr-defined]
     changes = {"max_reply_s": seconds, "min_reply_s": 2 * seconds}
-    run.serve(settings(**changes, admit_overload=admit_overload == "True"))
+    run.serve(rig_settings(**changes, admit_overload=admit_overload == "True"))
 
 
 if __name__ == "__main__":
