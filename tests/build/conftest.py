@@ -1,5 +1,6 @@
 """Engines of the nano model, built once per process; copy one (`engine_copy`) to damage it."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -25,9 +26,23 @@ def fp32_engine(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
-def fp8_engine(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A spoken and a written reply. The synthetic conversations are much longer, and processors
+    without bfloat16 need minutes for them."""
+    codes, role = list(range(20)), "assistant"
+    spoken = [{"role": "user", "text": "Hello."}, {"role": role, "codes": codes}]
+    written = [{"role": "user", "codes": codes}, {"role": role, "text": "Hello to you, too."}]
+    path = tmp_path_factory.mktemp("calibration") / "turns.jsonl"
+    path.write_text("".join(json.dumps({"turns": turns}) + "\n" for turns in (spoken, written)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def fp8_engine(
+    nano_folder: Path, calibration: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     out = tmp_path_factory.mktemp("built") / "fp8"
-    return build_engine(nano_folder, out, CPU, fp8=Fp8Options(sequences=4)).folder
+    return build_engine(nano_folder, out, CPU, fp8=Fp8Options(calibration=calibration)).folder
 
 
 @pytest.fixture

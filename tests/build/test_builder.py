@@ -79,10 +79,10 @@ def test_precision_of_the_source(
     assert built.verdict.passed
 
 
-def test_kept_matrices_are_not_fp8(nano_folder: Path, tmp_path: Path) -> None:
+def test_kept_matrices_are_not_fp8(nano_folder: Path, calibration: Path, tmp_path: Path) -> None:
     """Kept matrices stay unquantised, and the manifest contains the report."""
     keep = Keep(("trunk.1", "*.o"), below_db=200.0)
-    options = Fp8Options(keep=Keep(("trunk.1", "*.o")), sequences=3)
+    options = Fp8Options(Keep(("trunk.1", "*.o")), calibration)
     built = build_engine(nano_folder, tmp_path / "some", CPU, fp8=options)
     manifest = open_engine(built.folder).manifest
     fp8 = {name for name, kind in manifest.precision.items() if kind == "fp8"}
@@ -91,7 +91,7 @@ def test_kept_matrices_are_not_fp8(nano_folder: Path, tmp_path: Path) -> None:
         name for name in manifest.precision if name.startswith("trunk.") and name not in fp8
     ]
     assert manifest.settings["fp8"]["keep"]["names"] == ["trunk.1", "*.o"]
-    none = build_engine(nano_folder, tmp_path / "none", CPU, fp8=Fp8Options(keep, sequences=3))
+    none = build_engine(nano_folder, tmp_path / "none", CPU, fp8=Fp8Options(keep, calibration))
     assert "fp8" not in open_engine(none.folder).manifest.precision.values()
     assert none.verdict.precision == "bfloat16"
 
