@@ -30,7 +30,7 @@ def test_shipped_checkpoint_survives_being_carried(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (("carry", "nowhere", "OUT"), "no model of the recipe"),
+        (("carry", "nowhere", "OUT"), "not a model of the recipe"),
         (("export", "nowhere", "OUT"), "no sizes.json"),
         (("export", "nowhere", "OUT", "--codec-of", "x", "--one-flow"), "no --one-flow"),
     ],

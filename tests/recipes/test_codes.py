@@ -225,7 +225,7 @@ def test_an_examination_is_not_lost_by_the_order(
     for add, told in (
         ([quick, codes], f"{codes} has an examination"),
         ([quick], f"{corpus.folder} has an examination"),
-        ([codes, codes], "comes twice"),
+        ([codes, codes], "listed twice"),
     ):
         with pytest.raises(ValueError, match=told):
             encode_corpus(corpus, carried, tmp_path / "out", 3, add=add, size="toy")
@@ -247,9 +247,9 @@ def test_what_does_not_fit_is_refused_at_once(
         with pytest.raises(ValueError, match=match):
             encode_corpus(corpus, encoder, tmp_path / "out", versions, add=[add], size="toy")
 
-    refused("3 versions; asked for are 2", 2, codes)
+    refused("3 versions; --versions is 2", 2, codes)
     refused("0 versions", 0, codes)
-    refused("no folder of codes", 3, folder)
+    refused("not a folder of codes", 3, folder)
     refused("no encoder", 3, codes, tmp_path)
     monkeypatch.setitem(corpus.meta, "grammar_sha256", "another")
     refused("another grammar", 3, codes)
@@ -265,4 +265,4 @@ def test_command_makes_a_folder_once(folder: Path, carried: Path, tmp_path: Path
     assert json.loads((tmp_path / "out" / "meta.json").read_text())["encoder"]
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 2
-    assert "is there already" in again.stderr
+    assert "exists already" in again.stderr

@@ -138,7 +138,7 @@ def test_a_quick_plan_is_cheap_and_has_no_examination() -> None:
 def test_voices_that_cannot_run_here_are_refused(tmp_path: Path) -> None:
     """No pack, or one for another processor, is told before a corpus is begun; the locks of all
     processors have the same packages."""
-    with pytest.raises(ValueError, match="no voices there"):
+    with pytest.raises(ValueError, match="the folder has no voices"):
         check_pack(tmp_path)
     for name in ("lib/ld.so", "bin/festival"):
         (tmp_path / name).parent.mkdir()

@@ -64,7 +64,7 @@ def test_what_does_not_belong_together_is_refused(made: Made, tmp_path: Path) ->
     one, other = made("a", [1.0]), made("b", [2.0])
     out = tmp_path / "out"
     for folders, shares, told in (
-        ([one], [], "1 model; allowed: two or more"),
+        ([one], [], "1 model; give two or more"),
         ([one, other], [1.0], "1 shares of 2 models"),
         ([one, other], [1.0, 0.0], "a share of 0; allowed: finite, above 0"),
         ([one, other], [1.0, float("nan")], "a share of nan"),

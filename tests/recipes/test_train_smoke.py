@@ -216,9 +216,9 @@ def test_shipped_model_can_be_taught_further(trained: Trained, tmp_path: Path) -
         assert (tmp_path / "again" / path.relative_to(trained.out)).read_bytes() == (
             path.read_bytes()
         )
-    with pytest.raises(ValueError, match="of another size than 'bundled'"):
+    with pytest.raises(ValueError, match="does not have size 'bundled'"):
         carry(trained.out, tmp_path / "large")
-    with pytest.raises(ValueError, match="no model of the recipe"):
+    with pytest.raises(ValueError, match="not a model of the recipe"):
         carry(carried, tmp_path / "none", size="toy")
     encoder = load_carried(carried, "encoder") or {}
     save_carried(carried, "encoder", {name: tensor + 1 for name, tensor in encoder.items()})
@@ -316,7 +316,7 @@ def test_only_what_fits_is_resumed(trained: Trained, tmp_path: Path) -> None:
     plan = replace(trained.plan, out=tmp_path / "out", resume=trained.plan.carried, size="bundled")
     with pytest.raises(ValueError, match="this run of"):
         run(plan, together=False)
-    with pytest.raises(ValueError, match="no folder `carried`"):
+    with pytest.raises(ValueError, match="not a folder `carried`"):
         run(replace(plan, resume=tmp_path), together=False)
     assert not (tmp_path / "out").exists()
 
