@@ -1,4 +1,4 @@
-"""The shipped model as a beginning: nothing is lost on the way out of the package and back."""
+"""The shipped model can be carried out of the package and exported again without loss."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.training
 
 
 def test_shipped_checkpoint_survives_being_carried(tmp_path: Path) -> None:
-    """Of the package's own model, through the files that travel: every tensor, bit by bit."""
+    """Every tensor of the shipped model survives carrying, bit by bit."""
     checkpoint = load_file(find_parts("bundled").model / LM_FOLDER / SINGLE_FILE)
     save_carried(tmp_path, "lm", trained_tensors(checkpoint))
     again = checkpoint_tensors(load_carried(tmp_path, "lm") or {})
