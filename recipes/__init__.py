@@ -1,1 +1,1 @@
-"""Recipes: how what ships with the package was made. Run them from the root of the repository."""
+"""Recipes that make what ships with the package. Run them from the root of the repository."""

@@ -1,1 +1,1 @@
-"""How the bundled voice was made: texts, speech, training. README.md beside this file begins it."""
+"""The recipe of the bundled model: texts, speech, training, export. Start with README.md."""

@@ -1,7 +1,7 @@
-"""Other voices, rooms and microphones out of the same recordings, a batch at a time.
+"""Simulates other voices, rooms and microphones from the same recordings, one batch at a time.
 
-Runs on the device, on the encoder's side only: what is to be said stays as it was. Knows nothing of
-networks. Invariant: timing does not change, so targets given in codes or frames stay right.
+Runs on the device, on the input of the encoder only; targets stay unchanged. Knows no networks.
+Invariant: timing does not change, so targets in codes or frames stay aligned.
 """
 
 import math
@@ -16,13 +16,13 @@ from mosslive.codec.mel import floor_and_scale, segment_log10_mel
 _BANDS = 128
 _TOP_MEL = 15 + 27 * math.log(8.0) / math.log(6.4)  # of 8 kHz on Slaney's scale
 _HZ = 16_000
-_FAINT_DB = 50.0  # noise so far below the speech is as good as none
+_FAINT_DB = 50.0  # noise this far below the speech is negligible
 _ECHO = 0.04  # of a direct sound of 1: the longest room is then about as loud as the speaker
 
 
 @dataclass(frozen=True)
 class Augment:
-    """The strongest of each; every row draws its own strength. 0 is off."""
+    """The strongest of each effect; every row samples its own strength. 0 is off."""
 
     tract: float = 0.25  # the vocal tract is exp(±tract) as long
     tilt_db: float = 8.0  # from the lowest to the highest band
@@ -32,7 +32,7 @@ class Augment:
     share: float = 0.85  # of the rows; the others stay as they are
 
     def scaled(self, strength: float) -> "Augment":
-        """Weaker by this factor; noise is further below the speech."""
+        """Returns a weaker augmentation by this factor; noise is further below the speech."""
         return Augment(
             tract=self.tract * strength,
             tilt_db=self.tilt_db * strength,
@@ -50,7 +50,7 @@ def features(wave: Tensor) -> Tensor:
 
 
 def augmented_features(wave: Tensor, how: Augment, generator: torch.Generator) -> Tensor:
-    """The features of rows that sound as if others had said the same elsewhere."""
+    """Returns features of rows as if other speakers had said them in other rooms."""
     count = wave.shape[0]
 
     def draw(*shape: int) -> Tensor:
@@ -76,7 +76,7 @@ def augmented_features(wave: Tensor, how: Augment, generator: torch.Generator) -
 def _noise_for(
     wave: Tensor, how: Augment, draw: Callable[..., Tensor], generator: torch.Generator
 ) -> Tensor:
-    """Noise of a random colour, `_FAINT_DB` to `noise_db` below the speech."""
+    """Returns noise of a random colour, `_FAINT_DB` to `noise_db` below the speech."""
     count, samples = wave.shape
     white = torch.randn(wave.shape, generator=generator, device=wave.device)
     spectrum = torch.fft.rfft(white)
@@ -91,7 +91,7 @@ def _noise_for(
 
 
 def _in_a_room(wave: Tensor, seconds: Tensor, generator: torch.Generator) -> Tensor:
-    """Each row with an echo that falls by 60 dB in `seconds` [B, 1]."""
+    """Adds an echo to each row that falls by 60 dB in `seconds` [B, 1]."""
     count, samples = wave.shape
     length = _HZ // 4
     tail = torch.randn(count, length, generator=generator, device=wave.device)
@@ -105,7 +105,7 @@ def _in_a_room(wave: Tensor, seconds: Tensor, generator: torch.Generator) -> Ten
 
 
 def _stretched(log10: Tensor, factor: Tensor) -> Tensor:
-    """log10 [B, 128, T] as if all frequencies were `factor` [B, 1] times higher."""
+    """Shifts log10 [B, 128, T] as if all frequencies were `factor` [B, 1] times higher."""
     step = _TOP_MEL / (_BANDS + 1)
     mel = step * torch.arange(1, _BANDS + 1, device=log10.device)
     wanted = _to_mel(_to_hz(mel) / factor)  # [B, 128]

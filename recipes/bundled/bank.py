@@ -1,9 +1,9 @@
 """All speech of a corpus on the device, laid out in whole codes.
 
 Every utterance begins on a code and is followed by silence, so a row of training data is a list of
-code indices: sound, mel and pitch of the row are then one gather each, and no row is cut in the
-middle of a word. Knows nothing of networks. Invariants: code 0 and the last code are silent; the
-assistant's utterances stand first, in one piece.
+code indices: sound, mel and pitch of the row are one gather each, and no row cuts a word. Knows no
+networks. Invariants: code 0 and the last code are silent; the assistant's utterances come first, in
+one piece.
 """
 
 from collections.abc import Callable
@@ -48,22 +48,24 @@ class Bank:
         return self.sound.device
 
     def waves(self, group: NDArray[np.int64]) -> Tensor:
-        """What is heard of these utterances: [B, (W + 1) · 1280] for the longest one's W codes."""
+        """Returns the sound of these utterances: [B, (W + 1) · 1280] for the longest one's W
+        codes."""
         width = int(self.count[group].max())
         place = np.minimum(self.first[group][:, None] + np.arange(width + 1), len(self.sound) - 1)
-        # Past an utterance's end there is silence, not its neighbour in the bank.
+        # Silence after the end of an utterance, not its neighbour in the bank.
         place[np.arange(width + 1) >= self.count[group][:, None]] = 0
         return self.heard[torch.from_numpy(place).to(self.device)].flatten(1).float() / 32768
 
     def where(self, role: str, split: str) -> NDArray[np.int64]:
-        """Indices of the utterances of a role and a split."""
+        """Returns the indices of the utterances of a role and a split."""
         found = [n for n, u in enumerate(self.utterances) if (u.role, u.split) == (role, split)]
         return np.asarray(found, dtype=np.int64)
 
 
-@arithmetic("fp32")  # the resampler's products decide over codes
+@arithmetic("fp32")  # the resampler's arithmetic affects codes
 def load_bank(corpus: Corpus, device: torch.device) -> Bank:
-    """Utterances keep their index in the corpus; only their places in the bank are ordered."""
+    """Loads a corpus. Utterances keep their corpus index; only their positions in the bank are
+    sorted."""
     order = sorted(corpus.utterances, key=lambda u: (u.role != "assistant", u.id))
     first = np.zeros(len(order), np.int64)
     count = np.zeros(len(order), np.int64)
@@ -85,9 +87,9 @@ def load_bank(corpus: Corpus, device: torch.device) -> Bank:
 
 
 def laid_out(corpus: Corpus, utterance: Utterance, later: int = 0) -> NDArray[np.int16]:
-    """The sound of an utterance in whole codes. A user's turn with the silence of a live one: what
-    came before the first word is kept, and the turn's end is known only a while after the last. The
-    assistant never waits; it begins at most a part of a code `later`, in samples."""
+    """Returns the sound of an utterance in whole codes. A user's turn has the silence of a live
+    one: some before the first word, and some after the last, because the end of a turn is detected
+    late. The assistant starts at once, or `later` samples later, less than a code."""
     spoken = lay_out(corpus.pcm(utterance), utterance.role, later)
     if utterance.role == "assistant":
         return spoken
@@ -97,8 +99,8 @@ def laid_out(corpus: Corpus, utterance: Utterance, later: int = 0) -> NDArray[np
 
 
 def _by_pieces(sound: Tensor, make: Callable[[Tensor], Tensor], codes: int) -> Tensor:
-    """The first `codes` codes through `make`, a few thousand at a time, each piece with one code of
-    its surroundings on both sides."""
+    """Runs `make` over the first `codes` codes, a few thousand at a time, each piece with one code
+    of context on both sides."""
     made = []
     for begin in range(0, codes, _PIECE_CODES):
         end = min(begin + _PIECE_CODES, codes)
@@ -129,7 +131,7 @@ def _pitch_piece(wave: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch of rows of W codes, as the host plans it."""
+    """A batch of rows of W codes, as planned on the host."""
 
     codes: NDArray[np.int64]  # [B, W + 1]: one more, so that a row can begin inside a code
     phones: NDArray[np.int64]  # [B, P], 0 where there is none
@@ -144,8 +146,8 @@ def plan_rows(
     width: int,
     generator: np.random.Generator,
 ) -> Rows:
-    """Whole utterances drawn from `among`, one after another while they fit, then silence.
-    phones: of every utterance, numbered from 1."""
+    """Samples whole utterances from `among` one after another while they fit, then fills with
+    silence. phones: of every utterance, numbered from 1."""
     codes = np.zeros((rows, width + 1), np.int64)
     said: list[NDArray[np.int64]] = []
     picks = among[generator.integers(len(among), size=(rows, 8))]

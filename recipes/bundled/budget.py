@@ -1,8 +1,8 @@
-"""How long a stage may train, what it writes down, and what it leaves for the next run.
+"""The budget of a stage, its curves, and the tensors that it carries to the next run.
 
-A stage asks its `Budget` how far it is: by the clock on a machine that is paid by the minute, by
-steps in a test. Knows nothing of networks. Invariant: a carried file never exceeds `SHARD_BYTES`,
-and appears under its name only when it is whole.
+A stage reads its progress from `Budget`: by the clock on a rented machine, by steps in a test.
+Knows no networks. Invariant: a carried file never exceeds `SHARD_BYTES`, and appears under its name
+only when it is complete.
 """
 
 import json
@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-SHARD_BYTES = 15 << 20  # what can be carried in one file
+SHARD_BYTES = 15 << 20  # the largest size of one file
 _WARM_STEPS = 100
 
 
 @dataclass
 class Budget:
-    """Ends after `seconds` of `clock` or after `steps`, whichever comes first. `span`: which part
-    of a longer training this is; rates follow one course through all its runs."""
+    """Ends after `seconds` of `clock` or after `steps`, whichever is first. `span` is the part of a
+    longer training that this run covers; the rate follows one schedule through all its runs."""
 
     seconds: float = math.inf
     steps: int = 1 << 60
@@ -39,23 +39,24 @@ class Budget:
         return self.clock() - self.began
 
     def progress(self, step: int) -> float:
-        """0 at the beginning, 1 when the stage is over."""
+        """Returns 0 at the start and 1 when the stage is over."""
         return min(1.0, max(step / self.steps, self.elapsed_s / self.seconds))
 
     def course(self, step: int) -> float:
-        """As `progress`, of the longer training."""
+        """Returns the progress of the longer training."""
         first, last = self.span
         return first + (last - first) * self.progress(step)
 
     def rate(self, step: int, floor: float = 0.02) -> float:
-        """Learning-rate factor: a short rise, then half a cosine down to `floor`."""
+        """Returns the learning-rate factor: a short rise, then half a cosine down to `floor`."""
         rise = min(1.0, (step + 1) / min(_WARM_STEPS, max(1, self.steps // 10)))
         fall = 0.5 * (1 + math.cos(math.pi * self.course(step)))
         return rise * (floor + (1 - floor) * fall)
 
 
 class Curves:
-    """Numbers over steps, one JSON object per line, flushed so that a killed run keeps them."""
+    """Writes numbers over steps, one JSON object per line, flushed so that a killed run keeps
+    them."""
 
     def __init__(self, path: Path, stage: str, budget: Budget, every: int = 50) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,7 @@ class Curves:
         self.last: dict[str, float] = {}
 
     def add(self, step: int, values: Mapping[str, Tensor]) -> None:
-        """Means over `every` steps; the device is waited for only when a line is written."""
+        """Averages over `every` steps; waits for the device only when a line is written."""
         for name, value in values.items():
             seen = value.detach().float()
             self._sums[name] = self._sums[name] + seen if name in self._sums else seen
@@ -100,7 +101,7 @@ def save_whole(content: Any, path: Path) -> None:
 
 
 def save_carried(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> list[Path]:
-    """Weights in float16 as `name.0.pt`, `name.1.pt`, ..., each small enough to travel."""
+    """Saves float16 weights as `name.0.pt`, `name.1.pt`, ..., each small enough to move."""
     shards: list[dict[str, Tensor]] = [{}]
     used = 0
     for key, tensor in tensors.items():
@@ -122,13 +123,14 @@ def drop_carried(folder: Path, name: str) -> None:
 
 
 def load_carried(folder: Path, name: str) -> dict[str, Tensor] | None:
-    """What `save_carried` wrote, as float32, or None where there is none; refused if damaged."""
+    """Returns what `save_carried` wrote, as float32, or None if there is nothing. Raises
+    `ValueError` if a file is damaged."""
     tensors: dict[str, Tensor] = {}
     for path in sorted(folder.glob(f"{name}.[0-9]*.pt")):
         try:
             held = torch.load(path, map_location="cpu", weights_only=True)
         except (RuntimeError, UnpicklingError, EOFError) as error:
-            raise ValueError(f"{path} cannot be read, perhaps cut off: {error}") from None
+            raise ValueError(f"{path} cannot be read and may be truncated: {error}") from None
         tensors |= {key: tensor.float() for key, tensor in held.items()}
     return tensors or None
 
@@ -139,9 +141,9 @@ def optimiser(
     decay: float = 0.01,
     recorded: bool = False,
 ) -> torch.optim.AdamW:
-    """AdamW over modules with their own rates; vectors (norms, biases, snakes) do not decay.
-    `recorded`: what changes from step to step is in the device's memory, so that a step can be
-    replayed; on a GPU only."""
+    """Returns AdamW over modules with their own rates; vectors (norms, biases, snakes) do not
+    decay. With `recorded`, keeps all state that changes in device memory, so that a step can be
+    replayed; GPU only."""
     sets: list[dict[str, Any]] = []
     for module, rate in groups:
         wanted = [p for p in module.parameters() if p.requires_grad]
@@ -168,8 +170,8 @@ def set_rate(chosen: torch.optim.Optimizer, factor: float) -> None:
 
 
 def take_step(chosen: torch.optim.Optimizer, loss: Tensor, most: float = 1.0) -> None:
-    """One step down `loss`, its gradient at most `most` long. A value of the gradient that is not
-    finite counts as 0: one bad batch must not end a run that nobody watches."""
+    """Takes one optimiser step with the gradient clipped to `most`. Replaces non-finite gradient
+    values by 0, so that one bad batch does not end an unattended run."""
     params = [p for group in chosen.param_groups for p in group["params"]]
     for param, found in zip(
         params, torch.autograd.grad(loss, params, allow_unused=True), strict=True

@@ -1,11 +1,11 @@
-"""From a model in the package back to what a run carries on from.
+"""Turns a packaged model into a folder `carried`, from which a run can continue.
 
     python -m recipes.bundled.carry mosslive/bundled CARRIED
     python -m recipes.bundled.run CODES OUT --resume CARRIED --reuse-codes --stages lm
 
-So the shipped model can be taught further by whoever has only the repository. What is there is the
-language model and the encoder with its codebook, which is all that this needs; `export --codec-of`
-puts a new language model beside the codec it was taught with. Knows files and names, not training.
+So the shipped model can be trained further from the repository alone. The folder has the language
+model and the encoder with its codebook, which is all that this needs; `export --codec-of` writes a
+new language model beside the codec that it was trained with. Knows files and names, not training.
 Invariant: exported again without training, the language model is the same, byte by byte.
 """
 
@@ -29,14 +29,14 @@ from recipes.bundled.vocabulary import ids, load_tokenizer
 
 
 def carry(model: Path, out: Path, size: str = "bundled") -> None:
-    """`model`: a folder as `export.py` writes it; `out`: the folder to make."""
+    """`model` is a folder that `export.py` wrote; `out` is the folder to write."""
     lm, encoder = model / LM_FOLDER / SINGLE_FILE, model / CODEC_FOLDER / ENCODER_FILE
     if absent := [str(path) for path in (lm, encoder) if not path.is_file()]:
-        raise ValueError(f"{model} is no model of the recipe: no {', '.join(absent)}")
+        raise ValueError(f"{model} is not a model of the recipe: it has no {', '.join(absent)}")
     config = json.loads((model / LM_FOLDER / CONFIG_FILE).read_text(encoding="utf-8"))
     wanted = SIZES[size].lm_config(**ids(load_tokenizer())).to_dict()
     if other := [name for name in wanted if config.get(name) != wanted[name]]:
-        raise ValueError(f"{model} is of another size than {size!r}: {', '.join(other)}")
+        raise ValueError(f"{model} does not have size {size!r}: {', '.join(other)}")
     checkpoint, heard = _read(lm), _read(encoder)
     expected = expected_tensors(SIZES[size].lm_config(**ids(load_tokenizer())))
     if {name: tuple(tensor.shape) for name, tensor in checkpoint.items()} != expected:
@@ -63,8 +63,10 @@ def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A model in the package, to be taught further.")
-    parser.add_argument("model", type=Path, help="with lm and codec: mosslive/bundled")
-    parser.add_argument("out", type=Path, help="the folder to make")
+    parser.add_argument(
+        "model", type=Path, help="read this folder with lm and codec, such as mosslive/bundled"
+    )
+    parser.add_argument("out", type=Path, help="write this folder")
     parser.add_argument("--size", choices=sorted(SIZES), default="bundled")
     given = parser.parse_args()
     try:

@@ -1,9 +1,9 @@
-"""The codec as it is trained: the package's own encoder and flow, with what only training needs.
+"""The codec during training: the package's encoder and flow, with parts that only training needs.
 
-Between the two stands a linear bridge instead of the flow's table of codes, so that the encoder
-learns from the mel as well; at the end the table is the bridge applied to the codebook, which is
-the same function. CTC heads before and after the quantiser keep the codes about what is said.
-Knows nothing of files. Invariant: `flow_tensors` and `encoder_tensors` are the published names.
+A linear bridge replaces the flow's table of codes, so that the encoder also learns from the mel. At
+the end the table is the bridge applied to the codebook, which is the same function. CTC heads
+before and after the quantiser keep the words in the codes. Knows no files. Invariant:
+`flow_tensors` and `encoder_tensors` have the published names.
 """
 
 import math
@@ -33,7 +33,7 @@ _UNTOLD = 0.2  # rows whose flow is told nothing, for the guidance
 
 
 def speaker_vector() -> Tensor:
-    """[192], of length one: the one voice there is."""
+    """[192], of length one: the only voice."""
     return torch.full((SPEAKER_WIDTH,), SPEAKER_WIDTH**-0.5)
 
 
@@ -57,7 +57,7 @@ class Losses:
 
 class CodecModel(nn.Module):
     def __init__(self, sizes: Sizes, phones: int) -> None:
-        """`phones`: how many different ones there are; the CTC blank is one more."""
+        """`phones`: number of different phones, without the CTC blank."""
         super().__init__()
         self.sizes = sizes
         width = sizes.encoder.width
@@ -146,7 +146,7 @@ class CodecModel(nn.Module):
 
     @torch.no_grad()
     def speak(self, vectors: Tensor, chunk: int | None, known: Tensor | None = None) -> Tensor:
-        """Vectors [B, W, width] → mel [B, 80, 4W] as the package's solver makes it."""
+        """Vectors [B, W, width] → mel [B, 80, 4W] by the package's solver."""
         mu = self.mu(vectors, chunk, finalize=True)
         speaker = self.flow.spk_embed_affine_layer(self.speaker).expand(len(mu), -1)
         prompt = torch.zeros_like(mu) if known is None else known
@@ -185,8 +185,8 @@ class CodecModel(nn.Module):
 
     @torch.no_grad()
     def settle_hearing(self) -> None:
-        """Rounds the encoder and the codebook to what float16 files hold: the codes of the stored
-        encoder are then exactly those the language model was taught with."""
+        """Rounds encoder and codebook to float16: the codes of the stored encoder then equal those
+        that the language model is trained on."""
         for tensor in (*self.encoder.state_dict().values(), self.quantiser.codebook):
             tensor.copy_(tensor.half().float())
         self.encoder.codebook.weight.copy_(self.quantiser.codebook)

@@ -1,4 +1,4 @@
-"""The corpus on disk: one file of sound, two tables and a note of how it came to be.
+"""Reads and writes the corpus: one file of sound, two tables and a note.
 
     corpus/
       sound.i16          every utterance one after another: int16, mono, 24 kHz, host order (little)
@@ -6,17 +6,17 @@
       dialogues.jsonl    one `Dialogue` per line
       meta.json          seeds, versions, counts, times; free form
 
-A dialogue is words; an utterance is one voice saying some words. They meet by id: a turn lists the
-ids of its spoken forms. The assistant has one voice, so one form; a user's turn has several, said
-by different voices. Utterances that belong to no dialogue are the open sentences. A folder of codes
-(`encode_corpus`) has the tables and, instead of sound, `spoken.pt`; there the assistant's form may
-come again, begun elsewhere within a code.
+A dialogue is text; an utterance is a text spoken by one voice. A turn lists the ids of its
+utterances. The assistant has one voice and so one utterance per turn; a user's turn has several,
+spoken by different voices. Utterances without a dialogue are the open sentences. A folder of codes
+(`encode_corpus`) has the tables and, instead of sound, `spoken.pt`; there the assistant's utterance
+can occur again with another start within a code.
 
-A split is a promise: nothing marked "heldout" may be trained on. A dialogue is held out for its
-words, an utterance for its words or for its voice. So a training dialogue may list a held-out form
-(an unseen voice), and whoever trains takes `Corpus.forms(turn, "train")`.
+Nothing marked "heldout" may be trained on. A dialogue is held out for its words, an utterance for
+its words or its voice. So a training dialogue can list a held-out utterance (an unseen voice), and
+training must use `Corpus.forms(turn, "train")`.
 
-This file knows nothing about grammar, synthesisers or training, and needs only numpy.
+Knows no grammar, no synthesisers and no training. Needs only numpy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SPLITS: tuple[Split, ...] = ("train", "heldout")
 
 @dataclass(frozen=True)
 class Utterance:
-    """One voice saying `text`; its sound is `samples` long and begins at sample `start`."""
+    """One voice speaking `text`: `samples` samples from sample `start`."""
 
     id: int
     text: str
@@ -64,12 +64,12 @@ class Utterance:
 class Turn:
     role: Role
     text: str
-    utterances: list[int] = field(default_factory=list)  # ids of its spoken forms
+    utterances: list[int] = field(default_factory=list)  # ids of its utterances
 
 
 @dataclass(frozen=True)
 class Dialogue:
-    """Turns in order, user first, the last one the assistant's."""
+    """Turns in order; a user's is first and the assistant's last."""
 
     id: int
     category: str
@@ -85,7 +85,7 @@ class Dialogue:
 
 
 class Writer:
-    """Writes a corpus folder; the tables and `meta.json` are complete once it is closed."""
+    """Writes a corpus folder; the tables and `meta.json` are complete when it is closed."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ class Writer:
         role: Role,
         split: Split,
     ) -> int:
-        """Append one utterance and return its id."""
+        """Appends one utterance and returns its id."""
         assert sound.dtype == np.int16
         assert sound.ndim == 1
         row = Utterance(
@@ -129,7 +129,7 @@ class Writer:
         for file in (self._sound, self._utterances, self._dialogues):
             file.close()
         if not whole:
-            return  # without the note nobody takes it for a corpus
+            return  # a folder without the note is not a corpus
         counts = {
             "utterances": self.utterances,
             "dialogues": self.dialogues,
@@ -153,7 +153,8 @@ class Writer:
 
 
 class Corpus:
-    """Reads a corpus folder: tables in memory, sound mapped, so hours of speech open quickly."""
+    """Reads a corpus folder: tables in memory, sound mapped, so that hours of speech open
+    quickly."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
@@ -172,29 +173,29 @@ class Corpus:
 
     @cached_property
     def sound(self) -> NDArray[np.int16]:
-        """All of it, mapped read-only: [samples]."""
+        """All sound, mapped read-only: [samples]."""
         _check(not self.silent, f"{self.folder} has no {SOUND}: these are codes, not speech")
         if not self.utterances:
             return np.zeros(0, np.int16)
         return np.memmap(self.folder / SOUND, dtype=np.int16, mode="r")
 
     def pcm(self, utterance: Utterance | int) -> NDArray[np.int16]:
-        """The sound of one utterance: [samples] int16, a view."""
+        """Returns the sound of one utterance: [samples] int16, a view."""
         row = self.utterances[utterance] if isinstance(utterance, int) else utterance
         return self.sound[row.start : row.start + row.samples]
 
     def forms(self, turn: Turn, split: Split | None = None) -> list[Utterance]:
-        """The spoken forms of a turn, all of them or those of one split."""
+        """Returns the utterances of a turn, all or those of one split."""
         rows = (self.utterances[i] for i in turn.utterances)
         return [row for row in rows if split is None or row.split == split]
 
     @cached_property
     def phone_names(self) -> list[str]:
-        """Every phone of the corpus, sorted; a CTC blank is the trainer's own."""
+        """Returns every phone of the corpus, sorted, without the CTC blank."""
         return sorted({phone for row in self.utterances for phone in row.phones})
 
     def spoken(self) -> set[int]:
-        """Ids of utterances that some dialogue speaks; the others are open sentences."""
+        """Returns the ids of utterances in dialogues; the others are open sentences."""
         return {i for row in self.dialogues for turn in row.turns for i in turn.utterances}
 
 

@@ -1,7 +1,8 @@
-"""Judges of waveforms for the vocoder's training: by periods, and by spectra of three resolutions.
+"""Discriminators of waveforms for training the vocoder: by periods, and by spectra at 3
+resolutions.
 
-Narrow versions of the usual two families; they are thrown away after training. Know nothing of mels
-or of speech. Invariant: a judge returns its verdict and every layer's output before it.
+Narrow versions of the usual two families, discarded after training. Know no mels and no speech.
+Invariant: a discriminator returns its score and the output of every layer before it.
 """
 
 from itertools import pairwise
@@ -76,7 +77,7 @@ class Judges(nn.Module):
 
 
 def judges_loss(true: list[Opinion], made: list[Opinion]) -> Tensor:
-    """Least squares: 1 for true sound, 0 for made."""
+    """Least squares: 1 for real sound, 0 for generated."""
     parts = [
         (1 - t[0].float()).square().mean() + m[0].float().square().mean()
         for t, m in zip(true, made, strict=True)
@@ -85,7 +86,7 @@ def judges_loss(true: list[Opinion], made: list[Opinion]) -> Tensor:
 
 
 def maker_losses(true: list[Opinion], made: list[Opinion]) -> tuple[Tensor, Tensor]:
-    """→ how far the made sound is from passing, and how unlike the layers see the two."""
+    """Returns the adversarial loss of the generated sound and the feature-matching loss."""
     fooled = torch.stack([(1 - m[0].float()).square().mean() for m in made]).mean()
     unlike = [
         (a.detach().float() - b.float()).abs().mean() / (a.detach().float().abs().mean() + 1e-3)

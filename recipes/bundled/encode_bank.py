@@ -1,7 +1,7 @@
-"""Everything in the bank as codes, and the assistant's speech as the codec says it again.
+"""Encodes the bank, and renders the assistant's speech through the codec again.
 
-What the language model and the vocoder learn from. Knows the trained codec, not how it was trained.
-Invariant: every utterance is encoded on its own from position 0, as a live turn is.
+The language model and the vocoder train on the results. Knows the trained codec, not how it was
+trained. Invariant: every utterance is encoded separately from position 0, like a live turn.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Spoken:
         return self.codes[version][begin : begin + int(self.count[utterance])]
 
     def on(self, device: torch.device, versions: int | None = None) -> Tensor:
-        """[V, total]: the codes of the first versions, of all if it is not said how many."""
+        """[V, total]: the codes of the first versions, by default all."""
         return torch.from_numpy(np.stack(self.codes[:versions])).to(device)
 
 
@@ -59,7 +59,7 @@ def load_spoken(path: Path) -> Spoken:
 
 
 class Source(Protocol):
-    """Whose sound is encoded: a `Bank`, or a corpus that is never in memory as a whole."""
+    """The sound to encode: a `Bank`, or a corpus that is never in memory as a whole."""
 
     @property
     def device(self) -> torch.device: ...
@@ -81,9 +81,9 @@ def encode_bank(
     seed: int = 11,
     done: Callable[[int], object] = lambda utterances: None,
 ) -> Spoken:
-    """Version 0 and, changed and begun anywhere within a code, the others. Those are made of what
-    users say in training; nobody reads them of anything else, and there they are version 0.
-    `done` is told how many utterances were encoded, each version by itself."""
+    """Makes version 0 and the others, which are augmented and start anywhere within a code. The
+    others are made only of what users say in training; elsewhere they equal version 0. Calls `done`
+    with the number of utterances encoded, each version separately."""
     order = np.argsort(source.count, kind="stable")
     first = np.cumsum(source.count) - source.count
     recorded = np.zeros(int(source.count.sum()), np.int16)
@@ -131,7 +131,7 @@ def _codes(
 
 
 def _groups(order: NDArray[np.int64], source: Source) -> list[NDArray[np.int64]]:
-    """Utterances of about one length, so many codes together as suit the device."""
+    """Groups utterances of similar length, as many codes as suit the device."""
     count = source.count
     most = _CACHED_CODES if source.device.type == "cpu" else _BATCH_CODES
     groups, begin = [], 0
@@ -145,8 +145,8 @@ def _groups(order: NDArray[np.int64], source: Source) -> list[NDArray[np.int64]]
 
 @torch.no_grad()
 def said_again(model: CodecModel, bank: Bank, spoken: Spoken) -> Tensor:
-    """The mel of the assistant's codes as the flow gives it live: [A, 4, 80] float16, on the same
-    places as the bank's own mel."""
+    """Returns the mel of the assistant's codes as the flow renders it live: [A, 4, 80] float16, at
+    the positions of the bank's own mel."""
     codes = np.zeros(bank.assistant_codes, np.int64)
     for index, utterance in enumerate(bank.utterances):
         if utterance.role == "assistant":

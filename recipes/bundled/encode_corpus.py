@@ -1,14 +1,13 @@
-"""A corpus as codes alone, which travel: hours of speech are gigabytes, their codes megabytes.
+"""Encodes a corpus into a folder of codes: hours of speech are gigabytes, their codes megabytes.
 
     python -m recipes.bundled.encode_corpus CORPUS CARRIED OUT --starts 4 [--add EARLIER ...]
     python -m recipes.bundled.run OUT TRAINED --minutes 9 --resume CARRIED --reuse-codes --stages lm
 
-Speech can so be made and encoded wherever there is a processor, for as long as one likes, and the
-GPU's time is the language model's alone. `--starts`: the same answer begun elsewhere within a code
-is other codes, so each is one more form to learn from and nobody has to say it. `--add` puts the
-codes of earlier folders in front, made from other seeds by the same encoder, perhaps at the same
-time; the first one has the examination. Knows the corpus and the trained encoder. Invariants: the
-folder is there only when it is whole; codes of two encoders never meet.
+So any machine can make and encode speech, and the GPU trains the language model only. `--starts`:
+the same answer at another start within a code has other codes, so each start is one more training
+form without new speech. `--add` puts the codes of earlier folders first, made from other seeds by
+the same encoder; the first one has the examination. Knows the corpus and the trained encoder.
+Invariants: the folder exists only when it is complete; codes of two encoders are never mixed.
 """
 
 import argparse
@@ -47,12 +46,12 @@ from recipes.bundled.layout import CODE_SAMPLES
 from recipes.bundled.sizes import SIZES
 
 _EVERY_S = 5.0
-_MOST_STARTS = 4  # 20 ms apart: nearer ones hardly differ
+_MOST_STARTS = 4  # 20 ms apart: closer starts hardly differ
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """The sound of some utterances of a corpus, read where it is needed."""
+    """The sound of some utterances of a corpus, read on demand."""
 
     corpus: Corpus
     utterances: list[Utterance]
@@ -64,7 +63,7 @@ class Streamed:
     def of(
         cls, corpus: Corpus, utterances: list[Utterance], device: torch.device, later: int = 0
     ) -> "Streamed":
-        # All sound is read for it: how long an utterance is depends on where it is quiet.
+        # Reads all sound, because the trimmed length depends on where an utterance is quiet.
         lengths = [len(laid_out(corpus, each, later)) // CODE_SAMPLES for each in utterances]
         return cls(corpus, utterances, np.asarray(lengths, np.int64), device, later)
 
@@ -72,9 +71,9 @@ class Streamed:
         chosen = ((u.role, u.split) == (role, split) for u in self.utterances)
         return np.flatnonzero(np.fromiter(chosen, bool))
 
-    @arithmetic("fp32")  # the resampler's products decide over codes
+    @arithmetic("fp32")  # the resampler's arithmetic affects codes
     def waves(self, group: NDArray[np.int64]) -> Tensor:
-        """[B, (W + 1) · 1280] for the longest one's W codes."""
+        """Returns [B, (W + 1) · 1280] for the longest one's W codes."""
         width = (int(self.count[group].max()) + 1) * CODE_SAMPLES
         sound = np.zeros((len(group), width), np.int16)
         for row, number in zip(sound, group, strict=True):
@@ -84,7 +83,7 @@ class Streamed:
 
 
 def encoder_of(carried: Path, size: str, device: torch.device) -> CodecModel:
-    """The trained encoder with its codebook; nothing else of the codec is needed."""
+    """Loads the trained encoder with its codebook; no other part of the codec."""
     held = _encoder_tensors(carried)
     model = CodecModel(SIZES[size], phones=1)
     model.encoder.load_state_dict(held)
@@ -94,7 +93,7 @@ def encoder_of(carried: Path, size: str, device: torch.device) -> CodecModel:
 
 
 def encoder_digest(carried: Path) -> str:
-    """Names an encoder by its tensors, as the files hold them."""
+    """Returns a digest of the stored tensors of an encoder."""
     digest = hashlib.sha256()
     for name, tensor in sorted(_encoder_tensors(carried).items()):
         digest.update(name.encode() + tensor.half().numpy().tobytes())
@@ -104,7 +103,7 @@ def encoder_digest(carried: Path) -> str:
 def _encoder_tensors(carried: Path) -> dict[str, Tensor]:
     held = load_carried(carried, "encoder")
     if held is None:
-        raise ValueError(f"{carried} is no folder `carried` of a run: no encoder")
+        raise ValueError(f"{carried} is not a folder `carried` of a run: it has no encoder")
     return held
 
 
@@ -117,7 +116,7 @@ class Coded:
     spoken: Spoken
 
     def and_begun_later(self, said: list[Utterance], spoken: Spoken) -> "Coded":
-        """The codes of some utterances once more, as further forms of the same turns."""
+        """Adds other codes of some utterances, as further forms of the same turns."""
         more = [replace(each, id=len(self.utterances) + i) for i, each in enumerate(said)]
         other = {old.id: new.id for old, new in zip(said, more, strict=True)}
         dialogues = [
@@ -127,8 +126,8 @@ class Coded:
         return Coded([*self.utterances, *more], dialogues, _joined(self.spoken, spoken))
 
     def and_then(self, other: "Coded") -> "Coded":
-        """What the other one trains on comes behind, with new ids; what it holds out is left out:
-        it is one examination and not two."""
+        """Appends the training part of another folder with new ids. Drops its held-out part, so
+        that there is one examination."""
         number: dict[int, int] = {}
         utterances, dialogues = list(self.utterances), list(self.dialogues)
         for each in other.utterances:
@@ -170,16 +169,16 @@ def encode_corpus(
     device: str = "cpu",
     done: Callable[[int], object] = lambda utterances: None,
 ) -> None:
-    """Whatever can be refused is refused before anything costs time."""
+    """Raises `ValueError` for every bad option before anything slow runs."""
     if out.exists():
-        raise ValueError(f"{out} is there already; nothing is written over it")
+        raise ValueError(f"{out} exists already; choose another folder")
     if versions < 1:
         raise ValueError(f"{versions} versions; allowed: 1, as recorded, or more")
     if not 1 <= starts <= _MOST_STARTS:
         raise ValueError(f"{starts} starts; allowed: 1 to {_MOST_STARTS}")
     made_of = {**corpus.meta, "starts": starts}
     if len({folder.resolve() for folder in add}) < len(add):
-        raise ValueError(f"{', '.join(map(str, add))}: a folder comes twice; allowed: once")
+        raise ValueError(f"{', '.join(map(str, add))}: a folder is listed twice; list each once")
     meta: dict[str, Any] = {"encoder": encoder_digest(carried)}
     before, earlier = None, []
     for folder in add:
@@ -203,9 +202,10 @@ def encode_corpus(
 
 
 def _keep_examination(before: Coded | None, added: Path, dialogues: list[Dialogue]) -> None:
-    """Only that of the first folder is kept, so one that has none must not come before it."""
+    """Raises `ValueError` if a later folder has an examination and the first has none: only that of
+    the first is kept."""
     if before is not None and not _examines(before.dialogues) and _examines(dialogues):
-        raise ValueError(f"{added} has an examination, what comes before it has none; swap them")
+        raise ValueError(f"{added} has an examination and the folder before it has none; swap them")
 
 
 def _examines(dialogues: list[Dialogue]) -> bool:
@@ -215,19 +215,20 @@ def _examines(dialogues: list[Dialogue]) -> bool:
 def _earlier(
     folder: Path, versions: int, meta: dict[str, Any], added: dict[str, Any]
 ) -> tuple[Coded, list[dict[str, Any]]]:
-    """→ what is in a folder of codes, and what it was made of; refused unless the two fit."""
+    """Returns the content of a folder of codes and its note. Raises `ValueError` unless both
+    fit."""
     held = Corpus(folder)
     if not held.silent:
-        raise ValueError(f"{folder} is no folder of codes: encode it first")
+        raise ValueError(f"{folder} is not a folder of codes: run encode_corpus on it first")
     if held.meta.get("encoder") != meta["encoder"]:
         raise ValueError(f"{folder} has codes of another encoder")
     made_of: list[dict[str, Any]] = held.meta["made_of"]
-    # What one grammar holds out another may train on.
+    # Another grammar can train on what this one holds out.
     if any(each.get("grammar_sha256") != added.get("grammar_sha256") for each in made_of):
         raise ValueError(f"{folder} has texts of another grammar")
     spoken = load_spoken(folder / SPOKEN)
     if len(spoken.codes) != versions:
-        raise ValueError(f"{folder} has {len(spoken.codes)} versions; asked for are {versions}")
+        raise ValueError(f"{folder} has {len(spoken.codes)} versions; --versions is {versions}")
     return Coded(held.utterances, held.dialogues, spoken), made_of
 
 
@@ -237,7 +238,8 @@ def _write(coded: Coded, meta: dict[str, Any], out: Path) -> None:
     part.mkdir(parents=True)
     try:
         save_spoken(coded.spoken, part / SPOKEN)
-        # Phones are for the codec's training, places for its sound; both are half of the table.
+        # Drops phones, which train the codec, and positions in the sound: both are half of the
+        # table.
         bare = (replace(each, phones=[], start=0, samples=0) for each in coded.utterances)
         _write_lines(part / UTTERANCES, (asdict(each) for each in bare))
         _write_lines(part / DIALOGUES, (asdict(each) for each in coded.dialogues))
@@ -255,19 +257,24 @@ def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Speech of a corpus as codes alone.")
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("carried", type=Path, help="of a run: its encoder is used")
-    parser.add_argument("out", type=Path, help="the folder to make")
     parser.add_argument(
-        "--versions", type=int, default=2, help="of what users say: as recorded, and changed ones"
+        "carried", type=Path, help="use the encoder of this folder `carried` of a run"
+    )
+    parser.add_argument("out", type=Path, help="write this folder")
+    parser.add_argument(
+        "--versions",
+        type=int,
+        default=2,
+        help="set the encodings of what users say: as recorded, and augmented",
     )
     parser.add_argument(
         "--starts",
         type=int,
         default=1,
-        help="at how many places within a code the assistant's speech is begun",
+        help="set the number of starts within a code of the assistant's speech",
     )
     parser.add_argument(
-        "--add", type=Path, nargs="+", default=[], help="folders of codes that come before"
+        "--add", type=Path, nargs="+", default=[], help="put these folders of codes first"
     )
     parser.add_argument("--size", choices=sorted(SIZES), default="bundled")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

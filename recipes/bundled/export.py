@@ -1,11 +1,11 @@
-"""From trained tensors to the published file layouts, and the proof that the package reads them so.
+"""Writes trained tensors in the published file layouts and verifies that the package reads them.
 
     python -m recipes.bundled.export CARRIED OUT [--codec-of MODEL]
 
-Writes a whole model: `OUT/lm`, `OUT/codec`, `OUT/voices/default.voice`. Codec and voice may be
-those of an earlier model, if the language model was taught its codes. Knows files and names, not
-training. Invariant: a folder appears only when it is whole, and nothing in it needs a special case
-to load.
+Writes a whole model: `OUT/lm`, `OUT/codec`, `OUT/voices/default.voice`. Codec and voice can be
+those of an earlier model if the language model was trained on its codes. Knows files and names, not
+training. Invariant: a folder appears only when it is complete, and the package loads it without a
+special case.
 """
 
 import argparse
@@ -59,7 +59,7 @@ _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 @dataclass(frozen=True)
 class Storing:
-    """How the flow is stored: once or for every profile, in full or in half precision."""
+    """How the flow is stored: once or for every profile, in full or half precision."""
 
     flow_dtype: FlowDtype = "float32"
     profiles: tuple[FlowProfile, ...] = ("offline", "chunk-5", "chunk-25")
@@ -73,8 +73,8 @@ def write_codec(
     hift: Mapping[str, Tensor],
     how: Storing | None = None,
 ) -> Path:
-    """Tensors by their published names without prefixes; the encoder's must be settled, that is
-    rounded to float16 already."""
+    """Tensors have their published names without prefixes; the encoder's must already be rounded to
+    float16."""
     how = how or Storing()
     with new_folder(out / CODEC_FOLDER) as work:
         folder = work / FLOW_FOLDER
@@ -90,7 +90,7 @@ def write_codec(
             torch.save(stored, folder / FLOW_FILES[profile])
         torch.save({name: tensor.half() for name, tensor in hift.items()}, folder / VOCODER_FILE)
         (folder / SPEAKER_FILE).write_bytes(campplus_onnx(_one_speaker(sizes.speaker)))
-        # JSON is YAML too, and the machine that trains has no YAML library.
+        # JSON is valid YAML, and the training machine has no YAML library.
         text = json.dumps(_decoder_config(sizes), indent=2) + "\n"
         (folder / FLOW_CONFIG).write_text(text, encoding="utf-8")
     return out / CODEC_FOLDER
@@ -115,8 +115,8 @@ def write_lm(out: Path, sizes: Sizes, tensors: Mapping[str, Tensor]) -> Path:
 
 
 def _one_speaker(size: tuple[int, int]) -> dict[str, Tensor]:
-    """A CAM++ of the published form whose last layer forgets who spoke: there is one voice. Its
-    vector is that of `speaker_vector`, whatever it hears."""
+    """Returns a CAM++ of the published form whose last layer ignores its input and returns
+    `speaker_vector`, because there is one voice."""
     tensors = random_campplus(0, *size)
     tensors["xvector.dense.linear.weight"].zero_()
     norm = "xvector.dense.nonlinear.batchnorm"
@@ -190,7 +190,8 @@ def _decoder_config(sizes: Sizes) -> dict[str, Any]:
 
 
 def _generation(config: ModelConfig) -> dict[str, Any]:
-    """A model this small knows one good answer: it is not sampled, and codes may repeat."""
+    """Returns greedy decoding without repetition penalties: a model this small knows one good
+    answer, and codes can repeat."""
     return {
         "do_sample": False,
         "eos_token_id": [config.eos_token_id, config.pad_token_id],
@@ -204,7 +205,7 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_voice(out: Path, wave: Tensor) -> Path:
-    """The assistant's voice from a second or two of its speech, [n] float at 24 kHz."""
+    """Makes the assistant's voice from a second or two of its speech, [n] float at 24 kHz."""
     from mosslive.codec.codec import load_codec
     from mosslive.codec.sound import Sound
 
@@ -216,7 +217,7 @@ def write_voice(out: Path, wave: Tensor) -> Path:
 
 
 def export(carried: Path, out: Path, how: Storing | None = None) -> dict[str, int]:
-    """→ bytes by folder."""
+    """Writes a whole model and returns bytes by folder."""
     sizes = _sizes_of(carried)
     encoder, flow, hift, lm = _parts(carried, "encoder", "flow", "hift", "lm")
     write_codec(out, sizes, encoder, flow, hift, how)
@@ -228,8 +229,8 @@ def export(carried: Path, out: Path, how: Storing | None = None) -> dict[str, in
 
 
 def export_lm(carried: Path, out: Path, model: Path) -> dict[str, int]:
-    """A new language model beside the codec and the voice of `model`, whose codes it was taught.
-    → bytes by folder."""
+    """Writes a new language model beside the codec and the voice of `model`, on whose codes it was
+    trained. Returns bytes by folder."""
     sizes = _sizes_of(carried)
     lm, encoder = _parts(carried, "lm", "encoder")
     path = model / CODEC_FOLDER / ENCODER_FILE
@@ -239,7 +240,7 @@ def export_lm(carried: Path, out: Path, model: Path) -> dict[str, int]:
     if theirs.keys() != mine.keys() or not all(
         torch.equal(theirs[name].half(), mine[name].half()) for name in mine
     ):
-        raise ValueError(f"{carried} was taught codes of another encoder than {model} has")
+        raise ValueError(f"{carried} was trained on codes of another encoder than that of {model}")
     with new_folder(out) as work:
         for name in (CODEC_FOLDER, VOICES_FOLDER):
             shutil.copytree(model / name, work / name)
@@ -260,7 +261,9 @@ def _parts(carried: Path, *names: str) -> list[dict[str, Tensor]]:
 def _sizes_of(carried: Path) -> Sizes:
     path = carried / SIZES_FILE
     if not path.is_file():
-        raise FileNotFoundError(f"{carried} is no folder `carried` of a run: no {SIZES_FILE}")
+        raise FileNotFoundError(
+            f"{carried} is not a folder `carried` of a run: it has no {SIZES_FILE}"
+        )
     note = json.loads(path.read_text(encoding="utf-8"))
     return SIZES[note["size"]].with_hift(note["hift"]) if note["hift"] else SIZES[note["size"]]
 
@@ -274,7 +277,9 @@ def main() -> None:
     parser.add_argument("carried", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--flow-dtype", choices=list(_DTYPES), default="float32")
-    parser.add_argument("--one-flow", action="store_true", help="flow.pt alone, no chunk files")
+    parser.add_argument(
+        "--one-flow", action="store_true", help="write flow.pt only, without chunk files"
+    )
     parser.add_argument(
         "--codec-of", type=Path, metavar="MODEL", help="copy codec and voice; write lm alone"
     )

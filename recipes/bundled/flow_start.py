@@ -1,10 +1,10 @@
-"""Where the flow's estimator begins: at the straight line from its noise to what it is told.
+"""Initialises the flow's estimator as the straight line from its noise to its condition.
 
-The velocity to be learned is mel minus noise. A small network started at random learns the mel
-within minutes, and takes hours to find out that the noise it sees has to be taken away, band by
-band: a mel with all the noise still in it is what it then says. So it begins as `mu - x`, which is
-right at time 0, laid through its own weights. Knows the estimator's layers, nothing of training.
-Invariant: same tensors and names as any other estimator.
+The target velocity is mel minus noise. A small network with random weights learns the mel within
+minutes and needs hours to learn to subtract the noise, band by band; until then its mel contains
+all the noise. So it starts as `mu - x`, which is right at time 0, expressed in its own weights.
+Knows the estimator's layers, not training. Invariant: same tensors and names as any other
+estimator.
 """
 
 import math
@@ -27,13 +27,13 @@ _PROBE_ROWS, _PROBE_FRAMES = 4, 32
 
 
 def can_begin_straight(estimator: Estimator) -> bool:
-    """The line needs a channel for each band, and two beside them."""
+    """Returns whether there is a channel for each band and two more."""
     return estimator.dims.channels >= estimator.dims.bands + 2
 
 
 @torch.no_grad()
 def begin_straight(estimator: Estimator) -> None:
-    """Makes velocity ≈ mu - x of a freshly made estimator."""
+    """Sets a new estimator to velocity ≈ mu - x."""
     width, bands = estimator.dims.channels, estimator.dims.bands
     spare = (width - bands) // 2 * 2
     band, channel = torch.arange(bands), torch.arange(width)
@@ -85,7 +85,7 @@ def _bias(conv: torch.nn.Conv1d) -> Tensor:
 
 @torch.no_grad()
 def heed(estimator: Estimator) -> float:
-    """How much of the noise it sees an estimator takes away at time 0: 1 is all of it."""
+    """Returns the share of the noise that an estimator subtracts at time 0; 1 is all of it."""
     dims, like = estimator.dims, _bias(estimator.final_proj)
     draws = torch.Generator().manual_seed(0)
     shape = (2, _PROBE_ROWS, dims.bands, _PROBE_FRAMES)
@@ -101,7 +101,7 @@ def heed(estimator: Estimator) -> float:
 
 @torch.no_grad()
 def begin_again_unless_heeding(estimator: Estimator) -> bool:
-    """→ whether a carried estimator had to be replaced, because it leaves the noise in."""
+    """Replaces a carried estimator that leaves the noise in. Returns whether it did."""
     if not can_begin_straight(estimator) or heed(estimator) >= _LEAST_HEED:
         return False
     fresh = Estimator(estimator.dims)

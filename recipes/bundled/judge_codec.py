@@ -1,7 +1,7 @@
-"""How well held-out speech comes through the codec, in numbers that need no listener.
+"""Measures how well held-out speech survives the codec, without a listener.
 
-Phone errors of the codes, voice by voice, and the distance of the mel. Knows the trained codec, not
-how it was trained. Invariant: nothing it looks at was trained on.
+Phone errors of the codes by voice, and the distance of the mel. Knows the trained codec, not how it
+was trained. Invariant: uses nothing that was trained on.
 """
 
 from collections import defaultdict
@@ -22,8 +22,9 @@ _MOST_PER_VOICE = 20
 @torch.no_grad()
 @arithmetic("fp32")  # also: no trials, which would come anew with every utterance's length
 def judge_codec(model: CodecModel, bank: Bank, phone_names: list[str]) -> dict[str, float]:
-    """→ `mu` and `flow`: mean distance of the mel in its own spread, before and after the flow,
-    `phones <voice>`: errors per phone. A flow that leaves its noise in is 0.3 above `mu`."""
+    """Returns `mu` and `flow`: mean distance of the mel in units of its spread, before and after
+    the flow; `phones <voice>`: errors per phone. A flow that leaves its noise in is 0.3 above
+    `mu`."""
     number = {name: n + 1 for n, name in enumerate(phone_names)}
     chosen: dict[str, list[int]] = defaultdict(list)
     for index, utterance in enumerate(bank.utterances):
@@ -56,5 +57,5 @@ def judge_codec(model: CodecModel, bank: Bank, phone_names: list[str]) -> dict[s
 
 
 def _greedy(path: list[int]) -> list[int]:
-    """CTC's reading: repetitions count once, blanks (0) not at all."""
+    """Greedy CTC decoding: merges repetitions and drops blanks (0)."""
     return [p for place, p in enumerate(path) if p and (not place or p != path[place - 1])]

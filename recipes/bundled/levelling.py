@@ -1,7 +1,7 @@
-"""From what a synthesiser gives to what the corpus holds: 24 kHz, trimmed, one loudness.
+"""Converts synthesised sound to the corpus format: 24 kHz, trimmed, one loudness.
 
-Only what changes timing or level is done here, once. Throat, room, microphone and noise are varied
-while training, anew for every batch (`augment`). numpy alone; one utterance at a time.
+Changes timing and level only, once. Training varies vocal tract, room, microphone and noise for
+every batch (`augment`). Uses numpy only, one utterance at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GUARD = 256  # silence around the sound, so that the ends do not wrap into one 
 
 
 def change_rate(sound: NDArray[np.float32], from_hz: float, to_hz: float) -> NDArray[np.float32]:
-    """Band-limited resampling by Fourier transform; the lengths fit to one part in a thousand."""
+    """Resamples by Fourier transform, band-limited; the lengths fit to one part in a thousand."""
     if sound.size == 0:
         return sound
     padded = np.pad(sound, _GUARD)
@@ -37,7 +37,7 @@ def change_rate(sound: NDArray[np.float32], from_hz: float, to_hz: float) -> NDA
 
 
 def trim(sound: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Cut silence at both ends down to a short lead and tail, so that all voices begin alike."""
+    """Cuts silence at both ends to a short lead and tail, so that all voices start alike."""
     loud = np.flatnonzero(_frame_db(sound) > _QUIET_DB)
     if loud.size == 0:
         return sound[:0]
@@ -48,7 +48,7 @@ def trim(sound: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def level(sound: NDArray[np.float32]) -> NDArray[np.int16]:
-    """To the common loudness, or less where a peak would not fit."""
+    """Scales to the common loudness, or less where a peak would clip."""
     db = _frame_db(sound)
     loud = np.repeat(db > _QUIET_DB, _FRAME)
     voiced = sound[: loud.size][loud]
@@ -60,7 +60,7 @@ def level(sound: NDArray[np.float32]) -> NDArray[np.int16]:
 
 
 def _frame_db(sound: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Power of each 10 ms, in dB below the loudest: [frames]; nothing in, nothing out."""
+    """Returns the power of each 10 ms, in dB below the loudest: [frames]; empty for no sound."""
     frames = sound[: sound.size // _FRAME * _FRAME].reshape(-1, _FRAME)
     if frames.size == 0:
         return np.zeros(0, np.float32)

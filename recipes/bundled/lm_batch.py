@@ -1,9 +1,9 @@
-"""Batches of rows on the device, misheard as live speech is.
+"""Batches of rows on the device, with errors like those of live hearing.
 
-All examples and all versions of what was heard lie on the device; the host only says which. Codes
-that were heard come from any version, are dropped, said twice, masked or replaced at random. Knows
-rows, not the model. Invariants: rows to be predicted, and everything written, are never changed;
-the device is never waited for.
+All examples and all versions of what was heard are on the device; the host only chooses among them.
+Heard codes come from any version and are dropped, doubled, masked or replaced at random. Knows
+rows, not the model. Invariants: rows to be predicted and text are never changed; the host never
+waits for the device.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,32 +22,32 @@ from recipes.bundled.lm_rows import HEARD, PLAIN, SPEAK, WRITE, Examples
 
 IGNORED = -100
 _STEP_ROWS = 16  # lengths of batches are multiples of this
-_ROOM_ROWS = 4  # for codes said twice, where something is heard; what goes beyond is cut off
+_ROOM_ROWS = 4  # for doubled codes where something is heard; longer rows are cut off
 _STEP_PLACES = 256  # in a test, numbers of predictions are multiples of this
-# In training there is one number for all batches of a length, so that there are few shapes, and it
-# is a multiple of this. Drawn batches differ: room is left for some standard deviations above the
-# mean; what goes beyond is not learned this time.
+# In training all batches of a length have one number, a multiple of this, so that there are few
+# shapes. Sampled batches differ: there is space for some standard deviations above the mean, and
+# predictions beyond it are skipped.
 _STEP_DRAWN = 1024
 _SPREADS = 4
 
 
 @dataclass(frozen=True)
 class Mishearing:
-    """Shares of the codes. A word is about five codes: what is to be said again must mostly be left
-    whole, or guessing is what is learned."""
+    """Shares of the codes. A word is about five codes: words to repeat must mostly stay whole, or
+    the model learns to guess."""
 
     dropped: float = 0.02
     doubled: float = 0.02
     masked: float = 0.04
     random: float = 0.02
-    # Of the codes of a reply: one slip is not the end of it, and what was asked is listened to,
-    # since the beginning of a reply learned by heart does not tell the rest.
+    # Of the codes of a reply: the model learns to recover from one wrong code, and to use the
+    # question, because a memorised start of a reply does not determine the rest.
     masked_reply: float = 0.1
 
 
 class Wanted(NamedTuple):
-    """What one head should say, and where: only there are its logits made. Filled up to a whole
-    number of steps with places that do not count."""
+    """The targets of one head and their rows; logits are computed only there. Padded to a multiple
+    of the step size with ignored rows."""
 
     place: Tensor  # [N] in the batch's rows one after another: after this row
     value: Tensor  # [N], or IGNORED
@@ -83,8 +83,8 @@ class Batches:
         seed: int,
         rooms: Rooms | None = None,
     ) -> None:
-        """`rows`: how many of them one batch holds, padding included. `rooms`: what earlier sets of
-        examples had room for; raised where these need more, so that shapes stay the same."""
+        """`rows`: rows per batch, padding included. `rooms`: sizes of earlier sets of examples,
+        raised where these need more, so that shapes stay the same."""
         self.ids, self.device, self._rows = ids, device, rows
         self.examples = examples
         self._text, self._audio, self._kind, self._code, self._meant = (
@@ -100,7 +100,7 @@ class Batches:
         room = np.where(heard > 0, _ROOM_ROWS, 0)
         self._width = -(-(examples.count + room) // _STEP_ROWS) * _STEP_ROWS
         self._buckets = [np.flatnonzero(self._width == width) for width in np.unique(self._width)]
-        # A bucket is drawn as often as its share of the examples asks for.
+        # A bucket is sampled by its share of the examples.
         per_batch = [self._batch_size(bucket) for bucket in self._buckets]
         needed = np.asarray([len(b) / n for b, n in zip(self._buckets, per_batch, strict=True)])
         self._weights = needed / needed.sum()
@@ -124,7 +124,7 @@ class Batches:
         return self._gather(chosen, self._rooms[int(self._width[bucket[0]])], noise)
 
     def all(self) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-        """Every example once, as it was recorded, by its number."""
+        """Yields every example once, as recorded, by its number."""
         for bucket in self._buckets:
             step = self._batch_size(bucket)
             for begin in range(0, len(bucket), step):
@@ -132,7 +132,7 @@ class Batches:
                 yield chosen, self.gather(chosen, None)
 
     def gather(self, chosen: NDArray[np.int64], noise: Mishearing | None) -> Batch:
-        """With room for all that is to be predicted."""
+        """Returns a batch with space for all predictions."""
         counts = (int(each[chosen].sum()) for each in (self._writes, self._speaks))
         return self._gather(chosen, [_whole(count, _STEP_PLACES) for count in counts], noise)
 
@@ -165,7 +165,7 @@ class Batches:
         return Batch(text, audio, write, speak, meant)
 
     def _any_version(self, audio: Tensor, row: Tensor) -> Tensor:
-        """What was heard, from a version drawn for each example of the batch."""
+        """Returns the heard codes, from a version sampled for each example of the batch."""
         versions = len(self._codes)
         if versions == 1:
             return audio
@@ -174,7 +174,7 @@ class Batches:
         return torch.where(at >= 0, self._codes[drawn, at.clamp(min=0)].long(), audio)
 
     def _misplaced(self, first: Tensor, count: Tensor, place: Tensor, noise: Mishearing) -> Tensor:
-        """For each row of the batch, which row of its example it is."""
+        """Returns, for each row of the batch, which row of its example it is."""
         row = first + torch.minimum(place, count - 1)
         heard = (self._kind[row] == HEARD) & (place < count)
         drawn = torch.rand(place.shape, generator=self.draws, device=self.device)
@@ -188,7 +188,7 @@ class Batches:
         others = torch.randint(
             0, self.ids.eosp, audio.shape, generator=self.draws, device=self.device
         )
-        mask = self.ids.eosp + 1  # above the end of speech: never legal, so free to mean this
+        mask = self.ids.eosp + 1  # above the end of speech: never legal, so free for this use
         heard = kind == HEARD
         audio = torch.where(heard & (drawn < noise.masked), mask, audio)
         audio = torch.where(heard & (drawn > 1 - noise.random), others, audio)
@@ -197,7 +197,8 @@ class Batches:
 
 
 def _room(counts: NDArray[np.int64], size: int) -> int:
-    """For the predictions of `size` examples drawn from those that have so many each."""
+    """Returns the space for the predictions of `size` examples sampled from those with these
+    counts."""
     most = size * counts.mean() + _SPREADS * size**0.5 * counts.std()
     return _whole(int(min(most, size * counts.max())), _STEP_DRAWN)
 
@@ -207,8 +208,8 @@ def _whole(count: int, step: int) -> int:
 
 
 def _wanted(values: Tensor, wanted: Tensor, room: int) -> Wanted:
-    """[B, L] each: what stands in the next row, where it is wanted. The first `room` of them, which
-    the host knows; so nothing has to be read back to know a shape."""
+    """[B, L] each: the next row where it is a target. Returns the first `room` targets; the host
+    knows that number, so no shape is read back."""
     after = torch.full_like(values, IGNORED)
     after[:, :-1] = torch.where(wanted[:, 1:], values[:, 1:], IGNORED)
     after = after.flatten()
@@ -216,7 +217,7 @@ def _wanted(values: Tensor, wanted: Tensor, room: int) -> Wanted:
     # Each finds its number among those that count; the others, and those for which there is no
     # room, all go to one place past the end.
     number = torch.where(counts, counts.cumsum(0) - 1, room).clamp(max=room)
-    place = torch.full((room + 1,), len(after) - 1, device=values.device)  # there nothing follows
+    place = torch.full((room + 1,), len(after) - 1, device=values.device)  # no row follows
     place.scatter_(0, number, torch.arange(len(after), device=values.device))
     place = place[:room]
     return Wanted(place, after[place])

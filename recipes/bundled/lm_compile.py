@@ -1,8 +1,8 @@
-"""The language model's layers compiled: one compilation for every layer and every batch's shape.
+"""Compiles the language model's layers: one compilation for every layer and batch shape.
 
-Only a layer is compiled, not the model: eight times less to compile, and what may fail stays small.
-Knows nothing of training. Invariant: whatever goes wrong here costs speed, never the run: then
-layers run as they are written, and a printed line says why.
+Compiles a layer and not the model, which is eight times less work and limits what can fail. Knows
+no training. Invariant: a failure here costs speed and never the run: layers then run uncompiled,
+and a printed line gives the reason.
 """
 
 import copy
@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from recipes.bundled.lm_model import Computing, LmModel, Runner, run_plain
 
-# Errors of the gradient against float32, relative: a trained model's in bfloat16 is about 0.05.
+# Relative error of the gradient against float32; that of a trained model in bfloat16 is about 0.05.
 _MOST_TIMES, _LEAST_ERROR = 2.0, 0.02
 _TIMED = 6
 
 
 class CompiledLayers:
-    """A `Runner` that is compiled as soon as it can be; until then, and without it, plain."""
+    """A `Runner` that uses compiled layers as soon as they are ready, and plain ones before or
+    without them."""
 
     def __init__(
         self,
@@ -34,9 +35,9 @@ class CompiledLayers:
         backend: str | Callable[..., Any] = "inductor",
         probe: tuple[int, int] = (12, 48),
     ) -> None:
-        """Compiles on a thread of its own and waits no longer than `patience_s`; see `wait`.
-        `probe`: rows and length of the batch it is compiled with, different ones. How sums are cut
-        into parts is decided for their product: a much smaller batch is compiled anew."""
+        """Compiles on its own thread and waits at most `patience_s`; see `wait`. `probe`: rows and
+        length of the batch for compiling, two different numbers. The split of reductions depends on
+        their product: a much smaller batch is compiled again."""
         self._run: Runner = run_plain
         self._dropped = False
         self._began = time.monotonic()
@@ -58,7 +59,7 @@ class CompiledLayers:
 
     @property
     def settled(self) -> bool:
-        """Whether it runs as it will, unless it has to be given up."""
+        """Whether the choice between compiled and plain is final, unless `give_up` is called."""
         return not self._thread.is_alive()
 
     def wait(self) -> None:
@@ -68,7 +69,7 @@ class CompiledLayers:
             self._say("not yet; training begins without")
 
     def give_up(self, error: Exception) -> bool:
-        """→ whether there was something to give up; a second error is then the caller's."""
+        """Returns whether compiled layers were in use. If not, the error is the caller's."""
         had, self._run, self._dropped = self.compiled, run_plain, True
         if had:
             self._say(f"given up: {_short(error)}")
@@ -106,7 +107,7 @@ class CompiledLayers:
             times = [
                 _seconds(model, Computing(dtype, run), self._probe) for run in (run_plain, fast)
             ]
-        except Exception as error:  # a broken compiler must not end a run that nobody watches
+        except Exception as error:  # a broken compiler must not end an unattended run
             self._say(f"failed: {_short(error)}")
             return
         figures = f"error {found:.4f}, of plain layers {plain:.4f}"
@@ -125,7 +126,7 @@ class CompiledLayers:
 
 
 def _gradient(model: LmModel, how: Computing, size: tuple[int, int]) -> Tensor:
-    """Of something that all layers have a part in, as one vector."""
+    """Returns the gradient of a value that depends on all layers, as one vector."""
     config = model.config
     draws = torch.Generator().manual_seed(0)
     text = torch.randint(config.vocab_size, size, generator=draws)
@@ -140,7 +141,7 @@ def _gradient(model: LmModel, how: Computing, size: tuple[int, int]) -> Tensor:
 
 
 def _seconds(model: LmModel, how: Computing, size: tuple[int, int]) -> float:
-    """Of a pass and its gradient, the best of a few: others may be using the device."""
+    """Returns the best time of a few passes with gradient, because others can use the device."""
     best = math.inf
     for _ in range(_TIMED):
         began = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Examples that never run out: sets drawn anew by processes of their own while one is in use.
+"""An endless feed of examples: processes make new sets while one is in use.
 
-A set has its own seed, so its own wordings, voices and mixture. Training takes the next one when
-it is there and goes on with what it has when it is not. Knows files and processes, not the model.
-Invariant: a maker that fails or dies costs variety, never the run.
+Each set has its own seed, and so its own wordings, voices and mixture. Training takes the next set
+when it is ready and otherwise reuses the current one. Knows files and processes, not the model.
+Invariant: a maker that fails costs variety, never the run.
 """
 
 import itertools
@@ -36,7 +36,7 @@ _ARRAYS = ("text", "audio", "kind", "code", "meant", "first", "count")
 
 @dataclass(frozen=True)
 class Sets:
-    """What sets are drawn from. Picklable: every maker gets it whole."""
+    """The sources of sets. Picklable: every maker gets a copy."""
 
     corpus: Path
     spoken: Path
@@ -53,7 +53,7 @@ class Maker:
         self._builder = RowBuilder(self.corpus, self.spoken, load_tokenizer(), what.ids, what.seed)
 
     def make(self, number: int) -> Examples:
-        """The same number gives the same set."""
+        """Makes a set; the same number gives the same set."""
         what = self.what
         self._builder.host = np.random.default_rng((what.seed, number))
         talks = grammar.typed(what.typed, what.seed + 1000 * number)
@@ -71,7 +71,8 @@ class Feed:
     def __init__(
         self, what: Sets, folder: Path, device: torch.device, rows: int, makers: int
     ) -> None:
-        """`makers`: how many processes; with none, there is only the first set, made here."""
+        """`makers`: number of processes; with 0 there is only the first set, made in this
+        process."""
         self.device = device
         self._what, self._folder, self._rows = what, folder, rows
         self._steps = 0
@@ -148,7 +149,9 @@ def _make_sets(what: Sets, folder: Path, first: int, step: int) -> None:
     last: Path | None = None
     for number in itertools.count(first, step):
         made = maker.make(number)
-        while last is not None and last.exists():  # one made and one waiting are enough
+        while (
+            last is not None and last.exists()
+        ):  # one set in the making and one waiting are enough
             time.sleep(_NAP_S)
         last = folder / f"examples-{number}.pt"
         save_examples(made, last)

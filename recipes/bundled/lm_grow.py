@@ -1,8 +1,8 @@
-"""A language model with more layers that computes what a smaller one does.
+"""Grows a language model: more layers, same function.
 
-A new layer is a copy of the one before it whose two outputs are zero: it adds nothing at first and
-learns from the first step on, since what its outputs are made of is there already. Knows tensors
-and names, nothing of training. Invariant: logits stay the same, bit by bit.
+A new layer is a copy of the one before it with two zero outputs. It adds nothing at first and
+learns from the first step, because its inner weights are trained. Knows tensors and names, not
+training. Invariant: the logits stay the same, bit by bit.
 """
 
 import re
@@ -18,7 +18,8 @@ _OUTPUTS = ("o_proj.weight", "down_proj.weight")
 
 
 def grown(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """`tensors` of a model like `config` with as many layers or fewer; of as many, as they are."""
+    """`tensors` are of a model like `config` with as many layers or fewer; as many are returned
+    unchanged."""
     wanted = {
         "shared_block": config.num_shared_layers,
         "text_block": config.num_modality_layers,

@@ -1,12 +1,11 @@
-"""The mean of several language models of one descent, tensor by tensor.
+"""Averages several language models of one lineage, tensor by tensor.
 
     python -m recipes.bundled.lm_mean OUT CARRIED CARRIED [--shares 0.25 0.75]
 
-A run that goes on from a model ends elsewhere, as far from it as rates and examples led. Between
-run 13 and run 15 lie models that say new sums better than either, new words as well or better, and
-fewer answers by heart (`README.md` has figures). Costs no training. Knows carried folders, nothing
-of rows or sound. Invariants: all models hear by the same encoder; the folder is there only when it
-is whole.
+A run that continues from a model ends at some distance from it. Means of runs 13 and 15 answer new
+sums better than both, new words as well or better, and memorise fewer answers (figures: LOG.md).
+Needs no training. Knows carried folders, not rows or sound. Invariants: all models use the same
+encoder; the folder exists only when it is complete.
 """
 
 import argparse
@@ -26,26 +25,26 @@ from recipes.bundled.sizes import SIZES_FILE
 
 
 def mean_of(out: Path, folders: Sequence[Path], shares: Sequence[float] = ()) -> None:
-    """`shares`: how much of each, as weights; of all alike, if none are given. What is not the
-    language model is that of the first folder."""
+    """`shares` are the weights of the models, equal by default. All other parts come from the first
+    folder."""
     weights = list(shares) or [1.0] * len(folders)
     require_new(out)
     if len(folders) < 2:
-        raise ValueError(f"{len(folders)} model; allowed: two or more")
+        raise ValueError(f"{len(folders)} model; give two or more")
     if len(weights) != len(folders):
         raise ValueError(f"{len(weights)} shares of {len(folders)} models; allowed: one of each")
     if bad := [weight for weight in weights if not (math.isfinite(weight) and weight > 0)]:
         raise ValueError(f"a share of {bad[0]:g}; allowed: finite, above 0")
     first, *rest = folders
     if not (first / SIZES_FILE).is_file():
-        raise ValueError(f"{first} is no folder `carried` of a run: no {SIZES_FILE}")
+        raise ValueError(f"{first} is not a folder `carried` of a run: it has no {SIZES_FILE}")
     models = [_model(folder) for folder in folders]
     hears = encoder_digest(first)
     for folder, model in zip(rest, models[1:], strict=True):
         if encoder_digest(folder) != hears:
-            raise ValueError(f"{folder} hears by another encoder than {first}")
+            raise ValueError(f"{folder} has another encoder than {first}")
         if _shapes(model) != _shapes(models[0]):
-            raise ValueError(f"{folder} is of another size than {first}")
+            raise ValueError(f"{folder} has another size than {first}")
     mixed = {name: torch.zeros_like(tensor) for name, tensor in models[0].items()}
     for weight, model in zip(weights, models, strict=True):
         for name, tensor in model.items():
@@ -61,7 +60,7 @@ def mean_of(out: Path, folders: Sequence[Path], shares: Sequence[float] = ()) ->
 def _model(folder: Path) -> dict[str, Tensor]:
     held = load_carried(folder, "lm")
     if held is None:
-        raise ValueError(f"{folder} is no folder `carried` of a run: no language model")
+        raise ValueError(f"{folder} is not a folder `carried` of a run: it has no language model")
     return held
 
 
@@ -71,9 +70,13 @@ def _shapes(model: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The mean of several language models.")
-    parser.add_argument("out", type=Path, help="the folder to make")
-    parser.add_argument("carried", type=Path, nargs="+", help="of runs, one begun from another")
-    parser.add_argument("--shares", type=float, nargs="+", default=[], help="of each; else alike")
+    parser.add_argument("out", type=Path, help="write this folder")
+    parser.add_argument(
+        "carried", type=Path, nargs="+", help="average these folders of runs of one lineage"
+    )
+    parser.add_argument(
+        "--shares", type=float, nargs="+", default=[], help="set the weight of each; default: equal"
+    )
     given = parser.parse_args()
     try:
         mean_of(given.out, given.carried, given.shares)

@@ -1,9 +1,8 @@
-"""What a reply means: letters that the trunk has to know while they are said.
+"""Teaches the trunk the letters of a spoken reply.
 
-The text head can tell what a spoken reply says and the audio tail still say something else, as long
-as the letters are worked out in the text tail, of which the audio tail sees nothing. So they are
-asked of the trunk itself, by a linear map that is thrown away after the training. Knows letters and
-states, not the corpus.
+If only the text tail works out the letters, the audio tail, which sees nothing of the text tail,
+can say something else. So a linear map, discarded after training, predicts the letters from the
+trunk. Knows letters and states, not the corpus.
 """
 
 import numpy as np
@@ -21,15 +20,15 @@ AHEAD = (0, 1, 2, 3, 5, 8)
 
 
 def letters_meant(letters: NDArray[np.int16], rows: int) -> NDArray[np.int16]:
-    """The ids of a text laid along the rows that say it: [rows, len(AHEAD)]. Evenly, since one
-    voice at one pace says them about so."""
+    """Spreads the ids of a text evenly over the rows that speak it: [rows, len(AHEAD)]. One voice
+    at one pace speaks about evenly."""
     place = (np.arange(rows) * len(letters) // max(1, rows))[:, None] + np.asarray(AHEAD)
     inside = place < len(letters)
     return np.where(inside, letters[place * inside], NOTHING).astype(np.int16)
 
 
 class Meanings(nn.Module):
-    """Of states of the trunk, the logits of the letters that are ahead."""
+    """Maps states of the trunk to logits of the letters ahead."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -45,7 +44,7 @@ class Meanings(nn.Module):
 
 
 def meant_loss(logits: Tensor, wanted: Tensor, ignored: int) -> Tensor:
-    """logits [N, A, V], wanted [N, A] → the mean over those that count."""
+    """logits [N, A, V], wanted [N, A] → the mean over the letters that are not ignored."""
     total = F.cross_entropy(
         logits.flatten(0, 1).float(), wanted.flatten(), ignore_index=ignored, reduction="sum"
     )

@@ -1,9 +1,9 @@
 """The language model in plain PyTorch, for training: trunk, two tails, two heads.
 
 The package's decoder keeps no gradients and works on pages; this is the same function of whole
-rows, with the published tensor names. Its layers' matrices are rounded as they will be stored.
-Knows nothing of data. Invariant: of its `state_dict()` as `lm_stored` writes it, the package's
-logits are these.
+rows, with the published tensor names. Rounds the matrices of its layers as they will be stored.
+Knows no data. Invariant: the package's logits of its `state_dict()`, as `lm_stored` writes it,
+equal these.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,8 @@ class Logits(NamedTuple):
 
 
 class States(NamedTuple):
-    """[B, L, H] each: of the two tails, normed, and of the trunk, as the tails get them."""
+    """[B, L, H] each: states of the two tails after their norms, and of the trunk before the
+    tails."""
 
     text: Tensor
     audio: Tensor
@@ -45,13 +46,14 @@ class _Norm(nn.Module):
 
 
 def _residual_norm(c: ModelConfig) -> _Norm:
-    """Of what `checkpoint_tensors` makes larger: there its eps is smaller by as much, squared."""
+    """Norm of a residual that `checkpoint_tensors` scales up; the stored eps is scaled down by the
+    square."""
     return _Norm(c.hidden_size, c.rms_norm_eps / STORED_SCALE**2)
 
 
 def _through(x: Tensor, *layers: nn.Linear) -> Tensor:
-    """Several projections of one input as one: it is read once. Weights round here, their own stay
-    float32."""
+    """Computes several projections of one input as one, so that it is read once. Casts the weights
+    here; they stay float32."""
     return F.linear(x, rounded(torch.cat([each.weight for each in layers])).to(x.dtype))
 
 
@@ -183,8 +185,8 @@ class LmModel(nn.Module):
         return States(ends[0], ends[1], x)
 
     def _kept(self, rows: int, like: Tensor, dropout: float) -> Tensor:
-        """For every layer and the embedding, its channels that a row keeps: [N + 1, 2, B, 1, H].
-        The same along a row: it costs no memory, and no neighbour gives away what is missing."""
+        """Returns, for every layer and the embedding, the channels that a row keeps: [N + 1, 2, B,
+        1, H]. Equal along a row, which costs no memory and leaks nothing between neighbours."""
         body = self.model
         blocks = (body.shared_block, body.text_block, body.audio_block)
         count = 1 + sum(len(block.layers) for block in blocks)
@@ -196,14 +198,14 @@ class LmModel(nn.Module):
         )
 
     def logits(self, text: Tensor, audio: Tensor) -> Logits:
-        """Of every row: [B, L, V] each."""
+        """Returns the logits of every row: [B, L, V] each."""
         states = self(text, audio)
         return Logits(self.text_lm_head(states.text), self.audio_lm_head(states.audio))
 
 
 @dataclass(frozen=True)
 class Computing:
-    """How a pass is computed: in which type, by which runner, with how much dropped."""
+    """How a pass is computed: dtype, runner and dropout."""
 
     dtype: torch.dtype = torch.float32
     run: Runner = run_plain

@@ -1,10 +1,10 @@
-"""A training step as one launch: what a step does to the device is recorded once for every shape.
+"""Records a training step once per batch shape and replays it as one launch.
 
-A step of a model this small is about a thousand kernels of a few microseconds each; launched one by
-one, the device waits for the host more than half of the time. (The package's `Graphed` runs what it
-records some times before, which a step that learns must not.) Knows batches, and nothing of what a
-step does. Invariant: whatever goes wrong here costs speed, never the run: then steps run as they
-are written, and a printed line says why; should it end the process, its second try records nothing.
+A step of a model this small is about a thousand kernels of a few microseconds each. Launched one by
+one, the device waits for the host more than half of the time. (The package's `Graphed` runs a step
+several times before it records it, which a training step must not do.) Knows batches, not what a
+step does. Invariant: a failure here costs speed and never the run: steps then run unrecorded, and a
+printed line gives the reason; if it ends the process, the second try records nothing.
 """
 
 import json
@@ -27,10 +27,10 @@ Shape = tuple[torch.Size, ...]
 
 class _Recording:
     def __init__(self, step: Step, batch: Batch, pool: Any) -> None:
-        own = batch.clone()  # the graph reads from there, and later batches are copied there
+        own = batch.clone()  # the graph reads this memory; later batches are copied into it
         self._batch = own.tensors()
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads go on using the device meanwhile, and must not spoil the recording.
+        # Other threads keep using the device and must not break the recording.
         with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             self._found = step(own)
 
@@ -42,15 +42,15 @@ class _Recording:
         for mine, theirs in zip(self._batch, batch.tensors(), strict=True):
             mine.copy_(theirs)
         self._graph.replay()
-        return self._found.clone()  # the next replay writes there
+        return self._found.clone()  # the next replay overwrites it
 
 
 class RecordedSteps:
-    """Of a step that reads nothing back from the device and takes nothing from the host but its
-    batch. One pool of memory serves all shapes: one step is over before the next begins."""
+    """Records a step that reads nothing back from the device and takes only its batch from the
+    host. All shapes share one memory pool, because one step ends before the next begins."""
 
     def __init__(self, step: Step, ready: Callable[[], bool] = lambda: True) -> None:
-        """`ready`: whether a step is what it will stay. Until then nothing is recorded."""
+        """`ready`: whether the step is final. Nothing is recorded before."""
         self._step, self._ready = step, ready
         self._recorded: dict[Shape, _Recording] = {}
         self._seen: Counter[Shape] = Counter()
@@ -59,11 +59,11 @@ class RecordedSteps:
 
     @property
     def shapes(self) -> int:
-        """How many are recorded."""
+        """The number of recorded shapes."""
         return len(self._recorded)
 
     def forget(self) -> None:
-        """The step has become another one."""
+        """Drops all recordings, because the step has changed."""
         self._recorded.clear()
         self._seen.clear()
 

@@ -1,10 +1,10 @@
-"""Dialogues → rows to learn from, in all four modes, as the package's prompt format lays them out.
+"""Turns dialogues into training rows in all four modes, with the package's prompt format.
 
-Which row teaches what follows from the mode machine: while speaking, the audio head's next code and
-the end of speech count; the row of the end of speech, and every row of a written reply, count for
-the text head. Besides, most rows of a spoken reply know letters of what is being said (`lm_meant`).
-Knows the corpus and codes, not the model. Invariant: an
-example's rows are those the live pipeline would have made of the same turns.
+The mode machine decides what a row teaches. While speaking, the audio head learns the next code and
+the end of speech; the text head learns the row of the end of speech and every row of a written
+reply. Most rows of a spoken reply also have letters of its text as targets (`lm_meant`). Knows the
+corpus and codes, not the model. Invariant: the rows of an example equal those that the live
+pipeline makes of the same turns.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +24,7 @@ from recipes.bundled.grammar import Talk
 from recipes.bundled.lm_meant import AHEAD, NOTHING, letters_meant
 from recipes.bundled.vocabulary import TASK_SYSTEM
 
-# What a row is to the trainer.
+# The role of a row in training.
 PLAIN, HEARD, SPEAK, WRITE = 0, 1, 2, 3  # HEARD may be misheard; SPEAK, WRITE are to be predicted
 _LONGEST_ROWS = 640
 # Categories that have more to be learned from one dialogue than others: letters that sound alike,
@@ -39,8 +39,7 @@ _MOST_TEXTS = 200_000  # remembered as rows
 
 @dataclass(frozen=True)
 class Tasks:
-    """How often each comes, as weights. Answers are named by what is heard and what is given
-    back."""
+    """Weights of the tasks. Answers are named by input and output."""
 
     speech_speech: float = 0.48
     speech_text: float = 0.07
@@ -71,7 +70,7 @@ class Examples:
 
 
 class Segment(NamedTuple):
-    """Some rows of an example. The same one stands in many examples: it is never changed."""
+    """Some rows of an example. Shared by many examples, so never changed."""
 
     rows: NDArray[np.int16]  # [n, 2]
     kind: NDArray[np.int8]  # [n]
@@ -113,7 +112,7 @@ class RowBuilder:
         self._opening = _segment(prefix[len(self._assistant.rows) :], PLAIN)
 
     def answer(self, dialogue: Dialogue, heard: Reply, reply: Reply, split: Split) -> "Growing":
-        """All turns of a dialogue, the user's as `heard` and the assistant's as `reply`."""
+        """Returns all turns of a dialogue, the user's as `heard` and the assistant's as `reply`."""
         rows = Growing()
         if self.host.random() < Tasks.driver_system:
             rows.append(self._systems[DRIVER_SYSTEM[reply]])
@@ -126,7 +125,7 @@ class RowBuilder:
         return rows
 
     def task(self, name: str, text: str, user: int | None, assistant: int | None) -> "Growing":
-        """One exchange about an open sentence."""
+        """Returns one question and answer about an open sentence."""
         rows = Growing((self._systems[TASK_SYSTEM[name]], self._user))
         if name == "read":
             rows.append(self._written(text, PLAIN))
@@ -146,7 +145,7 @@ class RowBuilder:
         rows.append(self._footer)
 
     def _reply(self, rows: "Growing", text: str, form: int | None) -> None:
-        """Spoken as `form`, or written if there is none."""
+        """Returns the reply: spoken as `form`, or written if that is None."""
         rows.append(self._assistant)
         if form is None:
             rows.append(self._written(text, WRITE))
@@ -172,7 +171,7 @@ class RowBuilder:
     def _form(self, turn: Turn, split: Split) -> int:
         forms = spoken_forms(self.corpus, turn, split)
         if not forms:
-            raise LookupError(f"nobody says {turn.text!r}")
+            raise LookupError(f"no utterance speaks {turn.text!r}")
         if turn.role == "assistant" and self.host.random() < _FIRST_START_SHARE:
             return forms[0]  # later starts come behind
         return forms[int(self.host.integers(len(forms)))]
@@ -189,11 +188,11 @@ class RowBuilder:
 
 
 class Growing(list[Segment]):
-    """An example, piece by piece."""
+    """An example that is built piece by piece."""
 
     @property
     def length(self) -> int:
-        """In rows."""
+        """The number of rows."""
         return sum(len(each.kind) for each in self)
 
     def joined(self) -> tuple[NDArray[np.int16], NDArray[np.int8]]:
@@ -201,14 +200,14 @@ class Growing(list[Segment]):
 
 
 def spoken_forms(corpus: Corpus, turn: Turn, split: Split) -> list[int]:
-    """Who may say this turn. In a test of held-out speech, only held-out forms of what users say;
-    the assistant says most answers in training, too."""
+    """Returns the utterances that can speak this turn. A test of held-out speech uses only held-out
+    ones of users; the assistant says most answers in training, too."""
     wanted: Split | None = None if split == "heldout" and turn.role == "assistant" else split
     return [form.id for form in corpus.forms(turn, wanted)]
 
 
 def _as_typed(text: str, host: np.random.Generator) -> str:
-    """People type as they like: sometimes without capitals, sometimes without the last mark."""
+    """Varies typed text: sometimes without capitals, sometimes without the last mark."""
     if host.random() < 0.3:
         text = text.lower()
     return text.rstrip(".?!") if host.random() < 0.3 else text
@@ -221,16 +220,16 @@ def build_examples(
     split: Split,
     written: Sequence[Dialogue] = (),
 ) -> Examples:
-    """`count` examples by their shares, drawn with replacement; every user turn in any voice.
-    Examples longer than the limit are drawn again. `written`: more dialogues that nobody asks
-    aloud; some of their answers are spoken."""
+    """Samples `count` examples by their shares, with replacement; every user turn in any voice.
+    Examples longer than the limit are sampled again. `written`: more dialogues without spoken
+    questions; some of their answers are spoken."""
     host = builder.host
     sources = _sources(builder.corpus, split, written)
     until = {name: drawn_until(source, split) for name, source in sources.items() if source}
     shares = {name: getattr(tasks, name) for name in until}
     names = list(shares)
     if not sum(shares.values()):
-        raise ValueError(f"the corpus has nothing to learn from in the split {split!r}")
+        raise ValueError(f"the corpus has no examples in the split {split!r}")
     weights = np.asarray(list(shares.values())) / sum(shares.values())
     made: list[Growing] = []
     kept: list[str] = []
@@ -261,9 +260,9 @@ def build_examples(
 
 
 def drawn_until(source: Sequence["Dialogue | _Sentence"], split: Split) -> NDArray[np.float64]:
-    """Up to which number from 0 to 1 each is drawn. In training, a category with twice as many
-    dialogues is drawn only 1.6 times as often: what has many words needs many of them, and must not
-    keep the rest from being learned; some come oftener (`_OFTENER`)."""
+    """Returns cumulative probabilities from 0 to 1. In training a category with twice as many
+    dialogues is sampled only 1.6 times as often, so that large categories do not crowd out the
+    rest; some come more often (`_OFTENER`)."""
     names = [each.category if isinstance(each, Dialogue) else "" for each in source]
     many = Counter(names)
     weight = [
@@ -275,8 +274,8 @@ def drawn_until(source: Sequence["Dialogue | _Sentence"], split: Split) -> NDArr
 
 
 def written_dialogues(talks: Sequence[Talk], corpus: Corpus) -> list[Dialogue]:
-    """Dialogues of the grammar as they are typed; no speech has to be made for them. Where the
-    assistant says an answer anyway, in training, the turn has it."""
+    """Returns dialogues of the grammar as typed, which need no speech. In training, a turn has the
+    spoken answer if the assistant says it anywhere."""
     own: dict[str, list[int]] = defaultdict(list)
     for each in corpus.utterances:
         if (each.role, each.split) == ("assistant", "train"):
@@ -296,7 +295,7 @@ def _mode(name: str) -> Reply:
 
 @dataclass(frozen=True)
 class _Sentence:
-    """Of the tasks about open sentences."""
+    """An open sentence of the sentence tasks."""
 
     text: str
     users: list[int]
@@ -306,7 +305,7 @@ class _Sentence:
 def _sources(
     corpus: Corpus, split: Split, written: Sequence[Dialogue]
 ) -> dict[str, list[Dialogue | _Sentence]]:
-    """What each task draws from."""
+    """Returns the source of each task."""
     users: dict[str, list[int]] = defaultdict(list)
     own: dict[str, list[int]] = defaultdict(list)
     # What the assistant says of a held-out text it may say in training, too, in a joined corpus.

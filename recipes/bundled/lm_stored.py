@@ -1,8 +1,8 @@
-"""How the language model's tensors are stored: the layers' matrices in eight bits, the rest in 16.
+"""The stored form of the language model's tensors: matrices of layers in 8 bits, the rest in 16.
 
-Knows the published names, nothing of what is computed with them. Invariants: no scale is stored,
-and none is needed: `checkpoint_tensors` moves it to where it cancels; what `trained_tensors` makes
-of a checkpoint is stored as the same checkpoint again.
+Knows the published names, not the computation. Invariants: no scale is stored, because
+`checkpoint_tensors` moves it to where it cancels; storing the result of `trained_tensors` gives the
+same checkpoint again.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ _LARGEST = torch.finfo(STORED).max
 
 
 def stored(weight: Tensor) -> Tensor:
-    """A matrix of a layer as it is stored, `STORED_SCALE` times too large: in eight bits, three of
-    them after the point."""
+    """Returns a matrix of a layer as stored, scaled up by `STORED_SCALE`: in float8 with three
+    mantissa bits."""
     return (weight * STORED_SCALE).clamp(-_LARGEST, _LARGEST).to(STORED)
 
 
 def rounded(weight: Tensor) -> Tensor:
-    """As it will be read back; gradients pass as if nothing were rounded."""
+    """Rounds as if stored and read back; gradients pass unchanged."""
     with torch.no_grad():
         lost = stored(weight).to(weight.dtype) / STORED_SCALE - weight
     return weight + lost
 
 
 def _scale(name: str) -> float:
-    """How many times too large a tensor is stored."""
+    """Returns the factor by which a stored tensor is scaled up."""
     if name.endswith((MATRICES, "embed_tokens.weight", "audio_embed.weight")):
         return STORED_SCALE
     if name.endswith("_layernorm.weight"):
@@ -42,10 +42,10 @@ def _scale(name: str) -> float:
 
 
 def checkpoint_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The content of the checkpoint: matrices of layers as they are stored, all else in float16.
-    That they are too large by `STORED_SCALE`, a power of two, is undone exactly: before a layer's
-    inputs by the norms there; at its outputs by making what they are added to, which begins with
-    the embeddings, as much larger. The norm at the end of a tail does not see how large."""
+    """Returns the tensors of the checkpoint: matrices of layers in their stored form, everything
+    else in float16. The power of two `STORED_SCALE` cancels exactly: the norms before a layer's
+    inputs divide by it; at its outputs the residual, which begins with the embeddings, is scaled up
+    by it. The norm at the end of a tail is independent of scale."""
     found = {}
     for name, tensor in tensors.items():
         value = tensor.detach().cpu().float()
@@ -55,5 +55,5 @@ def checkpoint_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def trained_tensors(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """From a checkpoint back to what was trained, to go on from there: float32, as rounded."""
+    """Returns the training tensors of a checkpoint, to continue from: float32, as rounded."""
     return {name: tensor.float() / _scale(name) for name, tensor in checkpoint.items()}

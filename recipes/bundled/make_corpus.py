@@ -1,4 +1,4 @@
-"""Make the corpus: `python -m recipes.bundled.make_corpus OUT --hours H --seed S --jobs N`.
+"""Makes the corpus: `python -m recipes.bundled.make_corpus OUT --hours H --seed S --jobs N`.
 
     xz -dc voices.tar.xz | tar x        # makes voices/, see pack_voices.sh
     python -m recipes.bundled.make_corpus corpus --voices voices --hours 14 --seed 1 --jobs 16
@@ -6,9 +6,9 @@
     python -m recipes.bundled.make_corpus exam --voices voices --hours 14 --seed 1 --only-exam
     python -m recipes.bundled.make_corpus more --voices voices --hours 40 --seed 2 --quick
 
-The result depends on hours, seed and the pack, not on the number of jobs. With `--only-exam` it is
-the examination of that very corpus, without what is trained on; with `--quick`, more to train on,
-users' voices that cost little, and no examination. Needs numpy; no GPU.
+The result depends on hours, seed and the pack, not on the number of jobs. `--only-exam` makes the
+examination of that corpus without training data; `--quick` makes more training data with user
+voices that are cheap to compute, and no examination. Needs numpy and no GPU.
 """
 
 from __future__ import annotations
@@ -30,24 +30,32 @@ from recipes.bundled.corpus import SAMPLE_RATE_HZ, Writer
 from recipes.bundled.plan import EXAM_EACH, Plan, Planned, examination, make_plan, make_quick_plan
 from recipes.bundled.voices import HELDOUT_USERS, Line, Spoken, check_pack, speak
 
-CHUNK = 64  # lines per task: festival starts once for each
+CHUNK = 64  # lines per task: festival starts once per task
 SHORTEST_S, LONGEST_S = 0.2, 12.0
 _EVERY_S = 5.0
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Make the speech the bundled voice learns from.")
-    parser.add_argument("out", type=Path, help="the folder to make")
-    parser.add_argument("--voices", type=Path, default=Path("voices"), help="the unpacked voices")
-    parser.add_argument("--hours", type=float, default=10.0, help="of training speech")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
-    parser.add_argument("--exam", type=int, default=EXAM_EACH, help="dialogues per held-out kind")
+    parser.add_argument("out", type=Path, help="write this folder")
     parser.add_argument(
-        "--only-exam", action="store_true", help="the held-out part of this corpus and no more"
+        "--voices", type=Path, default=Path("voices"), help="use the unpacked voices in this folder"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="more to learn from: quick user voices, no examination"
+        "--hours", type=float, default=10.0, help="set the hours of training speech"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument(
+        "--exam", type=int, default=EXAM_EACH, help="set the dialogues per held-out kind"
+    )
+    parser.add_argument(
+        "--only-exam", action="store_true", help="make only the held-out part of this corpus"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="make more training data: cheap user voices, no examination",
     )
     given = parser.parse_args(arguments)
     if given.quick and given.only_exam:
@@ -92,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _write(plan: Plan, writer: Writer, voices: Path, jobs: int) -> None:
-    """Speak in parallel, write in the order of the plan."""
+    """Speaks in parallel and writes in the order of the plan."""
     began = shown = time.monotonic()
     # A fresh process for each chunk: eSpeak NG carries state over, and a corpus must not depend on
     # who spoke what before. Forked from a server that has the imports done, so it costs little.

@@ -1,12 +1,12 @@
-"""Real words beyond the grammar's own lists, from two dictionaries of the packed voices.
+"""Picks real words beyond the grammar's lists from two dictionaries of the packed voices.
 
     python -m recipes.bundled.pick_words VOICES recipes/bundled/grammar/lexicon.txt
 
-A word is taken if the list of word classes (of a newspaper: `festlex-poslex`) and the pronouncing
-dictionary (`festlex-cmu`) both have it: the one tells how it is used, and that it is used at all,
-the other that the assistant does not have to guess how it is said. Invariants: no word of the
-grammar's lists and questions; no word that holds a held-out one or, by the dictionary, sounds like
-one or its plural; no two words that sound alike, or spelling what is heard would be a guess.
+A word is taken if both the list of word classes (of a newspaper: `festlex-poslex`) and the
+pronouncing dictionary (`festlex-cmu`) have it: the first shows that and how it is used, the second
+that the assistant need not guess its pronunciation. Invariants: no word of the grammar's lists and
+questions; no word that contains a held-out one or, by the dictionary, sounds like one or its
+plural; no two words that sound alike, because their spelling could not be heard.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _PLURALS = ("", " s", " z", " ax z", " ih z")
 
 
 def known_words() -> frozenset[str]:
-    """Every plain word of a list or question of the grammar, whatever its split."""
+    """Returns every plain word of a list or question of the grammar, of any split."""
     courtesies = [text for many in (FRAMES, HELDOUT_FRAMES) for f in many.values() for text in f]
     lists = (words.WORDS, words.NAMES, words.VERBS)
     held = (words.HELDOUT_WORDS, words.HELDOUT_NAMES, words.HELDOUT_VERBS)
@@ -47,7 +47,7 @@ def known_words() -> frozenset[str]:
 
 
 def pick(voices: Path) -> dict[str, list[str]]:
-    """→ words by kind, in the order of the alphabet."""
+    """Returns words by kind, in alphabetical order."""
     dicts = voices / "festival" / "dicts"
     said = defaultdict(set)
     for word, rest in _entries(dicts / "cmu" / "cmudict-0.4.out"):
@@ -77,14 +77,13 @@ def pick(voices: Path) -> dict[str, list[str]]:
 
 
 def _sound(entry: str) -> str:
-    """The phones of an entry. Most voices say the vowels of "caught" and "cot" alike."""
+    """Returns the phones of an entry. Most voices merge the vowels of "caught" and "cot"."""
     phones = re.sub(r"[^a-z ]", "", entry).split()
     return " ".join("aa" if phone == "ao" else phone for phone in phones)
 
 
 def _article_fits(word: str, sound: str) -> bool:
-    """Whether the grammar, which goes by letters, puts the article before it that its sound asks
-    for."""
+    """Returns whether the article that the grammar chooses by letters fits the sound."""
     return article(word).startswith("an ") == (sound[0] in _VOWELS)
 
 
@@ -96,7 +95,7 @@ def _entries(path: Path) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("voices", type=Path, help="the unpacked voices")
+    parser.add_argument("voices", type=Path, help="use the unpacked voices in this folder")
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
     lines = [f"{kind}: {' '.join(found)}" for kind, found in pick(given.voices).items()]

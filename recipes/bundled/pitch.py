@@ -1,7 +1,7 @@
-"""The pitch of clean speech, by autocorrelation: what the vocoder's pitch predictor learns from.
+"""Pitch of clean speech by autocorrelation: the target of the vocoder's pitch predictor.
 
-Good enough for synthetic voices without noise, and all of it runs on the device at once. Knows
-nothing of networks. Invariant: one value for each 480 samples, 0 where nothing periodic is heard.
+Accurate enough for synthetic voices without noise; runs on the device in one pass. Knows no
+networks. Invariant: one value per 480 samples, 0 where nothing periodic is found.
 """
 
 import torch
@@ -46,7 +46,8 @@ def pitch_hz(wave: Tensor) -> Tensor:
 
 
 def _likeness(framed: Tensor, longest: int) -> Tensor:
-    """Correlation of the first window with the one `lag` later, both of length one, [T, lags]."""
+    """Returns the correlation of the first window with the one `lag` later, both of length one, [T,
+    lags]."""
     size = 2 * framed.shape[1]
     head = F.pad(framed[:, :_WINDOW], (0, size - _WINDOW))
     spectrum = torch.fft.rfft(head).conj() * torch.fft.rfft(framed, size)
@@ -58,5 +59,5 @@ def _likeness(framed: Tensor, longest: int) -> Tensor:
 
 
 def _median(track: Tensor) -> Tensor:
-    """Of five neighbours: lone octave errors and lone voiced frames go."""
+    """Median of five neighbours: removes single octave errors and single voiced frames."""
     return F.pad(track, (2, 2)).unfold(0, 5, 1).median(1).values

@@ -1,9 +1,9 @@
-"""The pitch where the vocoder's source wants it, close enough for its high harmonics.
+"""Refines the pitch for the vocoder's source, so that its high harmonics match.
 
-An error of one percent is nothing to an ear, but it moves the fifteenth harmonic by 27 Hz: the
-spectra of a hum and of the speech it should become then never meet, and a vocoder learns noise in
-place of harmonics. The track of `pitch` is therefore moved to where the logarithms of the first
-harmonics' lines are highest. Knows nothing of networks. Invariant: frames without pitch stay so.
+An error of one percent is inaudible but moves the fifteenth harmonic by 27 Hz. The spectra of the
+source and of the speech then never match, and the vocoder learns noise instead of harmonics. So the
+track of `pitch` is moved to the maximum of the log magnitudes of the first harmonics. Knows no
+networks. Invariant: frames without pitch stay without.
 """
 
 import torch
@@ -26,7 +26,7 @@ def placed_pitch(sound: Tensor, pitch: Tensor) -> Tensor:
     """sound [C, 1920] int16, pitch [A, 4] Hz of the first A codes → [A, 4].
 
     Value t is that of sample 480 · t, where frame t begins: between the middles of two frames the
-    source hums the second one's pitch, so that is the middle of what it is used for.
+    source uses the pitch of the second, so that sample is the middle of where it is used.
     """
     rough = pitch.flatten().float()
     found = []
@@ -37,7 +37,7 @@ def placed_pitch(sound: Tensor, pitch: Tensor) -> Tensor:
 
 
 def _around(sound: Tensor, begin: int, frames: int) -> Tensor:
-    """[frames, _WINDOW]: the sound around the beginning of each frame, silence outside."""
+    """[frames, _WINDOW]: the sound around the start of each frame, silence outside."""
     wave = sound.view(-1)
     first = begin * HOP_SAMPLES - _WINDOW // 2
     last = first + (frames - 1) * HOP_SAMPLES + _WINDOW

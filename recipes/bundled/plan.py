@@ -1,12 +1,12 @@
-"""What the corpus will hold: which texts, said by whom, for training and for the examination.
+"""Plans the corpus: which texts, spoken by which voices, for training and for the examination.
 
-A plan is made from a seed and a number of hours before any sound is; lengths are guessed from the
-number of letters. Training takes `hours`: open sentences, then by turns a dialogue for the sake of
-its wording, so that every wording is said, and one drawn by weight. The examination comes on top
-and is of fixed size: dialogues held out in each way, said by one voice of training and by one that
-is not, and some of the training dialogues said once more by an unseen voice. A quick plan is more
-to learn from and no examination: open sentences of the assistant, sums and open words above all,
-each said once, the users' by voices that cost little. Nothing here makes sound.
+A plan is made from a seed and a number of hours, before any sound; lengths are estimated from the
+number of letters. Training takes `hours`: open sentences, then in alternation a dialogue for each
+wording, so that every wording is spoken, and one sampled by weight. The examination is additional
+and of fixed size: dialogues held out in each way, spoken by one training voice and one unseen
+voice, and some training dialogues spoken again by an unseen voice. A quick plan adds training data
+and no examination: mostly open sentences of the assistant, sums and open words, each spoken once,
+the users' by voices that are cheap to compute. Makes no sound.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from recipes.bundled.grammar import Talk
 from recipes.bundled.grammar.rules import Pool, plain
 from recipes.bundled.voices import ASSISTANT, HELDOUT_USERS, QUICK_USERS, USERS, Line
 
-EXAM_EACH = 260  # dialogues per way of being held out; figures want at least 200
+EXAM_EACH = 260  # dialogues per held-out kind; figures need at least 200
 OPEN_ASSISTANT, OPEN_USER = 0.22, 0.16  # shares of the hours that are open sentences
-# Of a quick plan. The assistant's voice is the dearest, and yet almost half: how to say words that
-# were never said is learned last, and from nothing else.
+# Of a quick plan. The assistant's voice is the most expensive to compute and still almost half:
+# only it teaches how to say new words, which is learned last.
 QUICK_OPEN_ASSISTANT = 0.45
 OPEN_HELDOUT = 120  # sentences, each by the assistant and by one user
 FORMS, MOST_FORMS = 2, 5  # spoken forms of a user's turn: at first, and if it comes again
-# With open words, many words said by one voice each teach more than few words said by many.
+# Many open words by one voice each teach more than few words by many voices.
 _OPEN_FORMS = 1
 _LEAST_S = 4.0  # a dialogue takes more
 _OPEN_CATEGORIES = frozenset(topic.category for topic in grammar.TOPICS if topic.draw)
@@ -45,12 +45,12 @@ class Planned:
 
 @dataclass
 class Plan:
-    """`utterances` by id, and the dialogues that refer to them."""
+    """The `utterances` by id, and the dialogues that refer to them."""
 
     seed: int
     utterances: list[Planned] = field(default_factory=list)
     dialogues: list[Dialogue] = field(default_factory=list)
-    seconds: float = 0.0  # guessed, training only
+    seconds: float = 0.0  # estimated, training only
     users: dict[str, float] = field(default_factory=lambda: USERS)  # of training, and how often
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Plan:
         self._rng = random.Random(f"plan {self.seed}")
 
     def add(self, text: str, voice: str, role: Role, split: Split) -> int:
-        """One more utterance; a user's varies by its own seed, the assistant's never."""
+        """Adds an utterance. A user's varies by its own seed, the assistant's never."""
         number = len(self.utterances)
         seed = "" if role == "assistant" else f"{self.seed} {number}"
         self.utterances.append(Planned(Line(text, voice, seed), role, split))
@@ -67,13 +67,14 @@ class Plan:
         return number
 
     def answer(self, text: str, split: Split) -> int:
-        """The assistant says a text once, whatever asks for it; training comes first."""
+        """Returns the one utterance in which the assistant says a text; training comes first."""
         if text not in self._answers:
             self._answers[text] = self.add(text, ASSISTANT, "assistant", split)
         return self._answers[text]
 
     def said(self, text: str, at_first: int) -> list[int]:
-        """Forms of a user's text by voices of training: some, and one more when it comes again."""
+        """Returns utterances of a user's text by training voices: some, and one more each time it
+        comes again."""
         forms = self._forms[text]
         wanted = at_first if not forms else min(len(forms) + 1, MOST_FORMS)
         for _ in range(wanted - len(forms)):
@@ -81,11 +82,12 @@ class Plan:
         return list(forms)
 
     def exam_forms(self, text: str) -> list[int]:
-        """A form by a voice of training and one by an unseen voice; both are held out."""
+        """Returns one utterance by a training voice and one by an unseen voice; both are held
+        out."""
         return [self.add(text, self.seen_voice(), "user", "heldout"), self._unseen(text)]
 
     def say_unseen(self, dialogue: Dialogue) -> None:
-        """Let an unseen voice say a training dialogue, too."""
+        """Adds an unseen voice to a training dialogue."""
         for turn in dialogue.turns:
             if turn.role == "user":
                 turn.utterances.append(self._unseen(turn.text))
@@ -97,7 +99,8 @@ class Plan:
         return self._rng.choices(list(self.users), list(self.users.values()))[0]
 
     def talk(self, talk: Talk, forms: int = FORMS) -> None:
-        """`forms` of each question, at first; of open words always one."""
+        """Plans a dialogue with `forms` utterances of each new question; questions with open words
+        have one."""
         turns = []
         at_first = _OPEN_FORMS if talk.category in _OPEN_CATEGORIES else forms
         for asked, reply in talk.turns:
@@ -109,7 +112,7 @@ class Plan:
 
 
 def guess_seconds(text: str) -> float:
-    """Measured over all voices: 0.3 s, and 17 or 18 characters a second."""
+    """Estimates the duration. Measured over all voices: 0.3 s, and 17 or 18 characters a second."""
     return 0.3 + 0.057 * len(text)
 
 
@@ -118,7 +121,7 @@ def make_plan(hours: float, seed: int, exam_each: int = EXAM_EACH) -> Plan:
     budget = hours * 3600
     rng = random.Random(f"open {seed}")
     texts = _open(plan, rng, budget * OPEN_ASSISTANT, ASSISTANT)
-    # Half of what users say openly is what the assistant says, too: it can learn to say it again.
+    # Half of the open sentences of users are also said by the assistant, who learns to repeat them.
     _open(plan, rng, budget * OPEN_USER / 2, None, rng.sample(texts, len(texts)))
     _open(plan, rng, budget * OPEN_USER / 2, None)
     rough = int(budget / _LEAST_S) + 100  # more dialogues than fit, to take from
@@ -156,9 +159,9 @@ def make_quick_plan(hours: float, seed: int) -> Plan:
 
 
 def examination(plan: Plan) -> Plan:
-    """The examination of a plan alone, every line as the whole plan has it: dialogues that are held
-    out, training dialogues an unseen voice says, and the open sentences held out. Of what users say
-    nothing that is trained on is kept; of the assistant, the answers."""
+    """Returns only the examination of a plan, every line as in the whole plan: held-out dialogues,
+    training dialogues by an unseen voice, and held-out open sentences. Keeps no training line of
+    users; keeps the answers of the assistant."""
     chosen = Plan(plan.seed)
     number: dict[int, int] = {}
 
@@ -187,7 +190,7 @@ def examination(plan: Plan) -> Plan:
 
 
 def _by_turns(*sources: Iterable[Talk]) -> Iterator[Talk]:
-    """One of each source, then the next of each; those that end are left out."""
+    """Yields one item of each source in turn; skips sources that have ended."""
     for row in zip_longest(*sources):
         yield from (talk for talk in row if talk is not None)
 
@@ -200,8 +203,8 @@ def _open(
     texts: Sequence[str] = (),
     pool: Pool = "train",
 ) -> list[str]:
-    """Open sentences, first of all `texts`, then with words of a pool, until they take so long.
-    → what is said."""
+    """Adds open sentences, first `texts`, then with words of a pool, up to a duration. Returns the
+    texts."""
     until, said = plan.seconds + seconds, dict[str, str]()
     given = iter(texts)
     while plan.seconds < until:

@@ -1,8 +1,8 @@
-"""Groups of stages in processes of their own, watched until the run is over.
+"""Runs groups of stages in processes and watches them until the run is over.
 
-Knows processes and the clock, not what a stage does. Invariants: a group that dies takes no other
-with it and gets one more try while there is time; nothing is waited for beyond the end, whoever
-hangs; what went wrong is said, and told to the caller; no group outlives the caller.
+Knows processes and the clock, not what a stage does. Invariants: a group that fails ends no other
+group and gets one more try while there is time; the run does not wait beyond its end, even if a
+process hangs; failures are printed and returned; no group outlives the caller.
 """
 
 import json
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 Group = tuple[str, ...]
-_WORTHWHILE_S = 60.0  # with less time than that left, a second try ends before it has learned
+_WORTHWHILE_S = 60.0  # a second try with less time is not worth it
 _NAP_S = 0.2
 
 
@@ -23,14 +23,14 @@ class Target(Protocol):
 
 
 def leave_with_parent() -> None:
-    """For the beginning of a process. A parent that is killed cannot end its processes, so they
-    end themselves: else they would hold the GPU and write beside the run that follows."""
+    """Call at the start of a process. Ends it when its parent is killed: otherwise it would hold
+    the GPU and write beside the next run."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def leave() -> None:
         parent.join()
-        os._exit(1)  # files appear only whole, so nothing is to be put in order
+        os._exit(1)  # files appear only when complete, so nothing needs cleaning up
 
     threading.Thread(target=leave, daemon=True).start()
 
@@ -47,8 +47,8 @@ def run_groups(
     end: float,
     last: float,
 ) -> list[str]:
-    """→ what failed. `target` must be picklable. `left`: what of a group is still to be done.
-    `end`, `last`: of time.time(), when the run should be over and when it must be."""
+    """Returns what failed. `target` must be picklable. `left` returns the unfinished stages of a
+    group. `end` and `last`, of time.time(): when the run should be over and when it must be."""
     spawn = multiprocessing.get_context("spawn")
 
     def start(stages: Group, again: bool) -> multiprocessing.process.BaseProcess:
@@ -83,7 +83,7 @@ def run_groups(
                 running.remove(one)
             if running:
                 time.sleep(_NAP_S)
-    finally:  # without it an interrupt would wait for the whole training
+    finally:  # otherwise an interrupt would wait for the whole training
         for _, process, _ in running:
             process.kill()
             process.join()

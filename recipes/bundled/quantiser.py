@@ -1,7 +1,7 @@
-"""The codebook while it is learned: nearest neighbours, running averages, dead codes re-seeded.
+"""The codebook during training: nearest neighbours, running averages, unused codes re-seeded.
 
-Training only; the package's encoder has the lookup. Knows nothing of speech. Invariant: no step
-reads a value back from the device.
+Training only; the package's encoder has the lookup. Knows no speech. Invariant: no step reads a
+value back from the device.
 """
 
 import torch
@@ -44,20 +44,20 @@ class Quantiser(nn.Module):
 
     @torch.no_grad()
     def go_on(self) -> None:
-        """After the codebook and its uses were loaded: the sums follow from them."""
+        """Restores the sums after the codebook and its uses were loaded."""
         self.sums.copy_(self.codebook * self.uses[:, None])
 
     @arithmetic("fp32")
     def nearest(self, states: Tensor) -> Tensor:
-        """[..., width] → [...] int64, as the package's encoder decides it. Never in half precision,
-        whatever surrounds it: there near ties are decided by rounding, and the package has none."""
+        """[..., width] → [...] int64, like the package's encoder. Always in full precision, because
+        half precision decides near ties by rounding."""
         with torch.autocast(states.device.type, enabled=False):
             half_norms = self.codebook.square().sum(1) / 2
             return (states.float() @ self.codebook.T - half_norms).argmax(-1)
 
     def forward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """states [B, W, width] float32 → what they are rounded to, with the gradient of the states;
-        codes [B, W]; how far the states are from their codes."""
+        """states [B, W, width] float32 → quantised states with the gradient of the states; codes
+        [B, W]; distance of the states from their codes."""
         codes = self.nearest(states.detach())
         placed = self.codebook[codes]
         distance = (states - placed).square().mean()
@@ -65,7 +65,7 @@ class Quantiser(nn.Module):
 
     @torch.no_grad()
     def learn(self, states: Tensor, codes: Tensor) -> None:
-        """The running averages follow what was heard."""
+        """Updates the running averages."""
         uses, sums = self._gathered(codes.flatten(), states.flatten(0, -2).float())
         self.uses.lerp_(uses, 1 - _DECAY)
         self.sums.lerp_(sums, 1 - _DECAY)
@@ -73,7 +73,7 @@ class Quantiser(nn.Module):
 
     @torch.no_grad()
     def revive(self, states: Tensor, generator: torch.Generator) -> Tensor:
-        """Codes nobody uses move to random states [n, width]; → how many did, on the device."""
+        """Moves unused codes to random states [n, width]. Returns their number, on the device."""
         dead = self.uses < _DEAD
         pick = torch.randint(len(states), dead.shape, generator=generator, device=states.device)
         self.codebook.copy_(torch.where(dead[:, None], states[pick].float(), self.codebook))

@@ -1,15 +1,15 @@
-"""Steps 2 and 3 of the recipe with one command, on a machine with one GPU.
+"""Runs steps 2 and 3 of the recipe with one command, on a machine with one GPU.
 
     python -m recipes.bundled.run CORPUS OUT --minutes 18 [--resume CARRIED]
     python -m recipes.bundled.run CORPUS OUT --minutes 9 --resume CARRIED --reuse-codes --stages lm
 
-Three processes share the GPU, because each alone is bound by launching small kernels: the codec and
-then the language model; the vocoder; the flow while the language model learns. They meet in files
-of `OUT/work`. The second form goes on with one part and keeps the others, on any corpus, or on the
-codes that `encode_corpus` made of one. What is to be kept stands in `OUT/carried`, in files that
-travel; `OUT/curves` has the curves, `OUT/run.json` seeds, times, parameters and what failed.
-Invariant: whatever fails, `OUT/carried` has the newest whole state of every part, from the earlier
-run where this one has none.
+Three processes share the GPU, because each alone is limited by launching small kernels: the codec
+and then the language model; the vocoder; the flow while the language model trains. They exchange
+files in `OUT/work`. The second form continues one part and keeps the others, on any corpus, or on
+codes that `encode_corpus` made. The result is in `OUT/carried`, in files small enough to move;
+`OUT/curves` has the curves, `OUT/run.json` seeds, times, parameters and failures. Invariant:
+whatever fails, `OUT/carried` has the newest complete state of every part, from the earlier run
+where this one has none.
 """
 
 import argparse
@@ -47,13 +47,13 @@ _GROUPS: tuple[Group, ...] = (("codec", "lm"), ("vocoder",), ("flow",))
 
 
 def run_stages(plan: Plan, stages: tuple[str, ...]) -> None:
-    """One process: the bank is loaded once, the stages follow each other."""
+    """Runs stages one after another in one process; the bank is loaded once."""
     device = torch.device(plan.device)
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = True
         torch.backends.cudnn.benchmark = True
-        # It plans anew for every shape; flash attention does not, and batches differ in shape.
+        # cuDNN attention plans for every shape; flash attention does not, and batch shapes differ.
         torch.backends.cuda.enable_cudnn_sdp(False)
     corpus = Corpus(plan.corpus)
     bank = load_bank(corpus, device) if set(stages) & WITH_SOUND.keys() else None
@@ -70,8 +70,8 @@ def run_stages(plan: Plan, stages: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class _Target:
-    """What a process is to do. Compiled or recorded code may have been the reason of a death: a
-    second try does without."""
+    """The work of one process. Compiled or recorded code can have caused a failure, so the second
+    try runs without it."""
 
     plan: Plan
 
@@ -80,7 +80,8 @@ class _Target:
 
 
 def run(plan: Plan, stages: tuple[str, ...] = STAGES, together: bool = True) -> None:
-    """All stages; `together`: in three processes at once, else one after another here."""
+    """Runs all stages: with `together` in three processes at once, otherwise one after another in
+    this one."""
     stages = _with_codes(plan, stages)
     _begin(plan, stages)
     failures: list[str] = []
@@ -94,15 +95,15 @@ def run(plan: Plan, stages: tuple[str, ...] = STAGES, together: bool = True) -> 
     _carry_over(plan, with_lm=_same_codes(plan))
     _write_note(plan, stages, failures)
     if failures:
-        raise SystemExit(f"failed, now or at first: {'; '.join(failures)}")
+        raise SystemExit(f"failed in the first or second try: {'; '.join(failures)}")
 
 
 def _begin(plan: Plan, stages: tuple[str, ...]) -> None:
-    """Whatever can be refused is refused here, before anything costs time."""
+    """Raises `ValueError` for every bad option before anything slow runs."""
     note = {"size": plan.size, "hift": plan.hift}
     if plan.resume is not None:
         if not list(plan.resume.glob("*.pt")):
-            raise ValueError(f"{plan.resume} is no folder `carried` of a run: no tensors")
+            raise ValueError(f"{plan.resume} is not a folder `carried` of a run: it has no tensors")
         path = plan.resume / SIZES_FILE
         if path.exists() and (found := json.loads(path.read_text(encoding="utf-8"))) != note:
             raise ValueError(f"{plan.resume} is of {found}, this run of {note}")
@@ -117,13 +118,13 @@ def _begin(plan: Plan, stages: tuple[str, ...]) -> None:
     plan.carried.mkdir(parents=True, exist_ok=True)
     plan.work.mkdir(parents=True, exist_ok=True)
     (plan.carried / SIZES_FILE).write_text(json.dumps(note) + "\n", encoding="utf-8")
-    if "codec" in stages:  # what an earlier run left there belongs to other codes
+    if "codec" in stages:  # files of an earlier run belong to other codes
         for name in WORK_FILES:
             (plan.work / name).unlink(missing_ok=True)
     if plan.reuse_codes and not _same_codes(plan):
         for name in OF_ONE_CODEBOOK:
             drop_carried(plan.carried, name)
-    # Now, not at the end: a run that is cut off leaves a whole model all the same.
+    # Now and not at the end, so that an interrupted run also leaves a complete model.
     _carry_over(plan, with_lm=plan.reuse_codes)
 
 
@@ -133,8 +134,8 @@ def _left(plan: Plan, stages: Group) -> Group:
 
 
 def _with_codes(plan: Plan, stages: tuple[str, ...]) -> tuple[str, ...]:
-    """Kept codes need no training but have to be made for this corpus: the stage before them is
-    part of whatever reads them."""
+    """Adds the stage that makes codes to the stages that read them: reused codes need no training
+    but must be made for this corpus."""
     corpus = Corpus(plan.corpus)
     if corpus.silent and (stages != ("lm",) or not plan.reuse_codes):
         raise ValueError(f"{plan.corpus} has codes and no sound: --reuse-codes --stages lm")
@@ -151,7 +152,7 @@ def _with_codes(plan: Plan, stages: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _carry_over(plan: Plan, with_lm: bool) -> None:
-    """What this run did not train is still part of the model: it comes from the earlier run."""
+    """Copies the parts that this run did not train from the earlier run."""
     for path in sorted(plan.resume.glob("*.pt")) if plan.resume else ():
         name = path.name.split(".")[0]
         wanted = plan.carried / path.name
@@ -162,7 +163,7 @@ def _carry_over(plan: Plan, with_lm: bool) -> None:
 
 
 def _same_codes(plan: Plan) -> bool:
-    """Whether the language model of the earlier run knows the codes of this one."""
+    """Returns whether the language model of the earlier run knows the codes of this one."""
     before, now = plan.earlier("encoder"), load_carried(plan.carried, "encoder")
     if before is None or now is None:
         return False
@@ -201,15 +202,20 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=18.0)
-    parser.add_argument("--resume", type=Path, help="the folder `carried` of an earlier run")
-    parser.add_argument("--reuse-codes", action="store_true", help="leave the encoder as it is")
+    parser.add_argument(
+        "--resume", type=Path, help="continue from the folder `carried` of an earlier run"
+    )
+    parser.add_argument("--reuse-codes", action="store_true", help="do not train the encoder")
     parser.add_argument("--size", choices=sorted(SIZES), default="bundled")
     parser.add_argument("--hift", choices=sorted(HIFT_SHAPES), default="")
     parser.add_argument("--stages", default=",".join(STAGES))
     for name in ("codec", "flow", "vocoder"):
         default = getattr(Plan, f"{name}_until")
         parser.add_argument(
-            f"--{name}-until", type=float, default=default, help="share of the run at which it ends"
+            f"--{name}-until",
+            type=float,
+            default=default,
+            help="set the share of the run at which it ends",
         )
     parser.add_argument("--lm-rate", type=float, default=LmTraining.rate)
     parser.add_argument("--lm-dropout", type=float, default=LmTraining.dropout)
@@ -219,11 +225,11 @@ def main() -> None:
         type=part_of,
         default=LmTraining.part,
         metavar="I/N",
-        help="the I-th of N runs that make one training, each resumed from the one before",
+        help="run part I of N of one training, each resumed from the one before",
     )
-    parser.add_argument("--plain", action="store_true", help="compile and record nothing")
+    parser.add_argument("--plain", action="store_true", help="turn compiling and recording off")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--in-turn", action="store_true", help="no processes of their own")
+    parser.add_argument("--in-turn", action="store_true", help="run the stages in one process")
     given = parser.parse_args()
     stages = tuple(given.stages.split(","))
     if unknown := sorted(set(stages) - set(STAGES)):

@@ -1,8 +1,8 @@
-"""How large each network of the bundled voice is, and the ids its rows use.
+"""Sizes of each network of the bundled model, and the ids of its rows.
 
-Knows the package's own descriptions of the networks and nothing of training. Invariant: whatever is
-built from a `Sizes` loads into the package without a special case; `TOY` differs from `BUNDLED` in
-numbers only, so a test at toy size walks the same code.
+Knows the package's descriptions of the networks, not training. Invariant: networks built from a
+`Sizes` load into the package without a special case; `TOY` differs from `BUNDLED` in numbers only,
+so that a test at toy size runs the same code.
 """
 
 from dataclasses import dataclass, field, replace
@@ -85,7 +85,7 @@ class Sizes:
         return replace(self, hift=HIFT_SHAPES[shape])
 
     def lm_config(self, **ids: int) -> ModelConfig:
-        """`ids`: the tokenizer's, as `vocabulary.ids` gives them."""
+        """`ids` are those of the tokenizer, from `vocabulary.ids`."""
         fields: dict[str, Any] = {
             "vocab_size": self.text_vocab,
             # Whole steps of 128, with ids above the end of speech that are never legal; the first

@@ -1,9 +1,8 @@
-"""The stages of training: what each begins from, how long it lasts, what it leaves behind.
+"""The stages of training: what each starts from, how long it lasts, and what it writes.
 
-A stage reads the corpus' bank, or codes alone, and files of `work`; it leaves its tensors in
-`carried`. Knows the
-order in which results come, not who runs when. Invariant: a stage that ends by its clock leaves a
-complete result, and files of `work` appear only when they are whole.
+A stage reads the bank of the corpus, or codes alone, and files of `work`; it writes its tensors to
+`carried`. Knows the order of the results, not which process runs when. Invariant: a stage that ends
+by its clock leaves a complete result, and files of `work` appear only when they are complete.
 """
 
 import json
@@ -45,10 +44,10 @@ from recipes.bundled.train_vocoder import VocoderTraining, fresh_hift, train_voc
 from recipes.bundled.vocabulary import ids, load_tokenizer
 
 STAGES = ("codec", "flow", "vocoder", "lm")
-CODES_FILES = ("codec.pt", SPOKEN)  # what the codec's stage leaves for the others
+CODES_FILES = ("codec.pt", SPOKEN)  # what the codec's stage writes for the others
 WORK_FILES = (*CODES_FILES, "again.pt", "again-final.pt")
-OF_ONE_CODEBOOK = ("encoder", "flow", "extra", "lm")  # carried parts that fit only each other
-_VERSIONS = 10  # of every user utterance: as recorded, and nine changed ones
+OF_ONE_CODEBOOK = ("encoder", "flow", "extra", "lm")  # carried parts that belong together
+_VERSIONS = 10  # of every user utterance: as recorded, and nine augmented ones
 _LAST = 0.97  # of the run; then only files are written
 _GRACE_S, _SLOW_GRACE_S = 20.0, 1200.0  # after its end
 _PROMPT_CODES = 20
@@ -57,7 +56,7 @@ _USUAL_ROWS = 112  # of an example
 
 @dataclass(frozen=True)
 class Plan:
-    """Where, how long, and with which networks. Picklable: every process gets it whole."""
+    """Paths, duration and networks of a run. Picklable: every process gets a copy."""
 
     corpus: Path
     out: Path
@@ -73,7 +72,7 @@ class Plan:
     began: float = field(default_factory=time.time)  # the same in every process
     reuse_codes: bool = False  # resume without touching the encoder: the codes stay the same
     compiled: bool = True  # the language model's layers, and its steps recorded; on a GPU
-    again: bool = False  # a second try, after the first one died: goes on from what that one kept
+    again: bool = False  # a second try after a failure: continues from the state of the first
     # When each ends, as a share of the run; the language model has what is left after the codec,
     # and the GPU alone once the other two are done.
     codec_until: float = 0.36
@@ -96,7 +95,7 @@ class Plan:
         return self.out / "curves" / f"{stage}.jsonl"
 
     def until(self, share: float) -> Budget:
-        """A budget that ends at this share of the whole run."""
+        """Returns a budget that ends at this share of the whole run."""
         left = self.began + share * self.seconds - time.time()
         return Budget(max(1.0, left), self.steps)
 
@@ -104,20 +103,21 @@ class Plan:
         return load_carried(self.resume, name) if self.resume else None
 
     def begun(self, name: str, fits: bool = True) -> dict[str, Tensor] | None:
-        """What a stage goes on from: what the first try of this run kept, or else, if that `fits`,
-        the earlier run."""
+        """Returns the state that a stage continues from: that of the first try of this run, or, if
+        it `fits`, that of the earlier run."""
         kept = load_carried(self.carried, name) if self.again else None
         return kept or (self.earlier(name) if fits else None)
 
     @property
     def last(self) -> float:
-        """When, by time.time(), whoever has not ended hangs. A CPU is slow, and nobody's rent."""
+        """The time.time() after which a running process counts as hanging. A CPU gets longer,
+        because it is slow and costs no rent."""
         grace = _GRACE_S if self.device == "cuda" else _SLOW_GRACE_S
         return self.began + self.seconds + grace
 
 
 def codec_model(plan: Plan, corpus: Corpus, device: torch.device) -> tuple[CodecModel, bool]:
-    """→ the model, and whether an earlier run has trained it."""
+    """Returns the model, and whether an earlier run has trained it."""
     torch.manual_seed(plan.codec.seed)
     model = CodecModel(plan.sizes, len(corpus.phone_names))
     known: dict[str, Tensor] = {}
@@ -147,7 +147,7 @@ def run_codec(plan: Plan, bank: Bank, corpus: Corpus) -> None:
             model, bank, corpus.phone_names, budget, plan.codec, plan.curves("codec"), resumed
         )
     model.settle_hearing()
-    if not kept:  # else its files are there already, and rounding them again would change them
+    if not kept:  # otherwise its files exist, and rounding them again would change them
         drop_carried(plan.carried, "lm")  # of other codes
         _keep_codec(plan, model)
     save_whole(model.state_dict(), whole)
@@ -168,13 +168,13 @@ def _keep_codec(plan: Plan, model: CodecModel) -> None:
 
 
 def run_flow(plan: Plan, bank: Bank, corpus: Corpus) -> None:
-    """Once the codes are final: the assistant's mel as the flow says it, for the vocoder; then the
-    flow alone learns on, and says it again."""
+    """Runs when the codes are final: computes the assistant's mel with the flow, for the vocoder;
+    then trains the flow alone and computes the mel again."""
     model, _ = codec_model(plan, corpus, bank.device)
     model.load_state_dict(_awaited(plan.work / "codec.pt", plan.last))
     _await(plan.work / SPOKEN, plan.last)
     spoken = load_spoken(plan.work / SPOKEN)
-    begin_again_unless_heeding(model.flow.estimator)  # or the vocoder would learn from noise
+    begin_again_unless_heeding(model.flow.estimator)  # otherwise the vocoder would learn from noise
     save_whole(said_again(model, bank, spoken).cpu(), plan.work / "again.pt")
     budget = plan.until(plan.flow_until)
     train_flow(model, bank, corpus.phone_names, budget, plan.codec, plan.curves("flow"))
@@ -224,7 +224,7 @@ def run_vocoder(plan: Plan, bank: Bank, corpus: Corpus) -> None:
 
 
 def _keep_prompt(plan: Plan, bank: Bank) -> None:
-    """A second and a half of the assistant, from an utterance that is long enough."""
+    """Saves one and a half seconds of the assistant, from an utterance that is long enough."""
     spoken = bank.where("assistant", "train")
     long = [n for n in spoken if bank.count[n] >= _PROMPT_CODES] or list(spoken)
     first = int(bank.first[min(long, key=lambda n: bank.count[n])])
@@ -237,7 +237,7 @@ def run_lm(plan: Plan, corpus: Corpus) -> None:
     config = plan.sizes.lm_config(**ids(load_tokenizer()))
     torch.manual_seed(plan.lm.seed)
     model = LmModel(config)
-    # Codes of another codebook mean something else: only with the same ones can it go on.
+    # A language model can continue only with the codebook it was trained with.
     known = plan.begun("lm", fits=plan.reuse_codes)
     if known is not None:
         model.load_state_dict(grown(known, config))
@@ -251,7 +251,7 @@ def run_lm(plan: Plan, corpus: Corpus) -> None:
     spoken = (corpus.folder if corpus.silent else plan.work) / SPOKEN
     _await(spoken, plan.last)
     row_ids = RowIds.from_config(config)
-    seed = plan.lm.seed + 100 * plan.lm.part[0]  # every part draws examples of its own
+    seed = plan.lm.seed + 100 * plan.lm.part[0]  # every part samples its own examples
     what = Sets(plan.corpus, spoken, row_ids, plan.lm.examples, plan.lm.typed, seed)
     feed = Feed(what, plan.work, device, plan.lm.rows, plan.lm.makers if cuda else 0)
     try:
@@ -274,7 +274,7 @@ def run_lm(plan: Plan, corpus: Corpus) -> None:
     print(json.dumps({"sets of examples": feed.taken}), flush=True)
 
 
-# All but the language model's, which needs no sound once there are codes.
+# All except that of the language model, which needs no sound once there are codes.
 WITH_SOUND: dict[str, Callable[[Plan, Bank, Corpus], None]] = {
     "codec": run_codec,
     "flow": run_flow,
@@ -283,10 +283,10 @@ WITH_SOUND: dict[str, Callable[[Plan, Bank, Corpus], None]] = {
 
 
 def _await(path: Path, last: float) -> None:
-    """Until another process has written what stands there, at most until `last`, of time.time()."""
+    """Waits until another process has written the file, at most until `last`, of time.time()."""
     while not path.exists():
         if time.time() > last:
-            raise TimeoutError(f"{path} did not come")
+            raise TimeoutError(f"{path} was not written in time by the process that makes it")
         time.sleep(0.5)
 
 

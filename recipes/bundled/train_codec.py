@@ -1,10 +1,9 @@
-"""Training the codec: first the encoder, codebook and flow together, then the flow alone.
+"""Trains the codec: first encoder, codebook and flow together, then the flow alone.
 
-Rows of the assistant's voice, as it was recorded, teach the mel; rows of all voices, changed in
-every way, teach what is said. Were the first changed as well, their codes could not tell pitch or
-colour, and the mel would be a mean of all that may have been meant. The second stage begins when
-the codes are final and may run beside the language model. Knows nothing of the vocoder.
-Invariant: inside the loop nothing is read back from the device.
+Unchanged rows of the assistant's voice teach the mel; augmented rows of all voices teach the words.
+If the first were augmented too, their codes would lose pitch and timbre, and the mel would be an
+average. The second stage starts when the codes are final and can run beside the language model.
+Knows no vocoder. Invariant: the loop reads nothing back from the device.
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ class CodecTraining:
     heard_rows: int = 56  # of any voice
     width_codes: int = 80
     rate: float = 1e-3
-    # Before there is a codebook: phones must be heard by then, or the codes hold none.
+    # Before the codebook starts: the states must carry phones by then, or the codes carry none.
     free_steps: int = 700
     most_free: float = 0.35  # of the budget
     # Shares of the budget, of a run that begins from nothing; a resumed one has both at once.
@@ -47,7 +46,7 @@ class CodecTraining:
 
 
 class CodecBatches:
-    """Batches of rows: features as they would be heard, mel as it should be said."""
+    """Batches of rows: features as heard and mel as it should be spoken."""
 
     def __init__(self, bank: Bank, phone_names: list[str], how: CodecTraining) -> None:
         self.bank, self.how = bank, how
@@ -62,7 +61,8 @@ class CodecBatches:
         self.draws = torch.Generator(bank.device).manual_seed(how.seed)
 
     def next(self, heard_rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """→ features [B, 128, 8W], mel of the first rows [S, 80, 4W], phones [B, P], counts [B]."""
+        """Returns features [B, 128, 8W], mel of the first rows [S, 80, 4W], phones [B, P], counts
+        [B]."""
         how, bank = self.how, self.bank
         said = self._plan(self._spoken, how.spoken_rows)
         rows = [said] if not heard_rows else [said, self._plan(self._heard, heard_rows)]
@@ -114,7 +114,7 @@ def train_codec(
     curves: Path,
     resumed: bool = False,
 ) -> dict[str, float]:
-    """Encoder, codebook and flow together. `resumed`: there is a codebook already."""
+    """Trains encoder, codebook and flow together. `resumed`: a codebook exists."""
     batches = CodecBatches(bank, phone_names, how)
     begin_again_unless_heeding(model.flow.estimator)
     chosen = optimiser([(model, how.rate)])
@@ -191,7 +191,7 @@ def train_flow(
     how: CodecTraining,
     curves: Path,
 ) -> dict[str, float]:
-    """The flow alone, on codes that no longer change."""
+    """Trains the flow alone, on final codes."""
     batches = CodecBatches(bank, phone_names, how)
     begin_again_unless_heeding(model.flow.estimator)
     chosen = optimiser([(model.flow, how.rate / 2), (model.bridge, how.rate / 2)])
@@ -200,7 +200,7 @@ def train_flow(
     while budget.progress(step) < 1:
         set_rate(chosen, budget.rate(step))
         told, mel, _, _ = batches.next(0)
-        # Never in half precision: the package decides about codes in float32.
+        # In full precision, because the package computes codes in float32.
         with torch.no_grad():
             codes = model.quantiser.nearest(model.hear(told).states)
             vectors = model.quantiser.codebook[codes]

@@ -1,9 +1,8 @@
-"""Training the language model on rows: one loss for each head, where the mode machine reads it, and
-one, of the trunk, for what a reply means.
+"""Trains the language model: a loss per head, and a loss of the trunk for the letters of a reply.
 
-Knows batches and the model. Invariants: inside the loop nothing is read back from the device but
-the lines of the curves and, now and then, a test on held-out examples; the result is a running
-average of the weights, which is also what is tested.
+Knows batches and the model. Invariants: the loop reads nothing back from the device except the
+lines of the curves and an occasional test on held-out examples; the result is a running average of
+the weights, which is also what is tested.
 """
 
 import copy
@@ -53,7 +52,7 @@ class LmTraining:
 
 
 class Source(Protocol):
-    """Batches without end: `Batches` of one set, or a `Feed` of many."""
+    """Endless batches: `Batches` of one set, or a `Feed` of many."""
 
     device: torch.device
 
@@ -80,9 +79,9 @@ class Average:
 
 
 class Losses(NamedTuple):
-    """Means over predictions: of the text head, of the audio head, and of letters told by the trunk
-    alone, along spoken and written replies. What tells the letters, such as the result of a sum, is
-    then where the audio tail can use it; and how sums are worked out is learned in one place."""
+    """Means over predictions: of the text head, of the audio head, and of letters predicted from
+    the trunk, along spoken and written replies. So the trunk holds what determines the letters,
+    such as the result of a sum, where the audio tail can use it."""
 
     text: Tensor
     audio: Tensor
@@ -112,7 +111,7 @@ def _loss(states: Tensor, head: Tensor, wanted: Wanted) -> Tensor:
 
 
 def _logits(states: Tensor, head: Tensor, wanted: Wanted) -> Tensor:
-    """Only of the rows that count: of a batch with speech, about one in four."""
+    """Computes logits only of rows that count: in a batch with speech about one in four."""
     chosen = states.flatten(0, 1).index_select(0, wanted.place)
     return F.linear(chosen, head.to(chosen.dtype))
 
@@ -127,7 +126,7 @@ def train_lm(
     layers: CompiledLayers | None = None,
     keep: Callable[[LmModel], object] | None = None,
 ) -> dict[str, float]:
-    """`keep` is given the average after every test, so that a killed run leaves something."""
+    """Calls `keep` with the average after every test, so that a killed run leaves a result."""
     cuda = batches.device.type == "cuda"
     # Learned anew in every run, in some hundred steps: a linear map has little to learn.
     meanings = Meanings(model.config).to(batches.device)
@@ -179,10 +178,10 @@ def train_lm(
 
 @torch.no_grad()
 def examined(model: LmModel, batches: Batches) -> dict[str, float]:
-    """Of all, by task, and by what is held out: the share of examples in which every prediction is
-    right, each given the right past (of a greedy reply, the same as being right altogether), and
-    the loss of a prediction. What can be said by other codes, too, is judged by the loss alone;
-    answers taught with several starts are exact only if the start is guessed as well."""
+    """Returns, overall, by task and by held-out kind, the share of examples in which every
+    prediction is right given the right past (for a greedy reply the same as being right), and the
+    loss of a prediction. Where other codes can say the same, only the loss is meaningful; answers
+    with several starts are exact only if the start is predicted too."""
     examples = batches.examples
     order, found = [], []
     for chosen, batch in batches.all():

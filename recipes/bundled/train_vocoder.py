@@ -1,9 +1,8 @@
-"""Training HiFT on the assistant's voice: spectra and pitch first, judges later.
+"""Trains HiFT on the assistant's voice: first with spectra and pitch, later with discriminators.
 
 The network is the package's own. Half of the windows have the break of the source that a live
-stream has after its first eight frames. Once the codec has said everything again, most windows
-begin from its mel instead of the true one. Knows nothing of codes. Invariant: no step reads a value
-back from the device.
+stream has after its first eight frames. Once the codec's own mel exists, most windows use it
+instead of the true one. Knows no codes. Invariant: no step reads a value back from the device.
 """
 
 from collections.abc import Callable
@@ -52,7 +51,7 @@ class VocoderTraining:
 
 
 def fresh_hift(settings: HiftSettings) -> Hift:
-    """To begin with: the pitch near a voice, and all harmonics alike, which is a pulse."""
+    """Returns a new network: pitch near a voice, and equal harmonics, which is a pulse."""
     hift = Hift(settings, TORCH_ONLY)  # Triton kernels have no gradients
     with torch.no_grad():
         hift.f0_predictor.classifier.bias.fill_(150.0)
@@ -69,14 +68,14 @@ def fresh_hift(settings: HiftSettings) -> Hift:
 
 
 def _within_reach(_conv_post: nn.Module, _: object, lines: Tensor) -> Tensor:
-    """The package cuts magnitudes off at 100, e^4.6. The same function with a bound before exp():
-    there it would overflow, and the gradient of what is cut off would be 0 · ∞."""
+    """The package clips magnitudes at 100, e^4.6. This is the same function with the bound before
+    exp(), which would overflow and give a gradient of 0 · ∞."""
     bins = lines.shape[1] // 2
     return torch.cat((lines[:, :bins].clamp(max=_MOST_LOG), lines[:, bins:]), 1)
 
 
 class VocoderBatches:
-    """Windows of the assistant's speech: mel in, pitch and sound to be matched."""
+    """Windows of the assistant's speech: mel as input, pitch and sound as targets."""
 
     def __init__(self, bank: Bank, how: VocoderTraining) -> None:
         self.bank, self.how = bank, how
@@ -85,7 +84,7 @@ class VocoderBatches:
         self.draws = torch.Generator(bank.device).manual_seed(how.seed)
 
     def next(self) -> tuple[Tensor, Tensor, Tensor]:
-        """→ mel [B, 80, T], pitch [B, T], sound [B, 480 · T]."""
+        """Returns mel [B, 80, T], pitch [B, T], sound [B, 480 · T]."""
         how, bank = self.how, self.bank
         last = bank.assistant_codes - how.codes - 1
         begin = torch.randint(1, last, (how.rows,), generator=self.draws, device=bank.device)
@@ -116,9 +115,9 @@ def train_vocoder(
     begin_step: int = 0,
     keep: Callable[[Hift], object] = lambda average: None,
 ) -> Hift:
-    """→ the running average of the network. `find_again`: the codec's own mel [A, 4, 80], when
-    there is a new one. `begin_step`: steps of earlier runs, which decide if judges sit already.
-    `keep` is given the average now and then and at the end, so that a killed run leaves it."""
+    """Returns the running average of the network. `find_again` returns the codec's own mel [A, 4,
+    80] when there is a new one. `begin_step`: steps of earlier runs, which decide whether
+    discriminators are active. Calls `keep` with the average from time to time and at the end."""
     average = deepcopy(hift).requires_grad_(False)
     batches = VocoderBatches(bank, how)
     maker = optimiser([(hift, how.rate)], betas=(0.8, 0.99))
@@ -163,8 +162,8 @@ def train_vocoder(
 def _render(
     hift: Hift, mel: Tensor, pitch: Tensor, taught: float, draws: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """→ the pitch found [B, T] and the waveform [B, 480 · T]. `taught`: rows that hum the pitch
-    they are given and not the one they find."""
+    """Returns the predicted pitch [B, T] and the waveform [B, 480 · T]. `taught`: rows that use the
+    given pitch and not the predicted one."""
     found = hift.f0(mel)
     # The phase sums the pitch up: no gradient of a waveform says anything useful about it.
     rows, frames = pitch.shape
@@ -184,7 +183,7 @@ def _render(
 
 
 def spectral_loss(wave: Tensor, sound: Tensor) -> Tensor:
-    """[B, n] each: differences of log lines and of lines, at four resolutions."""
+    """[B, n] each: differences of log magnitudes and of magnitudes, at four resolutions."""
     parts = []
     for n_fft, hop in _RESOLUTIONS:
         made, true = (_lines(each, n_fft, hop) for each in (wave, sound))

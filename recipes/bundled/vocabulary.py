@@ -1,9 +1,9 @@
 """The tokenizer of the small model: bytes, a few words that every prompt repeats, special tokens.
 
-In the published layout, so that the package reads it as any other. Merges are learned from the
-system turns alone: those become short, while words of people stay spelled letter by letter, which
-is what lets the model spell and repeat words it has never seen. Knows nothing of weights.
-Invariant: the same text gives the same ids everywhere; nothing is drawn.
+It has the published layout, so the package reads it like any other. Merges are learned from the
+system turns only: those become short, and words of users stay single letters, so that the model can
+spell and repeat unseen words. Knows no weights. Invariant: the same text gives the same ids
+everywhere; nothing is random.
 """
 
 import json
@@ -51,7 +51,7 @@ def tokenizer_json() -> str:
 
 
 def _prompt_words() -> list[str]:
-    """Only long words: merging "a" or "the" would also merge what people say."""
+    """Returns long words only: merging "a" or "the" would also merge text of users."""
     texts = [*DRIVER_SYSTEM.values(), *PROCESSOR_SYSTEM.values(), *TASK_SYSTEM.values()]
     words = [word for text in texts for word in text.replace(".", "").split() if len(word) > 4]
     return [f" {word}" for word in words] + ["system", "assistant", "user"]
@@ -62,7 +62,7 @@ def load_tokenizer() -> TextTokenizer:
 
 
 def ids(tokenizer: TextTokenizer) -> dict[str, int]:
-    """The ids a config states."""
+    """Returns the ids that a config needs."""
     names = {
         "modality_pad_token_id": TEXT_PLACEHOLDER,
         "sosp_token_id": SPEECH_START,

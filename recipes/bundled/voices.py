@@ -1,10 +1,10 @@
-"""The voices: three synthesisers of the pack behind one call, and how each utterance is varied.
+"""The voices: three synthesisers of the pack behind one call, and the variation of each utterance.
 
-`speak` gives an utterance as 24 kHz sound and its phones. flite and eSpeak NG are loaded into this
-process from the unpacked folder (see pack_voices.sh); festival, which takes half a second to start,
-speaks a batch per process. Everything random comes from the seed of the utterance. But eSpeak NG
-keeps the phase of its oscillators from one utterance to the next, and nothing resets it: only a
-batch spoken by a fresh process is the same every time. Nothing here knows the grammar.
+`speak` returns an utterance as 24 kHz sound and its phones. flite and eSpeak NG are loaded into
+this process from the unpacked folder (see pack_voices.sh); festival, which takes half a second to
+start, speaks a batch per process. All randomness comes from the seed of the utterance. But eSpeak
+NG keeps the phase of its oscillators between utterances and has no reset: only a batch spoken by a
+fresh process is reproducible. Knows no grammar.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _FLITE_F0_HZ = {"rms": 100.0, "awb": 125.0, "kal16": 105.0, "slt": 185.0}
 
 @dataclass(frozen=True)
 class Line:
-    """One utterance to be made: who says what, and from which seed it varies; "" is unvaried."""
+    """One utterance to make: voice, text, and the seed of its variation; "" is unvaried."""
 
     text: str
     voice: str
@@ -69,13 +69,14 @@ class Spoken:
 
 
 def spoken_text(text: str) -> str:
-    """What the synthesiser is given: spelled letters by their names, which all voices can read."""
+    """Returns the text for the synthesiser: spelled letters by their names, which all voices can
+    read."""
     named = re.sub(r"\b([A-Z])(?=[,.])", lambda letter: LETTERS[letter[1]].replace("-", " "), text)
     return named.replace("Reykjavik", "Rake ya vick")
 
 
 def speak(lines: list[Line], folder: Path) -> list[Spoken]:
-    """Speak a batch; the order of the answer is that of the lines."""
+    """Speaks a batch; results are in the order of the lines."""
     raw: dict[int, tuple[Sound, int]] = {}
     hts = [i for i, line in enumerate(lines) if line.voice == ASSISTANT]
     raw.update(zip(hts, _festival([spoken_text(lines[i].text) for i in hts], folder), strict=True))
@@ -99,10 +100,10 @@ def speak(lines: list[Line], folder: Path) -> list[Spoken]:
 
 
 def check_pack(folder: Path) -> None:
-    """Refuses a folder that is no pack, or none for this processor, before anything is spoken."""
+    """Raises `ValueError` for a folder that is not a pack, or is one for another processor."""
     loader = folder / "lib" / "ld.so"
     if not (loader.exists() and (folder / "bin" / "festival").exists()):
-        raise ValueError(f"{folder}: no voices there; pack_voices.sh makes the pack")
+        raise ValueError(f"{folder}: the folder has no voices; make the pack with pack_voices.sh")
     try:
         subprocess.run([loader, "--version"], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -118,7 +119,7 @@ def _phones(text: str, folder: Path) -> tuple[str, ...]:
 
 
 def phones_of(text: str, folder: Path) -> list[str]:
-    """The phones of a text by flite's lexicon, pauses left out; one set for all voices."""
+    """Returns the phones of a text by flite's lexicon, without pauses; one set for all voices."""
     return list(_phones(text, folder))
 
 

@@ -1,4 +1,4 @@
-"""A corpus of hums for the tests of training: four words, asked by two voices each."""
+"""A corpus of hums for the training tests: four words, asked by two voices each."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ _WORDS = ("one", "two", "three", "four")
 
 
 def _hum(word: int, pitch: float, samples: int) -> NDArray[np.int16]:
-    """A word: a hum whose colour changes with the word."""
+    """Returns a word: a hum whose timbre depends on the word."""
     time = np.arange(samples) / 24_000
     swell = np.sin(np.pi * np.arange(samples) / samples)
     parts = sum(
@@ -70,7 +70,8 @@ def tokenizer() -> TextTokenizer:
 
 @pytest.fixture
 def builder(corpus: Corpus, bank: Bank, tokenizer: TextTokenizer) -> RowBuilder:
-    """Rows of the hums, whose codes are just numbers; draws begin anew with every test."""
+    """Makes rows of the hums, whose codes are just numbers; random state restarts with every
+    test."""
     config = TOY.lm_config(**ids(tokenizer))
     codes = np.arange(int(bank.count.sum())).astype(np.int16) % TOY.codes
     first = np.concatenate(([0], np.cumsum(bank.count)[:-1]))

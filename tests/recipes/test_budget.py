@@ -1,4 +1,4 @@
-"""How rates go while a stage trains, in one run or in several that make one training."""
+"""The learning rate of a stage, in one run or in several runs of one training."""
 
 import argparse
 
@@ -21,8 +21,8 @@ def test_budget_runs_from_rise_to_floor() -> None:
 
 
 def test_parts_of_a_training_follow_one_course() -> None:
-    """Where one run ends the next goes on, whatever each one lasts: no rate rises in between, after
-    the first steps."""
+    """Each run continues the rate of the one before, whatever its length; no rate rises after the
+    first steps."""
     now = [0.0]
     parts = [
         Budget(seconds=10 * n, clock=lambda: now[0], span=LmTraining(part=(n, 3)).span)
@@ -42,7 +42,7 @@ def test_parts_of_a_training_follow_one_course() -> None:
 
 
 def test_the_course_is_that_of_the_whole_training() -> None:
-    """The last of two runs begins in the middle and ends at the end."""
+    """The second of two runs starts in the middle of the schedule and ends at its end."""
     now = [0.0]
     budget = Budget(seconds=10, clock=lambda: now[0], span=LmTraining(part=(2, 2)).span)
     assert budget.course(0) == 0.5
@@ -52,13 +52,13 @@ def test_the_course_is_that_of_the_whole_training() -> None:
 
 @pytest.mark.parametrize("text", ["2", "0/3", "4/3", "a/b", "1/", "-1/2"])
 def test_a_part_that_is_none_is_refused(text: str) -> None:
-    """The answer names what was given and what is allowed."""
+    """A bad part fails with the given and the allowed values."""
     with pytest.raises(argparse.ArgumentTypeError, match=f"{text!r}; allowed: I/N"):
         part_of(text)
 
 
 def test_a_part_is_read() -> None:
-    """As it is written; a part that is none is refused by whoever is given it, too."""
+    """A part is parsed as written; `LmTraining` also rejects a bad part."""
     assert part_of("2/3") == (2, 3)
     with pytest.raises(ValueError, match="part 0 of 0; allowed"):
         LmTraining(part=(0, 0))

@@ -1,4 +1,4 @@
-"""The shipped model as a beginning: nothing is lost on the way out of the package and back."""
+"""The shipped model can be carried out of the package and exported again without loss."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.training
 
 
 def test_shipped_checkpoint_survives_being_carried(tmp_path: Path) -> None:
-    """Of the package's own model, through the files that travel: every tensor, bit by bit."""
+    """Every tensor of the shipped model survives carrying, bit by bit."""
     checkpoint = load_file(find_parts("bundled").model / LM_FOLDER / SINGLE_FILE)
     save_carried(tmp_path, "lm", trained_tensors(checkpoint))
     again = checkpoint_tensors(load_carried(tmp_path, "lm") or {})
@@ -30,7 +30,7 @@ def test_shipped_checkpoint_survives_being_carried(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (("carry", "nowhere", "OUT"), "no model of the recipe"),
+        (("carry", "nowhere", "OUT"), "not a model of the recipe"),
         (("export", "nowhere", "OUT"), "no sizes.json"),
         (("export", "nowhere", "OUT", "--codec-of", "x", "--one-flow"), "no --one-flow"),
     ],

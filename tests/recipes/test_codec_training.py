@@ -1,5 +1,4 @@
-"""What the codec's training promises: where the flow begins, what the assistant's rows are, which
-pitch the vocoder hums."""
+"""Training of the codec: initial flow, the assistant's rows, and the vocoder's pitch."""
 
 from dataclasses import replace
 
@@ -30,7 +29,7 @@ def estimator() -> Estimator:
 
 
 def test_estimator_begins_at_the_straight_line(estimator: Estimator) -> None:
-    """At first the velocity is nearly what it is told less the noise that it sees."""
+    """A new estimator has a velocity close to its condition minus its noise."""
     begin_straight(estimator)
     draws = torch.Generator().manual_seed(1)
     noise = torch.randn(2, 80, 24, generator=draws)
@@ -42,7 +41,7 @@ def test_estimator_begins_at_the_straight_line(estimator: Estimator) -> None:
 
 
 def test_estimator_that_leaves_the_noise_is_replaced(estimator: Estimator) -> None:
-    """A carried estimator is kept if it takes its noise away, and only then."""
+    """A carried estimator is kept only if it subtracts its noise."""
     assert heed(estimator) < 0.5
     assert begin_again_unless_heeding(estimator)
     kept = {name: tensor.clone() for name, tensor in estimator.state_dict().items()}
@@ -69,7 +68,8 @@ def bank() -> Bank:
 
 
 def test_assistants_rows_stay_as_recorded(bank: Bank) -> None:
-    """They are heard unchanged; most begin on a code, and the mel moves with those that do not."""
+    """The assistant's rows are not augmented; most begin on a code, and the mel moves with the
+    others."""
     how = CodecTraining(spoken_rows=8, heard_rows=4, width_codes=_CODES + 3, shifted=0.5)
     told, mel, _, _ = CodecBatches(bank, ["a", "b"], how).next(4)
     assert told.shape[0] == 12
@@ -88,7 +88,7 @@ def test_assistants_rows_stay_as_recorded(bank: Bank) -> None:
 
 
 def test_pitch_is_placed_where_a_frame_begins() -> None:
-    """From an estimate that is 3 % off, within 0.3 % of a rising pitch; silence keeps none."""
+    """An estimate 3 % off is refined to within 0.3 % of a rising pitch; silence has no pitch."""
     time = torch.arange(40 * 1920) / 24_000
     hz = 150 + 20 * time  # at each sample
     turns = hz.double().cumsum(0) / 24_000
@@ -106,7 +106,7 @@ def test_pitch_is_placed_where_a_frame_begins() -> None:
 
 
 def test_taught_rows_hum_the_pitch_they_are_given() -> None:
-    """What the network finds decides the hum of the other rows only."""
+    """Taught rows use the given pitch; only the others use the predicted one."""
     torch.manual_seed(0)
     hift = fresh_hift(TOY.hift)
     mel, pitch = torch.randn(2, 80, 12), torch.full((2, 12), 200.0)
@@ -125,7 +125,7 @@ def test_taught_rows_hum_the_pitch_they_are_given() -> None:
 
 
 def test_judge_tells_what_the_flow_adds(bank: Bank) -> None:
-    """A flow that does nothing leaves its noise, and the mel's distance shows it."""
+    """The mel distance shows a flow that leaves its noise in."""
     torch.manual_seed(0)
     model = CodecModel(TOY, 2)
     for weight in model.flow.estimator.parameters():

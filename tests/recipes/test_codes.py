@@ -1,4 +1,4 @@
-"""A corpus as codes alone: the same codes, fit to train on, and never mixed with others."""
+"""A corpus as codes alone: the same codes, usable for training, never mixed with other codes."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def _encoder(folder: Path, seed: int) -> Path:
 
 
 def _said(made: Examples) -> Iterator[tuple[int, ...]]:
-    """What the assistant says, turn by turn, as codes."""
+    """Returns what the assistant says, turn by turn, as codes."""
     places = np.flatnonzero(made.kind == SPEAK)
     for turn in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1):
         yield tuple(made.audio[turn][:-1])  # the last one is the end of speech
@@ -60,8 +60,8 @@ def codes(corpus: Corpus, carried: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_codes_are_those_of_the_bank(bank: Bank, carried: Path, codes: Path) -> None:
-    """Read piece by piece or all at once, an utterance has the same codes; changed versions are
-    made of what users say in training and of nothing else."""
+    """Streamed and loaded utterances have equal codes; augmented versions exist only of what users
+    say in training."""
     model = encoder_of(carried, "toy", torch.device("cpu"))
     wanted, found = encode_bank(model, bank, 1, Augment()), load_spoken(codes / SPOKEN)
     assert np.array_equal(found.count, wanted.count)
@@ -76,7 +76,7 @@ def test_codes_are_those_of_the_bank(bank: Bank, carried: Path, codes: Path) -> 
 
 
 def test_language_model_learns_from_codes_alone(carried: Path, codes: Path, tmp_path: Path) -> None:
-    """No sound is there, and none is needed; any other stage is refused before it costs time."""
+    """The language model trains without sound; every other stage fails at once."""
     lm = LmTraining(rate=1e-2, rows=1024, examples=40, typed=20, held_out=4, test_every=20)
     plan = Plan(
         codes, tmp_path / "out", seconds=1e9, size="toy", device="cpu", steps=3,
@@ -95,7 +95,7 @@ def test_language_model_learns_from_codes_alone(carried: Path, codes: Path, tmp_
 
 
 def test_codes_of_two_encoders_never_meet(corpus: Corpus, codes: Path, tmp_path: Path) -> None:
-    """Neither in one folder nor in a run; what was refused leaves nothing behind."""
+    """Codes of two encoders fail in a folder and in a run, and leave no files."""
     other = _encoder(tmp_path, 2)
     with pytest.raises(ValueError, match="another encoder"):
         encode_corpus(corpus, other, tmp_path / "mixed", 3, add=[codes], size="toy")
@@ -108,7 +108,8 @@ def test_codes_of_two_encoders_never_meet(corpus: Corpus, codes: Path, tmp_path:
 def test_later_codes_come_behind_the_earlier(
     corpus: Corpus, carried: Path, codes: Path, tmp_path: Path
 ) -> None:
-    """Ids still name their codes; what the later corpus holds out is not there."""
+    """Added codes keep the ids of their utterances; the held-out part of the later corpus is
+    dropped."""
     encode_corpus(corpus, carried, tmp_path / "both", 3, add=[codes], size="toy")
     both, found = Corpus(tmp_path / "both"), load_spoken(tmp_path / "both" / SPOKEN)
     one, half = load_spoken(codes / SPOKEN), len(corpus.utterances)
@@ -133,8 +134,8 @@ def test_later_codes_come_behind_the_earlier(
 def test_an_answer_begun_later_is_another_form_of_it(
     corpus: Corpus, carried: Path, codes: Path, tmp_path: Path
 ) -> None:
-    """What the assistant says in training, and nothing else, is there once more for every start: as
-    a form of the same turns, with codes of its own. The first form is as ever."""
+    """Each start adds one form, with its own codes, to the assistant's training turns only; the
+    first form is unchanged."""
     encode_corpus(corpus, carried, tmp_path / "both", 3, starts=3, size="toy")
     both, found = Corpus(tmp_path / "both"), load_spoken(tmp_path / "both" / SPOKEN)
     one, few = load_spoken(codes / SPOKEN), len(corpus.utterances)
@@ -168,8 +169,8 @@ def test_an_answer_begun_later_is_another_form_of_it(
 def test_starts_and_added_codes_keep_their_ids(
     corpus: Corpus, carried: Path, tmp_path: Path, order: tuple[int, int]
 ) -> None:
-    """Whichever folder has more starts: every form of a turn says its text, in the codes of the
-    folder it came from; the folder tells how many starts each part of it has."""
+    """With different starts per folder every form has the text of its turn and the codes of its
+    folder; the note has the starts of each part."""
     for name, starts in zip(("one", "two"), order, strict=True):
         encode_corpus(corpus, carried, tmp_path / name, 1, starts=starts, size="toy")
     first = tmp_path / "one"
@@ -193,8 +194,7 @@ def test_starts_and_added_codes_keep_their_ids(
 def test_several_folders_are_added_in_their_order(
     corpus: Corpus, carried: Path, codes: Path, tmp_path: Path
 ) -> None:
-    """Folders encoded at the same time and put together at the end are what they would be one
-    after another."""
+    """Adding several folders at once equals adding them one after another."""
     encode_corpus(corpus, carried, tmp_path / "two", 3, starts=2, size="toy")
     both, step = [codes, tmp_path / "two"], tmp_path / "step"
     encode_corpus(corpus, carried, tmp_path / "together", 3, add=both, size="toy")
@@ -215,8 +215,7 @@ def test_several_folders_are_added_in_their_order(
 def test_an_examination_is_not_lost_by_the_order(
     corpus: Corpus, carried: Path, codes: Path, tmp_path: Path
 ) -> None:
-    """What a later folder holds out is left out, so the first one must be that which examines; and
-    no folder comes twice. Neither in the second of two folders nor in the corpus itself."""
+    """The folder with the examination must be first, and no folder may be listed twice."""
     quick = tmp_path / "quick"
     shutil.copytree(codes, quick)
     table = quick / DIALOGUES
@@ -225,7 +224,7 @@ def test_an_examination_is_not_lost_by_the_order(
     for add, told in (
         ([quick, codes], f"{codes} has an examination"),
         ([quick], f"{corpus.folder} has an examination"),
-        ([codes, codes], "comes twice"),
+        ([codes, codes], "listed twice"),
     ):
         with pytest.raises(ValueError, match=told):
             encode_corpus(corpus, carried, tmp_path / "out", 3, add=add, size="toy")
@@ -240,16 +239,16 @@ def test_what_does_not_fit_is_refused_at_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before anything is encoded: other numbers of versions, texts of another grammar, sound
-    instead of codes, a folder without an encoder."""
+    """Other versions, another grammar, sound instead of codes, or no encoder fail before
+    encoding."""
 
     def refused(match: str, versions: int, add: Path, encoder: Path = carried) -> None:
         with pytest.raises(ValueError, match=match):
             encode_corpus(corpus, encoder, tmp_path / "out", versions, add=[add], size="toy")
 
-    refused("3 versions; asked for are 2", 2, codes)
+    refused("3 versions; --versions is 2", 2, codes)
     refused("0 versions", 0, codes)
-    refused("no folder of codes", 3, folder)
+    refused("not a folder of codes", 3, folder)
     refused("no encoder", 3, codes, tmp_path)
     monkeypatch.setitem(corpus.meta, "grammar_sha256", "another")
     refused("another grammar", 3, codes)
@@ -257,7 +256,7 @@ def test_what_does_not_fit_is_refused_at_once(
 
 
 def test_command_makes_a_folder_once(folder: Path, carried: Path, tmp_path: Path) -> None:
-    """It says what it did; a folder that is there is left alone."""
+    """The command reports its result and does not overwrite a folder."""
     command: list[str | Path] = [sys.executable, "-m", "recipes.bundled.encode_corpus", folder]
     command += [carried, tmp_path / "out", "--size", "toy", "--device", "cpu"]
     made = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -265,4 +264,4 @@ def test_command_makes_a_folder_once(folder: Path, carried: Path, tmp_path: Path
     assert json.loads((tmp_path / "out" / "meta.json").read_text())["encoder"]
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 2
-    assert "is there already" in again.stderr
+    assert "exists already" in again.stderr

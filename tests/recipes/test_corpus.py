@@ -30,7 +30,7 @@ def plan() -> Plan:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Sound, tables and meta come back as they were given, each utterance with its own sound."""
+    """Sound, tables and meta are read back unchanged, each utterance with its own sound."""
     sounds = [np.arange(n, dtype=np.int16) - n for n in (5, 0, 9)]
     with Writer(tmp_path) as writer:
         for sound in sounds:
@@ -48,7 +48,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_a_cut_corpus_is_refused(tmp_path: Path) -> None:
-    """A sound file shorter than its table is an error, not silence."""
+    """A sound file shorter than its table raises an error."""
     with Writer(tmp_path) as writer:
         writer.utterance(np.zeros(8, np.int16), "hi", ["ay"], "v", "user", "train")
     (tmp_path / "sound.i16").write_bytes(b"\0" * 6)
@@ -57,7 +57,7 @@ def test_a_cut_corpus_is_refused(tmp_path: Path) -> None:
 
 
 def test_wrong_rows_are_refused() -> None:
-    """Roles, splits and the order of turns are checked where a row is made."""
+    """Roles, splits and the order of turns are checked when a row is made."""
     with pytest.raises(ValueError, match="role 'robot'"):
         Utterance(0, "", [], "v", json.loads('"robot"'), "train", 0, 0)
     with pytest.raises(ValueError, match="turns go"):
@@ -73,7 +73,7 @@ def test_the_plan_keeps_unseen_voices_out_of_training(plan: Plan) -> None:
 
 
 def test_the_plan_keeps_held_out_words_out_of_training(plan: Plan) -> None:
-    """Turns of training dialogues are training utterances, but for added unseen voices."""
+    """Turns of training dialogues are training utterances, except for added unseen voices."""
     for row in plan.dialogues:
         for turn in row.turns:
             forms = [plan.utterances[i] for i in turn.utterances]
@@ -88,7 +88,7 @@ def test_the_plan_keeps_held_out_words_out_of_training(plan: Plan) -> None:
 
 
 def test_every_wording_is_said_in_a_plan_of_full_size() -> None:
-    """In 14 hours nobody has to do without a wording; open words are many, said by few."""
+    """A plan of 14 hours has every wording; open words are many, each by few voices."""
     full = make_plan(hours=14, seed=1, exam_each=5)
     trained = [row for row in full.dialogues if row.split == "train"]
     said = {tuple(turn.text for turn in row.turns if turn.role == "user") for row in trained}
@@ -99,7 +99,7 @@ def test_every_wording_is_said_in_a_plan_of_full_size() -> None:
 
 
 def test_the_assistant_has_one_voice_and_says_a_thing_one_way(plan: Plan) -> None:
-    """One recording per answer, never varied: one voice to learn, not several."""
+    """The assistant has one recording per answer, never varied."""
     answers = [
         (turn.text, tuple(turn.utterances))
         for row in plan.dialogues
@@ -112,7 +112,7 @@ def test_the_assistant_has_one_voice_and_says_a_thing_one_way(plan: Plan) -> Non
 
 
 def test_the_plan_fills_the_hours_and_is_fixed_by_its_seed(plan: Plan) -> None:
-    """The guess is within a few seconds of what was asked; the same seed plans the same."""
+    """The estimated hours are within seconds of those asked; the same seed gives the same plan."""
     assert 0.6 * 3600 <= plan.seconds < 0.6 * 3600 + 30
     again = make_plan(hours=0.6, seed=4, exam_each=30)
     assert (again.utterances, again.dialogues) == (plan.utterances, plan.dialogues)
@@ -120,8 +120,8 @@ def test_the_plan_fills_the_hours_and_is_fixed_by_its_seed(plan: Plan) -> None:
 
 
 def test_a_quick_plan_is_cheap_and_has_no_examination() -> None:
-    """One voice that costs little asks each question; nothing is held out, no word is invented, and
-    the hours are those asked for."""
+    """One cheap voice asks each question; nothing is held out, no word is invented, and the hours
+    are those asked."""
     plan = make_quick_plan(0.6, 4)
     assert {u.line.voice for u in plan.utterances if u.role == "user"} <= set(QUICK_USERS)
     assert {u.split for u in plan.utterances} == {d.split for d in plan.dialogues} == {"train"}
@@ -136,9 +136,9 @@ def test_a_quick_plan_is_cheap_and_has_no_examination() -> None:
 
 
 def test_voices_that_cannot_run_here_are_refused(tmp_path: Path) -> None:
-    """No pack, or one for another processor, is told before a corpus is begun; the locks of all
-    processors have the same packages."""
-    with pytest.raises(ValueError, match="no voices there"):
+    """A missing pack, or one for another processor, fails early; the locks of all processors have
+    the same packages."""
+    with pytest.raises(ValueError, match="the folder has no voices"):
         check_pack(tmp_path)
     for name in ("lib/ld.so", "bin/festival"):
         (tmp_path / name).parent.mkdir()
@@ -153,14 +153,14 @@ def test_voices_that_cannot_run_here_are_refused(tmp_path: Path) -> None:
 
 
 def test_spelled_letters_are_named() -> None:
-    """Voices read a single letter differently; its name they all read alike. Words stay."""
+    """Single letters are replaced by their names, which all voices read alike; words stay."""
     assert spoken_text("C, A, T.") == "see, ay, tee."
     assert spoken_text("I am Ann.") == "I am Ann."
 
 
 @pytest.mark.parametrize("from_hz", [16_000, 22_050, 32_000])
 def test_a_tone_keeps_its_pitch_and_length(from_hz: int) -> None:
-    """Resampling moves no frequency: 440 Hz in, 440 Hz out, as long as before."""
+    """Resampling keeps frequency and duration: 440 Hz stays 440 Hz."""
     time_s = np.arange(from_hz) / from_hz
     tone = (0.2 * np.sin(2 * np.pi * 440 * time_s) * np.hanning(from_hz)).astype(np.float32)
     changed = change_rate(tone, from_hz, SAMPLE_RATE_HZ)
@@ -171,7 +171,7 @@ def test_a_tone_keeps_its_pitch_and_length(from_hz: int) -> None:
 
 
 def test_silence_is_cut_and_loudness_is_common() -> None:
-    """A second of silence around half a second of noise goes, whatever the level was."""
+    """Silence around noise is removed, and the loudness is the common one at any input level."""
     rng = np.random.default_rng(0)
     noise = rng.standard_normal(SAMPLE_RATE_HZ // 2).astype(np.float32)
     silence = np.zeros(SAMPLE_RATE_HZ, np.float32)

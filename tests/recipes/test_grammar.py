@@ -1,4 +1,4 @@
-"""The grammar of the bundled voice: what is held out cannot be said in training."""
+"""The grammar of the bundled model: training cannot produce a held-out text."""
 
 import itertools
 import random
@@ -63,7 +63,8 @@ def language(courteous: bool) -> Language:
 
 
 def fills(topic: Topic) -> list[Fact]:
-    """Facts that show every value of every slot of a topic; of open slots, some of either split."""
+    """Returns facts that show every value of every slot of a topic; of open slots, some of either
+    split."""
     if topic.draw:
         rng = random.Random(7)
         return [topic.draw(rng, SPLITS[i % 2]) for i in range(OPEN_SAMPLES)]
@@ -85,7 +86,7 @@ def said_in(talks: list[Talk]) -> set[str]:
 
 
 def test_no_frame_turns_a_training_wording_into_a_held_out_one() -> None:
-    """Even with every courtesy word taken out of both, no held-out wording is a training one."""
+    """Without all polite words, no held-out wording equals a training wording."""
     for topic in TOPICS:
         for wording in {w for step in topic.steps for w in step.heldout}:
             for fact in fills(topic):
@@ -96,7 +97,7 @@ def test_no_frame_turns_a_training_wording_into_a_held_out_one() -> None:
 
 @pytest.mark.training
 def test_no_held_out_frame_is_in_the_training_language() -> None:
-    """A held-out opening or ending makes a question that no training wording with any frame is."""
+    """A question with a held-out opening or ending is not in the training language."""
     for topic in TOPICS:
         fact = fills(topic)[0]
         for step, wording in ((s, w) for s in topic.steps for w in s.train):
@@ -108,8 +109,8 @@ def test_no_held_out_frame_is_in_the_training_language() -> None:
 
 @pytest.mark.training
 def test_no_held_out_question_is_in_the_training_language() -> None:
-    """The questions of the examination themselves: a new wording cannot be said in training even
-    without courtesy words, a new frame not as it stands."""
+    """No examined question with a new wording is in the training language, even without polite
+    words; none with a new frame is as it stands."""
     for by, courteous in (("wording", False), ("frame", True)):
         talks = heldout(260, by, 1)
         assert len(talks) == 260
@@ -119,8 +120,8 @@ def test_no_held_out_question_is_in_the_training_language() -> None:
 
 
 def test_the_proof_finds_what_it_looks_for() -> None:
-    """It cannot pass for want of matter: there is much to be held out, and a training wording,
-    framed by courtesy or by a held-out opening, is found where it would be a leak."""
+    """The proof has enough held-out texts, and finds a training wording in a polite or held-out
+    frame as a leak."""
     wordings = [w for topic in TOPICS for step in topic.steps for w in step.heldout]
     assert len(wordings) > 300
     assert len({step.kind for topic in TOPICS for step in topic.steps}) == len(HELDOUT_FRAMES)
@@ -144,8 +145,8 @@ def literals(wording: str) -> set[str]:
 
 
 def test_every_word_of_a_held_out_wording_is_known_from_training() -> None:
-    """A model that learns English here alone can not know a word it never met: each is in at least
-    two training wordings of the same step, but for words of the training frames."""
+    """Each word of a held-out wording is in at least two training wordings of its step, or in a
+    training frame."""
     framed = {
         word
         for frames in FRAMES.values()
@@ -162,7 +163,7 @@ def test_every_word_of_a_held_out_wording_is_known_from_training() -> None:
 
 
 def test_every_step_has_many_wordings() -> None:
-    """Few sentences are memorised; many show what matters in them. No wording is listed twice."""
+    """Every step has many wordings and none twice."""
     for topic, step in every_step():
         least = LEAST_WORDINGS if step.heldout else LEAST_OPENINGS
         assert len(step.train) >= least, (topic.category, step.train)
@@ -171,7 +172,7 @@ def test_every_step_has_many_wordings() -> None:
 
 
 def test_every_wording_is_in_a_dialogue_made_for_it() -> None:
-    """What the plan begins with leaves no training wording out."""
+    """`every_wording` leaves no training wording out."""
     said = [plain(text) for talk in every_wording(2) for text, _ in talk.turns]
     for wording in {w for topic in TOPICS for step in topic.steps for w in step.train}:
         body = re.compile(rf"\b{plain(SLOT.sub(' xslot ', wording)).replace('xslot', '.+')}\b")
@@ -179,8 +180,8 @@ def test_every_wording_is_in_a_dialogue_made_for_it() -> None:
 
 
 def test_held_out_facts_are_asked_by_no_training_question() -> None:
-    """Over every listed fact and every training wording, turn by turn: sums, follow-ups, counting
-    and comparing; no dialogue of a held-out fact reads like one of a training fact."""
+    """No dialogue of a held-out fact equals one of a training fact, over every listed fact and
+    training wording."""
     found: set[str] = set()
     for topic in (topic for topic in TOPICS if not topic.draw):
         asked: dict[bool, set[tuple[str, ...]]] = {True: set(), False: set()}
@@ -194,13 +195,13 @@ def test_held_out_facts_are_asked_by_no_training_question() -> None:
 
 
 def _spread(topic: Topic) -> list[tuple[str, ...]]:
-    """Every training wording of every step, in combinations that show each of them."""
+    """Returns every training wording of every step, in combinations that show each of them."""
     most = max(len(step.train) for step in topic.steps)
     return [tuple(s.train[n % len(s.train)] for s in topic.steps) for n in range(most)]
 
 
 def test_long_sums_meet_no_held_out_pair() -> None:
-    """Read back number by number: no pair side by side, none on the way, is held out."""
+    """Chains of numbers contain and pass through no held-out pair."""
     (topic,) = (topic for topic in TOPICS if topic.category == "long sums")
     assert len(topic.facts) > 3000
     for fact in topic.facts:
@@ -213,7 +214,7 @@ def test_long_sums_meet_no_held_out_pair() -> None:
 
 
 def test_drawn_sums_use_no_held_out_pair() -> None:
-    """Topics that draw their facts are no way around: sums between a name and its recall."""
+    """Sums between a name and its recall use no held-out pair in training."""
     rng = random.Random(11)
     drawn = [
         topic.draw(rng, split).slots
@@ -228,7 +229,7 @@ def test_drawn_sums_use_no_held_out_pair() -> None:
 
 
 def test_the_language_says_all_that_training_says() -> None:
-    """The proof is about the real grammar: sampled training questions are in both languages."""
+    """Sampled training questions are in both languages, so the proof covers the real grammar."""
     for talk in trained()[:800]:
         for said, _ in talk.turns:
             assert language(courteous=True).says(said), said
@@ -236,7 +237,7 @@ def test_the_language_says_all_that_training_says() -> None:
 
 
 def test_courtesy_covers_every_training_frame() -> None:
-    """The skeleton takes out whatever a frame adds: 'please' cannot make a question new."""
+    """The skeleton removes every word of a frame, so 'please' does not make a question new."""
     drop = courtesy()
     for opening, ending in itertools.chain.from_iterable(FRAMES.values()):
         assert skeleton(f"{opening} {ending}", drop) == ""
@@ -247,7 +248,7 @@ def test_courtesy_covers_every_training_frame() -> None:
 
 
 def test_training_and_held_out_frames_share_no_phrase() -> None:
-    """No training question starts with a held-out opening, whatever comes after."""
+    """No training question starts with a held-out opening."""
     known, new = (
         {plain(part) for pairs in frames.values() for pair in pairs for part in pair}
         for frames in (FRAMES, HELDOUT_FRAMES)
@@ -265,7 +266,7 @@ def test_training_and_held_out_frames_share_no_phrase() -> None:
 
 
 def test_held_out_pairs_are_in_no_training_sum() -> None:
-    """Read back from the words: no training sum, first or follow-up, uses a held-out pair."""
+    """No training sum, first or follow-up, uses a held-out pair."""
     every = [talk for topic in TOPICS for talk in all_answers(topic)]
     seen = {found for text in said_in(trained()) | set(every) for found in SUMS.findall(text)}
     for a, sign, b in seen:
@@ -277,8 +278,8 @@ def test_held_out_pairs_are_in_no_training_sum() -> None:
 
 
 def test_held_out_pairs_are_holes_in_a_known_table() -> None:
-    """At most a third of the sums with a number, or of a result, are held out, and no two that lie
-    side by side: a model that has the numbers in order can fill the hole."""
+    """At most a third of the sums of a number or a result are held out, and no two adjacent
+    ones."""
     for sign in ("plus", "minus"):
         table = {pair: is_heldout(sign, *pair) for pair in pairs(sign)}
         rows: dict[tuple[str, int], list[bool]] = defaultdict(list)
@@ -292,7 +293,7 @@ def test_held_out_pairs_are_holes_in_a_known_table() -> None:
 
 
 def test_a_held_out_run_is_counted_in_no_training_answer() -> None:
-    """ "Count to six" would tell what "count from one to six" has for an answer."""
+    """No training answer counts a held-out run: "count to six" equals "count from one to six"."""
     runs: dict[bool, set[str]] = {True: set(), False: set()}
     for topic in (topic for topic in TOPICS if topic.category == "counting"):
         for fact in topic.facts:
@@ -302,18 +303,19 @@ def test_a_held_out_run_is_counted_in_no_training_answer() -> None:
 
 
 def all_answers(topic: Topic) -> list[str]:
-    """Every answer of a topic with listed facts, as far as training may use them."""
+    """Returns every answer of a topic with listed facts that training can use."""
     facts = [fact for fact in topic.facts if not fact.heldout_by and not topic.draw]
     return [plain(step.answer.format_map(fact.slots)) for fact in facts for step in topic.steps]
 
 
 def test_a_held_out_sum_is_held_out_in_both_orders() -> None:
-    """Three plus four tells four plus three."""
+    """A held-out sum is held out in both orders."""
     assert all(is_heldout("plus", a, b) == is_heldout("plus", b, a) for a, b in pairs("plus"))
 
 
 def test_held_out_words_are_in_no_training_text() -> None:
-    """Names and words held out occur in no question, answer or open sentence, nor as a plural."""
+    """Held-out names and words occur in no training question, answer or open sentence, nor as a
+    plural."""
     rng = random.Random(3)
     known = {word for text in said_in(trained() + only_typed()) for word in text.split()}
     known |= {word for _ in range(3000) for word in plain(sentence(rng, "train")).split()}
@@ -328,7 +330,7 @@ def test_held_out_words_are_in_no_training_text() -> None:
 
 @pytest.mark.parametrize("heldout_by", HELDOUT_BY)
 def test_held_out_dialogues_say_how_and_are_enough(heldout_by: str) -> None:
-    """At least 250 different ones of each kind, none of which is a training dialogue."""
+    """Each kind has at least 250 different held-out dialogues, and none is a training dialogue."""
     talks = heldout(250, heldout_by, 0)
     assert len({talk.turns for talk in talks}) == 250
     assert {talk.heldout_by for talk in talks} == {heldout_by}
@@ -341,8 +343,8 @@ def test_held_out_dialogues_say_how_and_are_enough(heldout_by: str) -> None:
 
 
 def test_typed_dialogues_say_nothing_held_out() -> None:
-    """Invented words are the only new ones in them; none holds a held-out word or is one that a
-    topic uses, so no typed text can become a held-out wording, word or pair."""
+    """Invented words are the only new words of typed dialogues; none contains a held-out word or is
+    a word of a topic."""
     real = fixed_words() | {
         plain(word) for word in open_words.WORDS + open_words.NAMES + open_words.VERBS
     }
@@ -363,7 +365,7 @@ def test_typed_dialogues_say_nothing_held_out() -> None:
 
 
 def test_half_of_the_typed_open_words_are_invented() -> None:
-    """Copying has to be learned from letters: of what is spelled, about half are no words."""
+    """About half of the typed words to spell are invented."""
     spelled = [talk.turns[0][1] for talk in only_typed() if talk.category == "spelling"]
     known = {plain(word) for word in open_words.WORDS + open_words.NAMES}
     new = [text for text in spelled if plain(text).replace(" ", "") not in known]
@@ -375,8 +377,8 @@ def test_half_of_the_typed_open_words_are_invented() -> None:
 
 
 def test_the_lexicon_is_new_to_the_grammar() -> None:
-    """None of its words is in a wording, courtesy or list of the grammar, so a question that has
-    one is no examined question; and none holds a held-out word."""
+    """No lexicon word is in a wording, frame or list of the grammar, and none contains a held-out
+    word."""
     found = [word for entries in LEXICON.values() for word in entries]
     assert all(len(LEXICON[kind]) > 1200 for kind in ("name", "noun", "adjective", "verb"))
     assert all(re.fullmatch("[A-Za-z][a-z]{2,8}", word) for word in found)
@@ -392,8 +394,8 @@ def test_the_lexicon_is_new_to_the_grammar() -> None:
 
 
 def test_more_hours_say_nothing_held_out() -> None:
-    """Of what is said on top of the first corpus, new words are of the lexicon, more than half of
-    the open ones; no examined dialogue, word or pair is among it."""
+    """New words of additional hours are lexicon words, more than half of the open ones; no examined
+    dialogue, word or pair is among them."""
     talks, rng = aloud(6000, 0), random.Random(5)
     lexicon = {plain(word) for entries in LEXICON.values() for word in entries}
     said = said_in(talks)
@@ -415,7 +417,7 @@ def test_more_hours_say_nothing_held_out() -> None:
 
 
 def test_a_question_has_one_answer() -> None:
-    """What the user has said so far decides the reply, in every topic and both splits."""
+    """The user turns so far determine the reply, in every topic and both splits."""
     answers: dict[tuple[str, ...], str] = {}
     every = [
         *trained(),
@@ -430,7 +432,7 @@ def test_a_question_has_one_answer() -> None:
 
 
 def test_the_same_seed_gives_the_same_texts() -> None:
-    """Deterministic by seed, and different for another."""
+    """The same seed gives the same texts, another seed others."""
     assert training(300, 5) == training(300, 5) != training(300, 6)
     assert typed(300, 5) == typed(300, 5) != typed(300, 6)
     assert heldout(50, "word", 5) == heldout(50, "word", 5)
@@ -438,7 +440,7 @@ def test_the_same_seed_gives_the_same_texts() -> None:
 
 
 def test_there_are_thousands_of_questions_and_short_answers() -> None:
-    """Several thousand different questions in training; no answer of more than 16 words."""
+    """Training has several thousand different questions; no answer has more than 16 words."""
     assert len({talk.turns[-1][0] for talk in trained()}) > 4000
     for talk in trained():
         assert all(len(reply.split()) <= 16 for _, reply in talk.turns), talk

@@ -1,4 +1,4 @@
-"""A language model that grows computes the same, and can learn in what is new."""
+"""A grown language model computes the same function and can learn in its new layers."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def _larger(shared: int, modality: int) -> LmModel:
 
 @pytest.mark.parametrize(("shared", "modality"), [(1, 1), (2, 1), (5, 3)])
 def test_logits_stay_the_same(shared: int, modality: int) -> None:
-    """Bit by bit: what new layers add is zero. With as many layers, every tensor is the old one."""
+    """Growing keeps the logits bit by bit; with as many layers every tensor is unchanged."""
     small, large = fresh(), _larger(shared, modality)
     large.load_state_dict(grown(small.state_dict(), large.config))
     draws = torch.Generator().manual_seed(0)
@@ -32,7 +32,7 @@ def test_logits_stay_the_same(shared: int, modality: int) -> None:
 
 
 def test_new_layers_learn() -> None:
-    """Zero outputs have a gradient, so a step makes them different from zero."""
+    """Zero outputs get a gradient, so one step makes them non-zero."""
     large = _larger(2, 2)
     large.load_state_dict(grown(fresh().state_dict(), large.config))
     text = torch.full((1, 6), large.config.modality_pad_token_id)
@@ -51,6 +51,6 @@ def test_new_layers_learn() -> None:
 
 
 def test_a_model_does_not_shrink() -> None:
-    """Fewer layers than there are cannot say the same."""
+    """Fewer layers raise an error."""
     with pytest.raises(ValueError, match="shared_block has 2 layers; allowed: 1 to 1"):
         grown(_larger(2, 1).state_dict(), fresh().config)

@@ -1,4 +1,4 @@
-"""The mean of models: it lies between them, and nothing that does not belong together is mixed."""
+"""The mean of models is between them; models that do not fit are not mixed."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ def made(tmp_path: Path) -> Made:
 
 
 def test_mean_lies_between_by_its_shares(made: Made, tmp_path: Path) -> None:
-    """Shares are weights, whatever they add up to; none given: all alike."""
+    """Shares are relative weights; the default is equal weights."""
     folders = [made("a", [0.0, 8.0]), made("b", [4.0, 0.0])]
     for name, shares, wanted in (
         ("alike", [], [2.0, 4.0]),
@@ -59,12 +59,11 @@ def test_mean_of_a_model_with_itself_is_the_model(made: Made, tmp_path: Path) ->
 
 
 def test_what_does_not_belong_together_is_refused(made: Made, tmp_path: Path) -> None:
-    """Before anything is written: codes of another encoder mean something else, and sizes and
-    shares must fit."""
+    """Another encoder, other sizes or bad shares fail before anything is written."""
     one, other = made("a", [1.0]), made("b", [2.0])
     out = tmp_path / "out"
     for folders, shares, told in (
-        ([one], [], "1 model; allowed: two or more"),
+        ([one], [], "1 model; give two or more"),
         ([one, other], [1.0], "1 shares of 2 models"),
         ([one, other], [1.0, 0.0], "a share of 0; allowed: finite, above 0"),
         ([one, other], [1.0, float("nan")], "a share of nan"),
@@ -79,7 +78,7 @@ def test_what_does_not_belong_together_is_refused(made: Made, tmp_path: Path) ->
 
 
 def test_damaged_folders_are_named(made: Made, tmp_path: Path) -> None:
-    """Files that are missing or cut off: which folder it is, and no half of a folder."""
+    """Missing or truncated files fail with the name of their folder and leave no partial folder."""
     one, cut, bare = made("a", [1.0]), made("cut", [1.0]), made("bare", [1.0])
     deaf = made("deaf", [1.0])
     for file in (cut / "lm.0.pt", deaf / "encoder.0.pt"):
@@ -96,7 +95,7 @@ def test_damaged_folders_are_named(made: Made, tmp_path: Path) -> None:
 
 
 def test_command_makes_a_folder_once(made: Made, tmp_path: Path) -> None:
-    """Shares come behind the folders; what is there already is left alone."""
+    """The command takes shares after the folders and does not overwrite a folder."""
     out = tmp_path / "out"
 
     def run(*given: str | Path) -> subprocess.CompletedProcess[str]:

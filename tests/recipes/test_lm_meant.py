@@ -1,4 +1,4 @@
-"""What a reply means: letters of its text along its codes, asked of the trunk."""
+"""The letters of a reply as targets of the trunk."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ from tests.recipes.toy_lm import batches_of, fresh, fresh_meanings
 
 @pytest.mark.parametrize("rows", [3, 7, 20, 40, 90])
 def test_letters_run_along_their_sound(rows: int) -> None:
-    """The nearest one is that of the moment, in order and from the first to the last; the others
-    are further on in the text by as much as they are ahead, and nothing where it has ended."""
+    """The nearest letter is the current one, in order from first to last; the others are ahead by
+    their offset, and empty after the end."""
     letters = np.arange(100, 140, dtype=np.int16)
     said = letters_meant(letters, rows)
     assert said.shape == (rows, len(AHEAD))
@@ -30,14 +30,13 @@ def test_letters_run_along_their_sound(rows: int) -> None:
 
 
 def test_every_letter_has_a_row() -> None:
-    """Of a text said at the usual pace, three letters in two rows, none is left out."""
+    """At the usual pace of three letters in two rows, every letter has a row."""
     letters = np.arange(60, dtype=np.int16)
     assert set(letters_meant(letters, 40).flatten()) == {NOTHING, *range(60)}
 
 
 def test_a_reply_means_its_own_text(builder: RowBuilder, corpus: Corpus) -> None:
-    """Every spoken reply has the letters of what is said, and no other row has any; the end of
-    speech means nothing."""
+    """Spoken replies have the letters of their text; other rows and the end of speech have none."""
     dialogue = corpus.dialogues[0]
     rows = builder.answer(dialogue, "speech", "speech", "train")
     meant = np.concatenate([segment.meant for segment in rows])
@@ -54,7 +53,7 @@ def test_a_reply_means_its_own_text(builder: RowBuilder, corpus: Corpus) -> None
 
 @pytest.mark.parametrize("noise", [None, Mishearing(dropped=0.2, doubled=0.2)])
 def test_a_batch_means_what_its_codes_say(builder: RowBuilder, noise: Mishearing | None) -> None:
-    """A letter stands at the place that predicts the code it belongs to, however misheard."""
+    """A letter is at the row that predicts its code, also after simulated hearing errors."""
     made = build_examples(builder, Tasks(0.5, 0, 0, 0, 0, 0.5, 0), 30, "train")
     batch = batches_of(builder, made, 2048).gather(np.arange(6), noise)
     for index in range(6):
@@ -67,8 +66,7 @@ def test_a_batch_means_what_its_codes_say(builder: RowBuilder, noise: Mishearing
 
 
 def test_what_is_meant_is_asked_of_the_trunk(builder: RowBuilder) -> None:
-    """The loss of letters changes the trunk and neither tail: what tells them is where the audio
-    tail finds it."""
+    """The loss of letters has gradients in the trunk and in neither tail."""
     made = build_examples(builder, Tasks(), 30, "train")
     batch = batches_of(builder, made, 2048).next(Mishearing())
     model = fresh()

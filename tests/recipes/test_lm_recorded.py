@@ -1,4 +1,4 @@
-"""Recorded training steps: few shapes, the same learning, and no way to end a run."""
+"""Recorded training steps: few shapes, the same learning, and no failure ends a run."""
 
 from collections import defaultdict
 
@@ -23,7 +23,7 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA 
 def test_batches_of_a_length_have_one_shape(
     builder: RowBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that few are recorded; and yet what is to be predicted has room, but for rare cases."""
+    """Batches of one length have one shape, with space for almost all predictions."""
     monkeypatch.setattr(lm_batch, "_STEP_DRAWN", 8)
     made = build_examples(builder, Tasks(), 200, "train")
     batches = batches_of(builder, made, 1024)
@@ -41,7 +41,7 @@ def test_batches_of_a_length_have_one_shape(
 
 
 def test_what_has_no_room_is_left_out(builder: RowBuilder) -> None:
-    """And nothing else changes."""
+    """Predictions without space are skipped, and nothing else changes."""
     made = build_examples(builder, Tasks(), 30, "train")
     batches, chosen = batches_of(builder, made, 1024), np.arange(6)
     whole, cut = batches.gather(chosen, None), batches._gather(chosen, (8, 8), None)
@@ -52,7 +52,7 @@ def test_what_has_no_room_is_left_out(builder: RowBuilder) -> None:
 
 
 def test_room_grows_from_set_to_set(builder: RowBuilder) -> None:
-    """A later set keeps the room of an earlier one, or shapes would change with every set."""
+    """A later set keeps the space of earlier ones, so that shapes stay the same."""
     made = build_examples(builder, Tasks(), 30, "train")
     plain: Rooms = {}
     ids, cpu = builder.ids, torch.device("cpu")
@@ -67,7 +67,7 @@ def test_room_grows_from_set_to_set(builder: RowBuilder) -> None:
 def test_steps_that_cannot_be_recorded_cost_only_speed(
     builder: RowBuilder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every step still runs, once, and a line says why."""
+    """If recording fails, every step still runs once, and a line gives the reason."""
 
     def broken() -> None:
         raise RuntimeError("no graphs here")
@@ -93,8 +93,8 @@ def test_steps_that_cannot_be_recorded_cost_only_speed(
 @gpu
 @pytest.mark.gpu
 def test_recorded_steps_learn_the_same(builder: RowBuilder) -> None:
-    """Replayed, steps of two shapes in turn give the losses and weights of steps as written, at
-    rates that change from one to the next."""
+    """Replayed steps of two alternating shapes give the losses and weights of plain steps, with
+    changing rates."""
     made = build_examples(builder, Tasks(), 80, "train")
     batches = batches_of(builder, made, 1024, "cuda")
     order = np.random.default_rng(0)
@@ -133,7 +133,7 @@ def test_recorded_steps_learn_the_same(builder: RowBuilder) -> None:
 @gpu
 @pytest.mark.gpu
 def test_recorded_dropout_is_drawn_anew(builder: RowBuilder) -> None:
-    """Every replay drops others."""
+    """Every replay samples new dropout."""
     made = build_examples(builder, Tasks(), 8, "train")
     batch = batches_of(builder, made, 512, "cuda").gather(np.arange(6), None)
     model, meanings = fresh().to("cuda"), fresh_meanings().to("cuda")

@@ -1,7 +1,7 @@
 """Training the language model at toy size: rows, batches, compiled layers, sets of examples.
 
-That its targets are what the live loop reads, that what makes it fast computes the same, and that
-nothing of that can end a run.
+Targets equal what the live loop reads, fast paths compute the same as plain ones, and no failure of
+a fast path ends a run.
 """
 
 from collections.abc import Callable
@@ -54,9 +54,8 @@ def _of_example(wanted: Wanted, index: int, batch: Batch) -> list[int]:
 def test_targets_are_what_the_mode_machine_reads(
     builder: RowBuilder, corpus: Corpus, heard: str, reply: str
 ) -> None:
-    """Walking a reply row by row, each row marked as a target is one the loop would have drawn
-    from that head, from the reply's first row to the end of the turn; and the rows before it are
-    the package's own prompt."""
+    """Each target row of a reply is one that the loop samples from that head, and the rows before
+    it are the package's prompt."""
     rows, kinds = builder.answer(corpus.dialogues[0], heard, reply, "train").joined()  # type: ignore[arg-type]
     pairs = [tuple(map(int, row)) for row in rows]
     row_ids = builder.ids
@@ -75,8 +74,8 @@ def test_targets_are_what_the_mode_machine_reads(
 def test_learned_answers_come_out_of_the_package(
     builder: RowBuilder, corpus: Corpus, tmp_path: Path
 ) -> None:
-    """A model that knows its answers gives them through the package's own loop, spoken and written,
-    and ends its turn."""
+    """A trained model gives its answers through the package's loop, spoken and written, and ends
+    its turn."""
     made = build_examples(builder, Tasks(0.5, 0.5, 0, 0, 0, 0, 0), 40, "train")
     batches = batches_of(builder, made, 1024)
     model = fresh()
@@ -105,8 +104,8 @@ def test_learned_answers_come_out_of_the_package(
 
 
 def test_only_what_was_heard_is_misheard(builder: RowBuilder) -> None:
-    """Noise never changes a target, a written row or the end of speech; without noise the batch is
-    the example."""
+    """Simulated hearing errors never change a target, a text row or the end of speech; without them
+    the batch is the example."""
     made = build_examples(builder, Tasks(), 30, "train")
     batches = batches_of(builder, made, 2048)
     wild = Mishearing(dropped=0.2, doubled=0.2, masked=0.3, random=0.3, masked_reply=0.0)
@@ -127,7 +126,7 @@ def test_only_what_was_heard_is_misheard(builder: RowBuilder) -> None:
 
 
 def test_a_batch_has_any_version_of_what_was_heard(builder: RowBuilder) -> None:
-    """Versions come anew with every batch, for heard rows only; a test has what was recorded."""
+    """Every batch samples versions of heard rows only; a test uses the recorded version."""
     spoken = builder.spoken
     made = build_examples(builder, Tasks(), 20, "train")
     other = (spoken.codes[0] + 1) % TOY.codes
@@ -145,7 +144,7 @@ def test_a_batch_has_any_version_of_what_was_heard(builder: RowBuilder) -> None:
 
 
 def test_losses_are_those_of_all_logits(builder: RowBuilder) -> None:
-    """Heads at the rows that count give the loss of the heads at all rows, padding included."""
+    """Heads at the target rows give the loss of heads at all rows, padding included."""
     made = build_examples(builder, Tasks(), 30, "train")
     batch = batches_of(builder, made, 2048).next(Mishearing())
     model = fresh()
@@ -157,7 +156,7 @@ def test_losses_are_those_of_all_logits(builder: RowBuilder) -> None:
         told = meanings(trunk).unbind(1)
 
     def loss_of(logits: Tensor, *wanted: Wanted) -> Tensor:
-        """Of all rows of all heads: [n, rows, V]."""
+        """Returns the loss over all rows of all heads: [n, rows, V]."""
         tables = torch.full((len(wanted), batch.text.numel()), IGNORED)
         for table, one in zip(tables, wanted, strict=True):
             counts = one.value != IGNORED
@@ -172,7 +171,8 @@ def test_losses_are_those_of_all_logits(builder: RowBuilder) -> None:
 
 
 def test_compiled_layers_compute_the_same(builder: RowBuilder) -> None:
-    """One compilation serves every layer and shape, with the losses and gradients of plain ones."""
+    """One compilation serves every layer and shape, with the losses and gradients of plain
+    layers."""
     torch._dynamo.utils.counters.clear()
     # Traced and differentiated as on a GPU; only the last step, making kernels, is left out.
     layers = CompiledLayers(fresh(), torch.float32, backend="aot_eager", patience_s=300)
@@ -197,7 +197,7 @@ def test_compiled_layers_compute_the_same(builder: RowBuilder) -> None:
 def test_layers_that_compute_something_else_are_not_used(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A compilation whose gradient is wrong is refused before training sees it."""
+    """A compilation with a wrong gradient is rejected before training."""
 
     def wrong(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., object]:
         return lambda *given: tuple(1.5 * each for each in graph(*given))
@@ -212,7 +212,7 @@ def test_layers_that_compute_something_else_are_not_used(
 def test_a_compiler_that_fails_costs_only_speed(
     builder: RowBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No such backend, or an error in the middle of training: a line says so, training goes on."""
+    """A missing backend or an error during training prints a line, and training continues."""
     layers = CompiledLayers(fresh(), torch.float32, backend="none of these")
     layers.wait()
     assert not layers.compiled
@@ -235,7 +235,7 @@ def test_a_compiler_that_fails_costs_only_speed(
 
 
 def test_dropout_is_off_in_tests_and_on_in_training(builder: RowBuilder) -> None:
-    """Without it a pass is certain; with it passes differ around the certain one."""
+    """A pass is deterministic without dropout; with dropout passes vary around it."""
     batch = batches_of(builder, build_examples(builder, Tasks(), 8, "train"), 512).next(None)
     model = fresh()
     with torch.no_grad():
@@ -248,7 +248,7 @@ def test_dropout_is_off_in_tests_and_on_in_training(builder: RowBuilder) -> None
 
 
 def test_average_follows_the_last_steps() -> None:
-    """It begins as the first weights it sees, forgets the beginning and lags behind the end."""
+    """The average starts as the first weights, forgets the start and lags behind the end."""
     model = fresh()
     average = Average(model)
     weight, mean = model.model.text_norm.weight, average.model.model.text_norm.weight
@@ -263,8 +263,8 @@ def test_average_follows_the_last_steps() -> None:
 
 
 def test_many_words_do_not_crowd_out_the_rest() -> None:
-    """A category of four dialogues is drawn a tenth as often as one of a hundred, not a
-    twenty-fifth; in a test, every dialogue as often as any other. All are reached."""
+    """A category of four dialogues is sampled a tenth as often as one of a hundred; in a test all
+    dialogues are equally likely."""
     turns = [Turn("user", "a", [0]), Turn("assistant", "b", [1])]
     many = [Dialogue(n, "repeat" if n < 100 else "days", "train", turns) for n in range(104)]
     until = drawn_until(many, "train")
@@ -275,7 +275,7 @@ def test_many_words_do_not_crowd_out_the_rest() -> None:
 
 
 def test_shares_are_told_apart(builder: RowBuilder) -> None:
-    """By task and by what is held out. The loss is that of training, of a prediction."""
+    """Shares and losses are reported by task and by held-out kind; the loss is that of training."""
     split: Split = "heldout"
     made = build_examples(builder, Tasks(), 40, split)
     shares = examined(fresh(), batches_of(builder, made, 2048))
@@ -307,7 +307,7 @@ def sets(builder: RowBuilder, folder: Path, tmp_path: Path) -> Sets:
 
 
 def test_makers_make_what_would_be_made_here(sets: Sets, tmp_path: Path) -> None:
-    """A process draws the sets of its numbers; each differs from the others; used ones go away."""
+    """A process makes the sets of its numbers; the sets differ, and used ones are deleted."""
     feed = Feed(sets, tmp_path, torch.device("cpu"), 512, makers=1)
     try:
         feed.next(None)
@@ -330,8 +330,8 @@ def test_makers_make_what_would_be_made_here(sets: Sets, tmp_path: Path) -> None
 def test_training_does_not_need_its_makers(
     sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If every maker dies at once, the first set is made here. What it has room for, the next ones
-    have, too."""
+    """If every maker fails, the first set is made in the process itself, with the space of the next
+    ones."""
     feed = Feed(sets, tmp_path, torch.device("cpu"), 512, makers=1)
     feed.close()
     assert feed.next(Mishearing()).text.numel()

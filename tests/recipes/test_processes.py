@@ -1,4 +1,4 @@
-"""Processes of a run: what the death or the hanging of one does to the others."""
+"""Processes of a run: the effect of one that fails or hangs on the others."""
 
 import fcntl
 import multiprocessing
@@ -16,7 +16,8 @@ from recipes.bundled.processes import Group, leave_with_parent, run_groups
 
 @dataclass(frozen=True)
 class _Stages:
-    """Leaves a file for everything it is asked to do; `dies` and `hangs` do what they say."""
+    """Writes a file for every stage it runs; the stages `dies` and `hangs` do what their names
+    say."""
 
     folder: Path
 
@@ -37,7 +38,8 @@ class _Stages:
 def test_one_that_dies_is_tried_again_where_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others go on, what it had done is not done twice, and the failure is told."""
+    """After a failure the others continue, finished stages are not repeated, and the failure is
+    reported."""
     stages, now = _Stages(tmp_path), time.time()
     groups = [("a", "dies"), ("b",)]
     failures = run_groups(groups, stages, stages.left, now + 500, now + 600)
@@ -47,7 +49,7 @@ def test_one_that_dies_is_tried_again_where_it_was(
 
 
 def test_nothing_is_waited_for_beyond_the_end(tmp_path: Path) -> None:
-    """One that hangs is ended, and without time left nothing is tried again."""
+    """A hanging process is ended at the limit; without time left there is no second try."""
     stages, now = _Stages(tmp_path), time.time()
     failures = run_groups([("hangs",), ("dies",)], stages, stages.left, now, now + 3)
     assert sorted(failures) == ["dies: exit status 3", "hangs: did not end"]
@@ -56,7 +58,7 @@ def test_nothing_is_waited_for_beyond_the_end(tmp_path: Path) -> None:
 
 
 def _hold(path: Path) -> bool:
-    """Locks the file until this process is gone; False where another holds it."""
+    """Locks the file until this process ends; returns False if another holds it."""
     file = os.open(path, os.O_CREAT | os.O_RDWR)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,7 +69,7 @@ def _hold(path: Path) -> bool:
 
 
 def _work_below(folder: Path) -> None:
-    """As a maker of examples, which a stage starts."""
+    """Runs like a maker of examples that a stage starts."""
     leave_with_parent()
     assert _hold(folder / "lock below")
     (folder / "began below").touch()
@@ -99,8 +101,8 @@ def _becomes_true(said: Callable[[], bool]) -> bool:
 
 
 def test_nothing_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
-    """It would hold the GPU and write into the folders of the run that follows. Neither a stage
-    nor what a stage has started."""
+    """When a run is killed, its stages and their children end, so that they do not hold the GPU or
+    write into the next run."""
     locks = [tmp_path / "lock", tmp_path / "lock below"]
     caller = multiprocessing.get_context("spawn").Process(target=_Holds(tmp_path).run)
     caller.start()
@@ -115,7 +117,7 @@ def test_nothing_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_interrupted_ends_its_stages(tmp_path: Path) -> None:
-    """Else the exit of the interpreter would wait for the whole training."""
+    """An interrupt ends the stages, so that the interpreter exits at once."""
     now, before = time.time(), set(multiprocessing.active_children())
 
     def interrupted(stages: Group) -> Group:

@@ -1,7 +1,7 @@
 """The recipe's training at toy size: a few steps of every stage, and the package reads the result.
 
-The corpus is made of hums, not of speech: what is tested is that losses fall, that every stage
-hands on what the next one needs, and that files mean to the package what they meant to the trainer.
+The corpus is made of hums, not of speech. Losses fall, every stage writes what the next one needs,
+and files mean the same to the package as to the trainer.
 """
 
 import json
@@ -102,7 +102,7 @@ def codec(trained: Trained) -> Codec:
 
 
 def test_exported_encoder_hears_the_same_codes(trained: Trained, codec: Codec, bank: Bank) -> None:
-    """The stored encoder gives exactly the codes that the language model was taught with."""
+    """The stored encoder gives exactly the codes that the language model was trained on."""
     held = torch.load(trained.plan.work / "spoken.pt", weights_only=True)
     for index in range(4):
         begin, count = int(bank.first[index]), int(bank.count[index])
@@ -112,7 +112,7 @@ def test_exported_encoder_hears_the_same_codes(trained: Trained, codec: Codec, b
 
 
 def test_exported_codec_speaks_as_the_trainer(trained: Trained, codec: Codec) -> None:
-    """Sound of the package = the trainer's bridge, flow and vocoder, offline."""
+    """The package renders the same sound as the trainer's bridge, flow and vocoder, offline."""
     voice = codec.voice(trained.out / "voices" / "default.voice")
     codes = [3, 9, 27, 1, 50, 33, 8, 2]
     sizes = trained.plan.sizes
@@ -149,8 +149,8 @@ def test_exported_codec_streams(trained: Trained, codec: Codec) -> None:
 
 
 def test_exported_as_shipped(trained: Trained, tmp_path: Path) -> None:
-    """With one flow in halves it is a whole model that needs no option: the larger form's codes,
-    nearly its sound, its own voice, and replies that are not sampled."""
+    """With one flow in half precision the model loads without options, with equal codes, nearly
+    equal sound, its own voice and greedy replies."""
     export(trained.plan.carried, tmp_path, Storing("float16", ("offline",)))
     parts, larger = find_parts(tmp_path), find_parts(trained.out)
     assert parts.codec is not None
@@ -166,7 +166,7 @@ def test_exported_as_shipped(trained: Trained, tmp_path: Path) -> None:
 
 
 def test_speaker_vector_is_one_for_all(codec: Codec) -> None:
-    """The stored CAM++ is a real graph whose vector is the trainer's, whatever it hears."""
+    """The stored CAM++ returns the trainer's vector for any input."""
     noise = np.random.default_rng(0).normal(0, 0.1, 24_000).astype(np.float32)
     vector = codec.voice(Sound(torch.from_numpy(noise), 24_000)).prompt.embedding
     torch.testing.assert_close(vector, torch.full((192,), 192**-0.5), atol=1e-4, rtol=0)
@@ -189,7 +189,7 @@ def test_exported_lm_has_the_trainers_logits(trained: Trained) -> None:
 
 
 def test_logits_do_not_depend_on_how_large_the_stored_values_are(tmp_path: Path) -> None:
-    """Embeddings of a trained model are small, where a norm's eps counts: it is scaled, too."""
+    """Logits do not depend on the stored scale, because a norm's eps is scaled too."""
     torch.manual_seed(0)
     config = TOY.lm_config(**ids(load_tokenizer()))
     model = LmModel(config)
@@ -207,8 +207,8 @@ def test_logits_do_not_depend_on_how_large_the_stored_values_are(tmp_path: Path)
 
 
 def test_shipped_model_can_be_taught_further(trained: Trained, tmp_path: Path) -> None:
-    """What is carried out of an exported model is exported to the same bytes again, beside the same
-    codec; another codec, or no model at all, is refused and leaves nothing."""
+    """A carried and exported model has the same bytes beside the same codec; another codec or no
+    model fails and leaves no files."""
     carried = tmp_path / "carried"
     carry(trained.out, carried, size="toy")
     export_lm(carried, tmp_path / "again", trained.out)
@@ -216,9 +216,9 @@ def test_shipped_model_can_be_taught_further(trained: Trained, tmp_path: Path) -
         assert (tmp_path / "again" / path.relative_to(trained.out)).read_bytes() == (
             path.read_bytes()
         )
-    with pytest.raises(ValueError, match="of another size than 'bundled'"):
+    with pytest.raises(ValueError, match="does not have size 'bundled'"):
         carry(trained.out, tmp_path / "large")
-    with pytest.raises(ValueError, match="no model of the recipe"):
+    with pytest.raises(ValueError, match="not a model of the recipe"):
         carry(carried, tmp_path / "none", size="toy")
     encoder = load_carried(carried, "encoder") or {}
     save_carried(carried, "encoder", {name: tensor + 1 for name, tensor in encoder.items()})
@@ -228,7 +228,8 @@ def test_shipped_model_can_be_taught_further(trained: Trained, tmp_path: Path) -
 
 
 def test_resumed_run_goes_on(trained: Trained, tmp_path: Path) -> None:
-    """A later run with the same codes leaves the encoder alone and begins from what was carried."""
+    """A later run with the same codes leaves the encoder unchanged and starts from the carried
+    parts."""
     plan = replace(
         trained.plan, out=tmp_path, resume=trained.plan.carried, reuse_codes=True, steps=3
     )
@@ -240,8 +241,8 @@ def test_resumed_run_goes_on(trained: Trained, tmp_path: Path) -> None:
 
 
 def test_language_model_goes_on_alone(trained: Trained, folder: Path, tmp_path: Path) -> None:
-    """From carried files and a corpus made anew: codes without training the codec, the language
-    model from where it was, and a whole model comes out."""
+    """From carried files and a new corpus, a run makes codes without training the codec, continues
+    the language model, and leaves a whole model."""
     again = shutil.copytree(folder, tmp_path / "corpus")
     carried = shutil.copytree(trained.plan.carried, tmp_path / "carried")
     plan = replace(
@@ -262,8 +263,8 @@ def test_language_model_goes_on_alone(trained: Trained, folder: Path, tmp_path: 
 def test_run_that_is_cut_off_leaves_a_whole_model(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts of the earlier run are there from the first second, and all of them if nothing new
-    came of the codec; a language model for other codes is not."""
+    """Parts of the earlier run are there from the start; a language model for other codes is
+    not."""
 
     def cut_off(*_: object) -> None:
         raise RuntimeError("cut off")
@@ -284,7 +285,7 @@ def test_run_that_is_cut_off_leaves_a_whole_model(
 
 
 def test_second_try_goes_on_from_the_first(trained: Trained, tmp_path: Path) -> None:
-    """The language model of a process that died is not begun anew, whatever it was begun from."""
+    """A second try continues the language model of the first."""
     out = shutil.copytree(trained.plan.out, tmp_path / "out")
     plan = replace(trained.plan, out=out, again=True, steps=3)
     plan.curves("lm").unlink()
@@ -293,8 +294,8 @@ def test_second_try_goes_on_from_the_first(trained: Trained, tmp_path: Path) -> 
 
 
 def test_second_try_keeps_the_codec_of_the_first(trained: Trained, tmp_path: Path) -> None:
-    """A codec that was trained before its process died is not trained in the seconds left; a
-    language model for other codes is not gone on with."""
+    """A second try does not train a finished codec again and does not continue a language model for
+    other codes."""
     out = shutil.copytree(trained.plan.out, tmp_path / "out")
     # One step: its loss is that of the model before it learned anything.
     plan = replace(trained.plan, out=out, resume=trained.plan.carried, again=True, steps=1)
@@ -312,17 +313,17 @@ def test_second_try_keeps_the_codec_of_the_first(trained: Trained, tmp_path: Pat
 
 
 def test_only_what_fits_is_resumed(trained: Trained, tmp_path: Path) -> None:
-    """A run of another size is refused at once, and so is a folder that no run left."""
+    """A run of another size, or a folder without a run, fails at once."""
     plan = replace(trained.plan, out=tmp_path / "out", resume=trained.plan.carried, size="bundled")
     with pytest.raises(ValueError, match="this run of"):
         run(plan, together=False)
-    with pytest.raises(ValueError, match="no folder `carried`"):
+    with pytest.raises(ValueError, match="not a folder `carried`"):
         run(replace(plan, resume=tmp_path), together=False)
     assert not (tmp_path / "out").exists()
 
 
 def test_codes_are_reused_only_where_there_are_some(trained: Trained, tmp_path: Path) -> None:
-    """Without an encoder to go on from, a run that should keep it says so at once."""
+    """`--reuse-codes` without an encoder fails at once."""
     plan = replace(trained.plan, out=tmp_path / "out", resume=tmp_path, reuse_codes=True)
     with pytest.raises(ValueError, match="has no encoder"):
         run(plan, ("lm",), together=False)
@@ -332,7 +333,7 @@ def test_codes_are_reused_only_where_there_are_some(trained: Trained, tmp_path: 
 
 
 def test_bank_keeps_sound_and_targets_together(bank: Bank, corpus: Corpus) -> None:
-    """Utterances stand on whole codes, in order of their role, surrounded by silence."""
+    """Utterances are on whole codes, sorted by role, surrounded by silence."""
     assert not bank.sound[0].any()
     assert not bank.sound[-1].any()
     for utterance in corpus.utterances:
@@ -351,7 +352,7 @@ def test_bank_keeps_sound_and_targets_together(bank: Bank, corpus: Corpus) -> No
 
 @pytest.mark.parametrize("hz", [90.0, 131.0, 240.0, 333.0])
 def test_pitch_of_a_hum(hz: float) -> None:
-    """Within one percent for a harmonic sound; silence has none."""
+    """The pitch of a harmonic sound is within one percent; silence has none."""
     time = torch.arange(24_000) / 24_000
     hum = torch.stack([torch.sin(2 * torch.pi * hz * h * time) for h in range(1, 8)]).sum(0) * 0.05
     found = pitch_hz(torch.cat((hum, torch.zeros(24_000))))
@@ -360,7 +361,7 @@ def test_pitch_of_a_hum(hz: float) -> None:
 
 
 def test_augmented_features_keep_their_place(bank: Bank) -> None:
-    """Without strength nothing changes; with it, the same number of finite frames comes out."""
+    """Strength 0 changes nothing; otherwise the number of finite frames stays the same."""
     wave = bank.heard[1:9].flatten()[None].float() / 32768
     draws = torch.Generator().manual_seed(0)
     still = augmented_features(wave, Augment(share=0), draws)
@@ -372,7 +373,7 @@ def test_augmented_features_keep_their_place(bank: Bank) -> None:
 
 
 def test_quantiser_finds_clusters() -> None:
-    """k-means and running averages place codes on the clusters that are there."""
+    """k-means and running averages place codes on the clusters."""
     draws = torch.Generator().manual_seed(0)
     centres = torch.randn(8, 6, generator=draws) * 5
     states = centres[torch.randint(8, (400,), generator=draws)]
@@ -387,7 +388,7 @@ def test_quantiser_finds_clusters() -> None:
 
 
 def test_codes_do_not_depend_on_the_precision_around() -> None:
-    """Training computes in half precision, the package does not; both must find the same codes."""
+    """Training in half precision and the package in full precision give equal codes."""
     draws = torch.Generator().manual_seed(0)
     quantiser = Quantiser(256, 192)
     quantiser.codebook.copy_(5 + torch.randn(256, 192, generator=draws))
@@ -400,7 +401,7 @@ def test_codes_do_not_depend_on_the_precision_around() -> None:
 
 
 def test_carried_files_are_small_and_whole(tmp_path: Path) -> None:
-    """No carried file exceeds what can travel, and together they are what was saved."""
+    """No carried file exceeds the limit, and together they hold what was saved."""
     tensors = {f"t{n}": torch.full((1 << 20,), float(n)) for n in range(20)}
     paths = save_carried(tmp_path, "x", tensors)
     assert len(paths) > 1
@@ -411,7 +412,7 @@ def test_carried_files_are_small_and_whole(tmp_path: Path) -> None:
 
 
 def test_bundled_size_fits(tmp_path: Path) -> None:
-    """The real size, with the flow stored once and in halves, stays below the limit."""
+    """The bundled size, with one flow in half precision, is below the limit."""
     model = CodecModel(BUNDLED, 40)
     lm = LmModel(BUNDLED.lm_config(**ids(load_tokenizer())))
     hift = fresh_hift(BUNDLED.hift).state_dict()
@@ -422,7 +423,7 @@ def test_bundled_size_fits(tmp_path: Path) -> None:
 
 
 def test_encoding_begins_anywhere_in_a_code(bank: Bank) -> None:
-    """Every version has every utterance in full; version 0 does not depend on chance."""
+    """Every version has every utterance completely; version 0 is deterministic."""
     torch.manual_seed(0)  # some random encoders hear little: then a changed version may be the same
     model = CodecModel(TOY, 5)
     model.quantiser.start(torch.randn(200, TOY.encoder.width), torch.Generator().manual_seed(0))
@@ -436,8 +437,7 @@ def test_encoding_begins_anywhere_in_a_code(bank: Bank) -> None:
 
 
 def test_only_users_wait(bank: Bank) -> None:
-    """Silence of live turns stands around what users say, each its own; around replies there is
-    none but the lead that is taught."""
+    """User turns have the silence of live turns; replies have only the lead of training."""
     loud = bank.sound.abs().amax(1).numpy() > 0
     waits = {"user": set[int](), "assistant": set[int]()}
     for number, utterance in enumerate(bank.utterances):

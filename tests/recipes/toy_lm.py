@@ -23,7 +23,7 @@ def fresh() -> LmModel:
 
 
 def fresh_meanings() -> Meanings:
-    """As if it had learned something: of one that has not, nothing comes back to the trunk."""
+    """Returns non-zero weights: from zero weights no gradient reaches the trunk."""
     made = Meanings(TOY.lm_config(**ids(load_tokenizer())))
     torch.nn.init.normal_(made.letters.weight, generator=torch.Generator().manual_seed(0))
     return made

@@ -1,8 +1,8 @@
-"""The grammar: every text the bundled voice is taught with or examined on, made from a seed.
+"""The grammar: every text that the bundled model is trained or examined on, made from a seed.
 
-`training` and `heldout` give dialogues, `aloud` more to say, `typed` what nobody has to say,
-`every_wording` one training dialogue per wording, `sentence` an open sentence. The split is a
-matter of which lists a topic draws from (see `rules`), so no seed can mix the two.
+`training` and `heldout` return dialogues, `aloud` more spoken ones, `typed` dialogues without
+speech, `every_wording` one training dialogue per wording, `sentence` an open sentence. The lists
+that a topic uses make the split (see `rules`), so no seed can mix the two.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ _ALOUD_WEIGHT: dict[str, float] = _TYPED_WEIGHT | {
 
 
 def training(count: int, seed: int) -> list[Talk]:
-    """Up to `count` different training dialogues, topics drawn by weight."""
+    """Returns up to `count` different training dialogues, with topics sampled by weight."""
     return _different(count, random.Random(f"train {seed}"), TOPICS, compose)
 
 
 def aloud(count: int, seed: int) -> list[Talk]:
-    """As `training`, for hours on top of it: sums and open words come oftener, and more than half
-    of the open words are of the lexicon. None is invented: synthesisers disagree about how such
-    words are said, so there would be nothing to say again."""
+    """Like `training`, for additional hours: sums and open words come more often, and more than
+    half of the open words are of the lexicon. None is invented, because synthesisers disagree about
+    their pronunciation."""
 
     def make(topic: Topic, rng: random.Random) -> Talk:
         if topic.draw is None or rng.random() >= LEXICON_SHARE:
@@ -95,7 +95,8 @@ def aloud(count: int, seed: int) -> list[Talk]:
 
 
 def typed(count: int, seed: int) -> list[Talk]:
-    """As `training`, for text alone: half of the open words are invented, and sums come oftener."""
+    """Like `training`, for text only: half of the open words are invented, and sums come more
+    often."""
 
     def make(topic: Topic, rng: random.Random) -> Talk:
         new = topic.draw is not None and rng.random() < INVENTED_SHARE
@@ -110,13 +111,14 @@ def _weights(more: dict[str, float]) -> list[float]:
 
 
 def digest() -> str:
-    """Names this grammar: what is held out by one may be trained by another."""
+    """Returns a digest of this grammar: another grammar can train on what this one holds out."""
     lines = [repr((t.category, t.steps, t.facts, sorted(t.vocabulary))) for t in TOPICS]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def every_wording(seed: int) -> Iterator[Talk]:
-    """Training dialogues in which every training wording of every step occurs, topics mixed."""
+    """Returns training dialogues that contain every training wording of every step, topics
+    mixed."""
     rng = random.Random(f"wordings {seed}")
     turns = [
         (topic, nth)
@@ -129,7 +131,7 @@ def every_wording(seed: int) -> Iterator[Talk]:
 
 
 def heldout(count: int, heldout_by: str, seed: int) -> list[Talk]:
-    """Up to `count` different dialogues held out in one of the ways of HELDOUT_BY."""
+    """Returns up to `count` different dialogues held out in one of the ways of HELDOUT_BY."""
     if heldout_by not in HELDOUT_BY:
         raise ValueError(f"heldout_by {heldout_by!r}: allowed are {HELDOUT_BY}")
     by = {
@@ -145,7 +147,7 @@ def heldout(count: int, heldout_by: str, seed: int) -> list[Talk]:
 
 
 def fixed_words() -> frozenset[str]:
-    """Every word that a topic itself says or is asked, whatever its split; open words are not."""
+    """Returns every fixed word of questions and answers, of any split, without open words."""
     texts = [text for topic in TOPICS for now in topic.steps for text in (*now.train, *now.heldout)]
     texts += [value for topic in TOPICS for fact in topic.facts for value in fact.slots.values()]
     return frozenset(plain(" ".join(texts)).split())
@@ -156,7 +158,7 @@ _OPEN = frozenset(plain(" ".join((*words.WORDS, *words.NAMES, *words.VERBS))).sp
 
 
 def _with_invented(topic: Topic, rng: random.Random) -> Fact:
-    """A fact with invented words; none of them is a word with a meaning here ("I am fine")."""
+    """Returns a fact with invented words that have no meaning in the grammar ("I am fine")."""
     assert topic.draw
     while True:
         fact = topic.draw(rng, "invented")

@@ -1,12 +1,12 @@
-"""Sums of three numbers: what makes a small model add instead of knowing sums by heart.
+"""Sums of three numbers, which make a small model add instead of memorising sums.
 
-A table of two numbers has a few hundred sums, which any model can memorise, and then it is lost
-where the table has a hole. Three numbers make thousands; the easiest way to answer them all is to
-place numbers on a line and move along it, and that fills the holes of the small table, too. (A toy
-of 0.1 million weights, 1,500 steps, three seeds: 95 to 100 % of the held-out pairs right with these
-sums, 5 % without, though it knows what comes next, before and between.)
+Two numbers have a few hundred sums, which any model can memorise; then it fails on a missing pair.
+Three numbers have thousands. The easiest way to answer them is to place numbers on a line and move
+along it, and that also answers the missing pairs. (A toy of 0.1 million weights, 1,500 steps, three
+seeds: 95 to 100 % of the held-out pairs right with these sums, 5 % without, though it knows what
+comes next, before and between.)
 
-No chain says or passes through a held-out pair; see `_heldout_inside`.
+No chain contains or passes through a held-out pair; see `_heldout_inside`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _ALL = {sign: frozenset(pairs(sign)) for sign in _SIGNS}
 
 
 def _heldout_inside(first: str, a: int, b: int, then: str, d: int) -> bool:
-    """Whether a held-out pair stands side by side in it, or is met on the way, from the left or,
-    where all is added, in another order."""
+    """Returns whether a chain contains a held-out pair, or reaches one from the left or, if all is
+    added, in another order."""
     met = [(first, a, b), (then, result(first, a, b), d), (then, b, d)]
     if first == then == "plus":
         met += [("plus", a, d)]

@@ -1,7 +1,7 @@
-"""Greetings, small talk and what the assistant says of itself: a fixed answer to many wordings.
+"""Greetings, small talk and what the assistant says about itself: one answer to many wordings.
 
-The model knows no English but this grammar's, so a held-out wording is a new way to put words that
-training puts otherwise: each of its words is in at least two training wordings of the same answer.
+The model knows only the English of this grammar. So a held-out wording arranges known words in a
+new way: each of its words is in at least two training wordings of the same answer.
 """
 
 from __future__ import annotations

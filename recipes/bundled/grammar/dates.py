@@ -1,4 +1,4 @@
-"""Days, months and how many of a thing make another: neighbors in a ring, and their numbers."""
+"""Days, months and units of time: neighbours in a ring, and their numbers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Composed replies: names, spelling and repeat-after-me, over open words.
 
 The answer is made of what was heard, so it works for words that were never an answer. Held-out
-facts use at least one held-out word; training facts use none. From the pool "invented", open words
-are made up (`invented`), which only typed dialogues can use: nobody knows how they are said. The
-pool "lexicon" has real words, for more hours of speech.
+facts use at least one held-out word; training facts use none. The pool "invented" has made-up words
+(`invented`) for typed dialogues only, because they have no known pronunciation. The pool "lexicon"
+has real words, for more hours of speech.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LISTS = {
 
 
 def open_word(kind: str, rng: random.Random, pool: Pool) -> str:
-    """A name, noun, adjective or word to spell of a pool."""
+    """Returns a name, noun, adjective or word to spell from a pool."""
     if pool != "invented":
         return rng.choice(_LISTS[kind, pool])
     word = invented.word(rng)
@@ -66,7 +66,8 @@ def draw_spelling(rng: random.Random, pool: Pool) -> Fact:
 
 
 def draw_echo(rng: random.Random, pool: Pool) -> Fact:
-    """One to four words or a short sentence; in a held-out one the first open word is held out."""
+    """Returns one to four words or a short sentence; the first open word of a held-out one is held
+    out."""
     adjective, noun = (open_word(kind, rng, pool) for kind in ("adjective", "noun"))
     others: Pool = pool if pool in ("invented", "lexicon") and rng.random() < 0.5 else "train"
     second, third = (open_word("noun", rng, others) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Colors, opposites, capitals, yes or no: small tables that are asked about."""
+"""Questions about small tables: colors, opposites, capitals, yes or no."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ NO = listed(
 
 
 def _polar(statement: str, true: bool) -> Fact:
-    """'fish live in water' asked as 'do fish live in water', answered in full."""
+    """Makes the question 'do fish live in water' from 'fish live in water', with a full answer."""
     words = statement.split()
     verb = next(word for word in words[1:] if word in _VERBS)
     at = words.index(verb)

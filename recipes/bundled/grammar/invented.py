@@ -1,8 +1,8 @@
-"""Words that do not exist, to be typed: whoever repeats or spells them has copied their letters.
+"""Invented words for typed dialogues: repeating or spelling them requires copying letters.
 
-A word is one to three syllables of the beginnings, vowels and ends that English has, so letters
-follow each other as they do in words. It is never an open word, and no held-out word stands in it,
-not even in the middle of it. What the topics themselves say is not known here: see `typed`.
+A word is one to three syllables of English onsets, vowels and endings, so letters follow each other
+as in real words. It is never an open word and contains no held-out word, not even inside. Does not
+know the words of the topics: see `typed`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""What training can say, as something that can be asked: the ground of the proof of the split.
+"""The set of texts that training can produce, as a matcher: the basis of the proof of the split.
 
-A `Language` knows every framed training wording of every topic. `says` accepts at least all that
-training can say: a slot of a topic with listed facts takes any of their values, trained or held
-out, and an open slot any words of the topic's vocabulary, in any order. With `drop`, those words
-are taken out of both sides first, so what differs only by courtesy counts as the same. Invented
-words and those of the lexicon it does not know: they stand in no examined question, so neither does
-a question with one of them (`invented`, `lexicon`).
+A `Language` has every framed training wording of every topic. `says` accepts at least everything
+that training can say: a slot of a topic with listed facts takes any of their values, trained or
+held out, and an open slot any words of the topic's vocabulary, in any order. With `drop`, those
+words are removed from both sides first, so texts that differ only in polite words are equal. It
+does not know invented and lexicon words: no examined question contains one (`invented`, `lexicon`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _KIN = "just kindly would will again then and oh the a an let us let's"
 
 
 def courtesy() -> frozenset[str]:
-    """Every word of every training frame, and their kin."""
+    """Returns every word of every training frame, and related words."""
     parts = [part for frames in FRAMES.values() for frame in frames for part in frame]
     return frozenset(plain(" ".join([*parts, _KIN])).split())
 
@@ -44,7 +43,7 @@ def skeleton(text: str, drop: frozenset[str]) -> str:
 
 
 def wordings(now: Step) -> Iterator[str]:
-    """Every framed training wording of a step, slots left open."""
+    """Returns every framed training wording of a step, with open slots."""
     for body in now.train:
         for opening, ending in (BARE, *frames_for(now, body, FRAMES)):
             yield " ".join(f"{opening} {body} {ending}".split())
@@ -115,7 +114,7 @@ class Language:
             self._by_word[rarest].append(wording)
 
     def says(self, text: str) -> str:
-        """The training wording that can say this text, or an empty string."""
+        """Returns the training wording that can produce this text, or an empty string."""
         bones = skeleton(text, self.drop)
         words = frozenset(bones.split())
         for word in ("", *sorted(words)):

@@ -1,9 +1,9 @@
-"""Real words beyond the lists of `words`, for hours of speech on top of the first corpus.
+"""Real words beyond the lists of `words`, for additional hours of speech.
 
-They are three times as many, found by `pick_words` in dictionaries of the voices. How a word is
-said that was never heard is learned from many words; with few, they are learned by heart. None of
-them is in any other question of the grammar, so a question with one of them in it is no examined
-one; and none holds a held-out word or sounds like one.
+There are three times as many, found by `pick_words` in dictionaries of the voices. Many words teach
+the pronunciation of unseen ones; few words are memorised. None is in any other question of the
+grammar, so a question with one of them is never examined. None contains a held-out word or sounds
+like one.
 """
 
 from __future__ import annotations

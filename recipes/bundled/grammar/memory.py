@@ -1,7 +1,7 @@
-"""Talks in which the user says something of himself and later asks for it back.
+"""Dialogues in which the user states something and later asks for it.
 
-A name, a pet's name, a color, a thing; once with a sum in between. What is asked back was said only
-in this talk, so it has to be copied from there.
+A name, a pet's name, a color, a thing; once with a sum in between. The answer was said only in this
+dialogue, so it has to be copied from there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FAVORITES = listed(
 
 
 def draw_name_and_sum(rng: random.Random, pool: Pool) -> Fact:
-    """A name, and a sum between saying it and asking for it."""
+    """Returns a name, and a sum between stating it and asking for it."""
     a, b = rng.choice([pair for pair in pairs("plus") if not is_heldout("plus", *pair)])
     named = draw_name(rng, pool)
     more = {"a": NUMBER[a], "b": NUMBER[b], "c": NUMBER[result("plus", a, b)]}

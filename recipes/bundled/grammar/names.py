@@ -1,6 +1,6 @@
-"""First names, in training and held out; `words` has the rest of the open words and the rules.
+"""First names, for training and held out; `words` has the other open words and the rules.
 
-No month, no word that a topic says of the user: "I am June" would be two things.
+No month and no word that a topic says about the user: "I am June" would be ambiguous.
 """
 
 from recipes.bundled.grammar.rules import listed

@@ -1,9 +1,9 @@
-"""The numbers to twenty, which pairs of them are held out, and questions about the line they form.
+"""The numbers to twenty, which pairs of them are held out, and questions about their order.
 
-A small model can answer a sum it never saw only if it has the numbers in order and not just a list
-of sums. So a held-out pair is a hole in a well-known neighborhood: the rule is a lattice, no two
-held-out pairs are next to each other, and pairs at the rim, where a number has few sums at all, are
-never held out. What comes next, before and between says the order itself, for every number.
+A small model can answer an unseen sum only if it knows the order of numbers and not just a list of
+sums. So the neighbours of a held-out pair are trained: the rule is a lattice, no two held-out pairs
+are adjacent, and pairs at the edge, where a number has few sums, are never held out. Questions
+about next, before and between teach the order of every number.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _RIM = 15  # in a sum: a larger number has fewer than six sums
 
 
 def is_heldout(sign: str, a: int, b: int) -> bool:
-    """Plus and more in both orders, as either tells the other. Counting from one never: "count to
-    six" says the same."""
+    """Plus and more are held out in both orders, because one implies the other. Counting from one
+    is never held out: "count to six" says the same."""
     low, high = sorted((a, b)) if sign in ("plus", "more") else (a, b)
     rim = {
         "plus": high > _RIM or low < 2,

@@ -1,8 +1,9 @@
-"""Sums to twenty, sums that go on, and counting; `number_line` has the rest and what is held out.
+"""Sums to twenty, sums that continue, and counting; `number_line` has the rest and the held-out
+pairs.
 
 The answer says the whole sum ("Three plus four is seven."): the reply is composed of the numbers
-heard, so pairs that were never trained are a fair question. A held-out pair is held out in both
-orders for plus, and in every topic, follow-ups included.
+heard, so untrained pairs are a fair question. A held-out pair is held out in both orders for plus,
+and in every topic, follow-ups included.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def _sums(sign: str) -> tuple[Fact, ...]:
 
 
 def _followed() -> tuple[Fact, ...]:
-    """A sum and what is then added or taken; the follow-up decides whether the fact is held out."""
+    """Returns a sum and what is then added or subtracted; the follow-up decides whether the fact is
+    held out."""
     facts = []
     for first in ("plus", "minus"):
         for a, b in pairs(first):

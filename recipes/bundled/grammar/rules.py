@@ -1,19 +1,19 @@
-"""What a topic is, how its questions are worded, and how held-out ones are kept apart.
+"""Defines topics, the wording of their questions, and how held-out ones are kept apart.
 
-A topic has steps (one for a single question, several for a talk). A step has wordings with slots
-and an answer with slots; a fact fills the slots. Around a wording goes a frame, a polite opening or
-ending ("please", "can you tell me"), chosen freely. There are several ways to be held out, each by
+A topic has steps (one for a single question, several for a dialogue). A step has wordings with
+slots and an answer with slots; a fact fills the slots. A frame, a polite opening or ending
+("please", "can you tell me"), can surround a wording. There are four ways to be held out, each by
 construction and not by filtering:
 
-  wording   the wording is listed under `heldout`, and stays unlike every training wording even when
-            all courtesy words are taken out of both, so no frame can bridge the two; its single
-            words are known, each from two training wordings or more
+  wording   the wording is listed under `heldout` and differs from every training wording even when
+            all polite words are removed from both, so no frame can bridge the two; its single words
+            are known, each from two training wordings or more
   frame     the opening or ending is one of HELDOUT_FRAMES
   pair      the fact is held out: two numbers that training never combines
   word      the fact is held out: a name or word that training never says
 
-`language` turns the same lists into something that can be asked whether training could say a text:
-the test of the split argues with that, not by sampling. Nothing here knows what topics are about.
+`language` makes a matcher of the same lists; the test of the split uses it and not sampling. Knows
+no topic.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Kind = Literal["ask", "do", "say"]  # a question, a request, a remark
 
 
 def listed(text: str, mark: str | None = None) -> tuple[str, ...]:
-    """The entries of a list written as text, between spaces or another mark."""
+    """Returns the entries of a list written as text, separated by spaces or another mark."""
     return tuple(" ".join(entry.split()) for entry in text.split(mark))
 
 
 def table(text: str) -> dict[str, str]:
-    """'grass: green / snow: white' as a dictionary."""
+    """Returns 'grass: green / snow: white' as a dictionary."""
     return dict(_row(entry) for entry in listed(text, "/"))
 
 
@@ -164,7 +164,7 @@ BARE_SHARE = 0.55
 
 @dataclass(frozen=True)
 class Fact:
-    """What fills the slots of a topic's wordings and answers."""
+    """Fills the slots of a topic's wordings and answers."""
 
     slots: Mapping[str, str]
     heldout_by: str = ""  # "pair" or "word"; empty: may be trained on
@@ -180,7 +180,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Topic:
-    """`facts` lists all there is to ask, or `draw` makes one when the slots are open."""
+    """`facts` lists all facts, or `draw` makes one if the slots are open."""
 
     category: str
     steps: tuple[Step, ...]
@@ -207,7 +207,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Talk:
-    """One dialogue in words: pairs of what the user and the assistant say."""
+    """One dialogue as text: pairs of user and assistant turns."""
 
     category: str
     turns: tuple[tuple[str, str], ...]
@@ -216,7 +216,7 @@ class Talk:
 
 
 def one(category: str, kind: Kind, answer: str, train: str, heldout: str, **more: object) -> Topic:
-    """A topic of one step; wordings are given one per line."""
+    """Returns a topic of one step; wordings are given one per line."""
     return Topic(category, (step(kind, answer, train, heldout),), **more)  # type: ignore[arg-type]
 
 
@@ -229,7 +229,7 @@ def _lines(text: str) -> tuple[str, ...]:
 
 
 def kind_of(now: Step, wording: str) -> Kind:
-    """The kind of one wording: that of its step, unless its first word tells otherwise."""
+    """Returns the kind of one wording: that of its step, unless its first word decides."""
     first = plain(wording.split()[0])
     if now.kind == "say" or first in _SAYING:
         return "say"
@@ -246,7 +246,7 @@ def frames_for(
 
 
 def render(kind: Kind, frame: tuple[str, str], wording: str, slots: Mapping[str, str]) -> str:
-    """One thing to say, as written text: a capital in front, a mark at the end."""
+    """Returns a wording as written text: a capital first, a mark at the end."""
     opening, ending = frame
     body = wording.format_map(slots)
     text = f"{opening} {body}{'' if ending.startswith(',') else ' '}{ending}".strip()
@@ -266,8 +266,8 @@ def compose(
     fact: Fact | None = None,
     nth: int | None = None,
 ) -> Talk:
-    """A dialogue of this topic; in a held-out one only the last step is worded or framed anew. The
-    fact and which of the training wordings (`nth`, counted round) are drawn unless given."""
+    """Returns a dialogue of this topic; in a held-out one only the last step has a new wording or
+    frame. Samples the fact and the training wording (`nth`, cyclic) unless given."""
     split: Split = "heldout" if heldout_by else "train"
     by_fact = heldout_by in ("pair", "word")
     fact = fact or topic.fact(rng, "heldout" if by_fact else "train")
@@ -287,11 +287,11 @@ def compose(
 
 
 def plain(text: str) -> str:
-    """Lower-case words only: what is left when punctuation cannot be heard ("frog's" is two)."""
+    """Returns lower-case words only, as without audible punctuation ("frog's" is two)."""
     return " ".join(re.findall(r"[a-z]+", text.lower()))
 
 
 def vocabulary(*lists: tuple[str, ...], text: str = "") -> frozenset[str]:
-    """The plain words of some lists and a text, for a topic's open slots."""
+    """Returns the plain words of some lists and a text, for a topic's open slots."""
     entries = [entry for words in lists for entry in words]
     return frozenset(plain(" ".join([*entries, text])).split())

@@ -1,7 +1,7 @@
-"""Open sentences: many words in many orders, so that sounds are learned and not clips.
+"""Open sentences: many words in many orders, so that the model learns sounds and not clips.
 
-They mean little; each is a frame of word classes filled at random from the open words. A held-out
-sentence has at least one held-out word in it, so it cannot be a training sentence.
+They mean little: each is a frame of word classes filled at random from the open words. A held-out
+sentence has at least one held-out word, so it cannot be a training sentence.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ VOCABULARY = vocabulary(
 
 
 def article(word: str) -> str:
-    """'a' or 'an', by sound: an hour, a uniform."""
+    """Returns 'a' or 'an', by sound: an hour, a uniform."""
     vowel = word[0] in "aeiou" or word.startswith(("hour", "honest"))
     return (
         "an " + word
@@ -81,7 +81,8 @@ def article(word: str) -> str:
 
 
 def sentence(rng: random.Random, pool: Pool) -> str:
-    """With words of training alone, or with at least one held-out word or one of the lexicon."""
+    """Returns a sentence with training words only, or with at least one held-out or lexicon
+    word."""
     frame = rng.choice(FRAMES)
     while True:
         text, fresh = _fill(frame, rng, pool)

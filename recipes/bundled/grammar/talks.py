@@ -1,6 +1,6 @@
-"""Talks that go on from the last answer: the same is asked of another thing, or asked again.
+"""Dialogues that continue from the last answer: the same question about another thing, or again.
 
-Sums that go on ("and plus two?") are in `numbers`, what the user says of himself in `memory`.
+Sums that continue ("and plus two?") are in `numbers`, statements of the user in `memory`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _another(slot: str, more: str, heldout: str) -> tuple[str, str]:
 
 
 def _first(wordings: str, noun: str = "") -> str:
-    """How a topic's question is put when a talk begins with it: as ever, of the slot {x}."""
+    """Returns the wordings of a topic's question at the start of a dialogue, with the slot {x}."""
     for slot in ("{an_animal}", "the {animal}", "{thing}"):
         wordings = wordings.replace(slot, "the {x}" if "animal" in slot else "{x}")
     lines = (line.strip() for line in wordings.replace("NOUN", noun).splitlines())
@@ -77,7 +77,7 @@ def _first(wordings: str, noun: str = "") -> str:
 
 
 def _two(table: dict[str, str], names: tuple[str, str, str, str]) -> tuple[Fact, ...]:
-    """Every ordered pair of different rows: ask of one, then of the other."""
+    """Returns every ordered pair of different rows: ask about one, then the other."""
     rows = list(table.items())
     return tuple(
         Fact(dict(zip(names, (*one, *other), strict=True)))

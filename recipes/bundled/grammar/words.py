@@ -1,9 +1,9 @@
-"""The open words: what names, spelling, repeat-after-me and the open sentences are filled with.
+"""The open words: they fill names, spelling, repeat-after-me and the open sentences.
 
-Held-out words are listed by hand and occur in no training text of any kind, neither as questions
-nor as answers nor in open sentences; `tests/recipes/test_grammar.py` holds every list to that.
-Every word is an everyday one, because each synthesiser looks it up in a dictionary of its own and
-they must agree on how it is said. American spelling: the voices are American.
+Held-out words are listed explicitly and occur in no training text, neither as questions nor as
+answers nor in open sentences; `tests/recipes/test_grammar.py` checks every list. Every word is an
+everyday one, because each synthesiser uses its own dictionary and they must agree on its
+pronunciation. American spelling, because the voices are American.
 """
 
 from recipes.bundled.grammar.names import HELDOUT_NAMES as HELDOUT_NAMES
