@@ -1,4 +1,4 @@
-"""What a wheel of this package holds, by the build tool's own rules."""
+"""Contents of the wheel, by the rules of setuptools."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import mosslive
 from mosslive.config.folders import shipped_folder
 
 ROOT = Path(mosslive.__file__).parents[1]
-MOST_BYTES = 28_000_000  # of everything in mosslive/bundled
+MAX_BYTES = 28_000_000  # of all files in mosslive/bundled
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     from setuptools import Distribution
 
     if not (ROOT / "pyproject.toml").is_file():
-        pytest.skip("the package is installed, not in its source tree")
+        pytest.skip("the package is installed, so there is no source tree")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         made = Distribution({"script_name": "setup.py"})
@@ -32,7 +32,7 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 def test_everything_bundled_is_packaged(packaged: set[str]) -> None:
-    """The model, its card and the demo's question: each file that is there, at any depth."""
+    """Every file of mosslive/bundled is in the wheel, at any depth."""
     home = shipped_folder()
     there = {p.relative_to(ROOT).as_posix() for p in home.rglob("*") if p.is_file()}
     assert {
@@ -42,7 +42,7 @@ def test_everything_bundled_is_packaged(packaged: set[str]) -> None:
 
 
 def test_data_and_code_are_packaged(packaged: set[str]) -> None:
-    """The web page and the typing marker too; no tests, no recipes, nothing half-written."""
+    """The wheel has all code, the web page and py.typed; no tests, recipes or partial files."""
     assert {"mosslive/py.typed", "mosslive/server/page/index.html"} <= packaged
     code = {p.relative_to(ROOT).as_posix() for p in (ROOT / "mosslive").rglob("*.py")}
     assert code <= packaged
@@ -51,6 +51,6 @@ def test_data_and_code_are_packaged(packaged: set[str]) -> None:
 
 
 def test_the_bundled_folder_is_small() -> None:
-    """The promise of the package: at most 28 MB in all."""
+    """The bundled folder has at most 28 MB."""
     sizes = [path.stat().st_size for path in shipped_folder().rglob("*") if path.is_file()]
-    assert 0 < sum(sizes) <= MOST_BYTES
+    assert 0 < sum(sizes) <= MAX_BYTES

@@ -1,4 +1,4 @@
-"""The public surface, used exactly as the README shows it."""
+"""The public Python API, used as in the README."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ import torch
 import mosslive
 
 
-def test_the_names_users_rely_on(nano_folder: Path) -> None:
-    """Later parts and users depend on these calls and shapes."""
+def test_calls_and_shapes_of_the_language_model(nano_folder: Path) -> None:
+    """Loading, prompts, `forward`, `generate` and `read` have the documented types and shapes."""
     lm = mosslive.load_lm(nano_folder, device="cpu", dtype="float32")
     assert lm.config.num_shared_layers == 3
     assert lm.tokenizer.decode(lm.tokenizer.encode("Hello")) == "Hello"
@@ -28,7 +28,7 @@ def test_the_names_users_rely_on(nano_folder: Path) -> None:
 
 
 def test_logits_may_be_changed_by_their_owner(nano_lm: mosslive.LanguageModel) -> None:
-    """What `forward` returns is an ordinary tensor."""
+    """`forward` returns ordinary tensors that the caller may change."""
     text, _ = nano_lm.forward([(1, 2), (3, 4)])
     text[0] = 0
     assert not text.requires_grad
@@ -50,13 +50,13 @@ def test_logits_may_be_changed_by_their_owner(nano_lm: mosslive.LanguageModel) -
     ],
 )
 def test_bad_options(nano_folder: Path, options: dict[str, str], message: str) -> None:
-    """Law 4, before anything is read."""
+    """Bad options raise before anything is read."""
     with pytest.raises(mosslive.MossliveError, match=message):
         mosslive.load_lm(nano_folder, **options)  # type: ignore[arg-type]
 
 
-def test_bad_arguments_are_answered(nano_lm: mosslive.LanguageModel) -> None:
-    """Law 4: what a hurried caller passes gets our own error, not a library's."""
+def test_bad_arguments_raise(nano_lm: mosslive.LanguageModel) -> None:
+    """Bad arguments raise a `MossliveError`, not a library's error."""
     turn = mosslive.Turn("user", text="x")
     for wrong in (
         lambda: nano_lm.forward(None),
@@ -76,20 +76,20 @@ def test_bad_arguments_are_answered(nano_lm: mosslive.LanguageModel) -> None:
 
 
 def test_rows_of_any_kind_read_alike(nano_lm: mosslive.LanguageModel) -> None:
-    """A tensor of rows gives the text and codes its list gives."""
+    """A tensor of rows reads like a list of rows."""
     rows = nano_lm.prompt([mosslive.Turn("user", codes=[1, 2])], reply="text")
     assert nano_lm.read(rows) == nano_lm.read([tuple(row) for row in rows.tolist()])
     assert "<|im_start|>" not in nano_lm.read(rows).text
 
 
 def test_bad_tails(nano_lm: mosslive.LanguageModel) -> None:
-    """Refused at the call, not at the first row."""
+    """A bad `tails` raises at the call, not at the first row."""
     with pytest.raises(mosslive.MossliveError, match="tails is 'one'; allowed: lazy or both"):
         nano_lm.generate([(1, 2)], tails="one")  # type: ignore[arg-type]
 
 
 def test_no_such_name() -> None:
-    """Lazy names fail like ordinary ones."""
+    """An unknown name raises AttributeError, and `dir` lists the public names."""
     with pytest.raises(AttributeError, match="no attribute 'load_ml'"):
         mosslive.load_ml  # noqa: B018
     assert "load_lm" in dir(mosslive)

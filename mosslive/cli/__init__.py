@@ -1,4 +1,4 @@
-"""The `mosslive` command: one file per sub-command, each only parses and calls."""
+"""The `mosslive` command: one file per sub-command, which only parses arguments and calls."""
 
 import sys
 from io import TextIOWrapper
@@ -9,18 +9,19 @@ from mosslive.errors import MossliveError
 
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character shows a mark instead of ending the command.
+        # A character that the terminal cannot show is replaced; it does not end the command.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
         app()
-    except (MossliveError, OSError) as error:  # the user's input, or the user's disk
+    except (MossliveError, OSError) as error:  # bad input, or an error of the file system
         print(f"mosslive: {error}", file=sys.stderr)
         sys.exit(1)
     except ModuleNotFoundError as error:
         hint = (
-            "sound needs pip install 'mosslive[voice]', live talk 'mosslive[talk]', "
-            "the server 'mosslive[server]', benchmarks 'mosslive[bench]'"
+            "install the extra you need: pip install 'mosslive[voice]' for audio, "
+            "'mosslive[talk]' for live talk, 'mosslive[server]' for the server, "
+            "'mosslive[bench]' for benchmarks"
         )
         print(f"mosslive: {error.name} is not installed; {hint}", file=sys.stderr)
         sys.exit(1)

@@ -18,7 +18,7 @@ from mosslive.cli.voice import voice
 from mosslive.version import __version__
 
 app = typer.Typer(
-    help="mosslive runs MOSS-Speech, an open speech-to-speech language model, live.",
+    help="Run MOSS-Speech, an open speech-to-speech language model, in live conversations.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""`mosslive build`: an engine folder from a published checkpoint."""
+"""`mosslive build`: builds an engine folder from a published checkpoint."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,8 +30,11 @@ class DtypeOption(StrEnum):
 
 
 def build(
-    model: Annotated[Path, typer.Argument(metavar="LM_DIR", help="A model folder, or its parent.")],
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="The engine folder to make.")],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="LM_DIR", help="Read this language model folder, or its parent."),
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Write this engine folder.")],
     fp8: Annotated[
         Fp8Option | None, typer.Option(help="Store the trunk's matrices as float8 e4m3.")
     ] = None,
@@ -39,31 +42,34 @@ def build(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="JSON lines to measure fp8 on: rows, or turns. Default: synthetic conversations.",
+            help="Measure fp8 on these JSON lines of rows or turns (default: synthetic).",
         ),
     ] = None,
-    sequences: Annotated[int, typer.Option(min=1, help="Calibration sequences, at most.")] = 500,
+    sequences: Annotated[int, typer.Option(min=1, help="Use at most this many sequences.")] = 500,
     keep: Annotated[
         list[str] | None,
-        typer.Option(help="Not fp8: a matrix or layer, trunk.3.down or trunk.3; * and ? match."),
+        typer.Option(help="Keep a matrix or layer out of fp8: trunk.3.down, trunk.3, '*.down'."),
     ] = None,
     keep_below: Annotated[
         float | None,
-        typer.Option(metavar="DB", help="Not fp8: matrices with less signal to noise than this."),
+        typer.Option(metavar="DB", help="Keep matrices below this signal-to-noise ratio."),
     ] = None,
     replies: Annotated[
-        int, typer.Option(min=0, help="Replies generated to look for ones without an end.")
+        int, typer.Option(min=0, help="Generate this many replies and count those that never end.")
     ] = 16,
-    reply_rows: Annotated[int, typer.Option(min=1, help="Longest of them; 12.5 are 1 s.")] = 250,
+    reply_rows: Annotated[
+        int, typer.Option(min=1, help="Limit these replies; 12.5 rows = 1 s.")
+    ] = 250,
     dtype: Annotated[
-        DtypeOption | None, typer.Option(help="Of all that is not fp8; default: the checkpoint's.")
+        DtypeOption | None,
+        typer.Option(help="Set the dtype outside fp8 (default: the checkpoint's)."),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda: measures and verifies.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Measure and verify on cpu or cuda.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Fuse, quantise and verify a checkpoint: OUT appears when the engine is whole and right.
+    """Build an engine folder: fuse, optionally quantise, and verify a checkpoint.
 
-    Exit status 1, and no OUT, when the engine would not give the logits of its source.
+    Writes OUT only if the engine reproduces the logits of its source; else exits with status 1.
     """
     if fp8 is None and (calibration or keep or keep_below is not None):
         raise typer.BadParameter("--calibration, --keep and --keep-below need --fp8 trunk")
@@ -92,7 +98,7 @@ def build(
         if built.report:
             _show(built.report)
         out.print(verdict_table(built.verdict))
-        err.print(f"{built.folder}: {decimal(built.weight_bytes)} of weights", markup=False)
+        err.print(f"wrote {built.folder}: {decimal(built.weight_bytes)} of weights", markup=False)
 
 
 def _document(built: "Built") -> dict[str, Any]:
@@ -143,12 +149,12 @@ def _show(report: "Fp8Report") -> None:
     if report.kept:
         table.caption = "* not fp8"
     out.print(
-        f"fp8 on {report.sequences} sequences, {report.rows:,} rows. Signal to noise of each "
-        f"product in dB, its inputs as in the unquantised model:"
+        f"fp8 on {report.sequences} sequences, {report.rows:,} rows. Signal-to-noise ratio of each "
+        f"product in dB, with the inputs of the unquantised model:"
     )
     out.print(table)
-    heads = Table("head", title="fp8 against unquantised, same rows", title_justify="left")
-    for name in ("rows", "mean cosine", "worst", "same most likely id"):
+    heads = Table("head", title="fp8 compared with unquantised, same rows", title_justify="left")
+    for name in ("rows", "mean cosine", "worst cosine", "same arg-max"):
         heads.add_column(name, justify="right")
     for head, found in report.heads.items():
         shares = f"{found.cosine_mean:.6f}", f"{found.cosine_worst:.6f}"

@@ -1,4 +1,4 @@
-"""`mosslive chat`: a conversation with files, at the microphone, or in the terminal."""
+"""`mosslive chat`: a conversation with audio files, a microphone, or typed text."""
 
 import asyncio
 from dataclasses import replace
@@ -27,89 +27,97 @@ class HistoryOption(StrEnum):
 def chat(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[QUESTION]...", help="Sound files; each is a turn."),
+        typer.Argument(metavar="QUESTION", help="Send audio files; each is one turn."),
     ] = None,
     model: Annotated[
-        Path, typer.Option("--model", metavar="DIR", help="A model or engine folder.")
+        Path, typer.Option("--model", metavar="DIR", help="Load this model or engine folder.")
     ] = Path(BUNDLED),
     codec: Annotated[
         Path | None,
-        typer.Option("--codec", metavar="DIR", help="A codec folder; default: the model's own."),
+        typer.Option(
+            "--codec", metavar="DIR", help="Load this codec folder (default: the model's)."
+        ),
     ] = None,
     voice: Annotated[
         Path | None,
         typer.Option(
-            "--voice", help="A .voice file, or a recording of the speaker; default: the codec's."
+            "--voice", help="Speak with this .voice file or recording (default: the codec's)."
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="WAV of the reply; numbered, if there are several."),
+        typer.Option("-o", "--output", help="Write the reply as WAV; several are numbered."),
     ] = None,
     text: Annotated[
-        list[str] | None, typer.Option("--text", help="A turn in writing; may be given again.")
+        list[str] | None, typer.Option("--text", help="Send a text turn; repeatable.")
     ] = None,
-    mic: Annotated[bool, typer.Option("--mic", help="Talk at the microphone.")] = False,
-    reply: Annotated[ReplyOption, typer.Option(help="The kind of reply.")] = ReplyOption.speech,
+    mic: Annotated[
+        bool, typer.Option("--mic", help="Talk live with microphone and speakers.")
+    ] = False,
+    reply: Annotated[
+        ReplyOption, typer.Option(help="Choose the kind of reply.")
+    ] = ReplyOption.speech,
     system: Annotated[
-        str | None, typer.Option(help="System turn; default: the publishers'. '' for none.")
+        str | None, typer.Option(help="Set the system turn, '' for none (default: the driver's).")
     ] = None,
     history: Annotated[
-        HistoryOption, typer.Option(help="Replies as their own codes, or encoded again.")
+        HistoryOption, typer.Option(help="Keep replies as generated codes, or encode their audio.")
     ] = HistoryOption.generated,
     tail: Annotated[
         TailOption,
-        typer.Option(help="End of a spoken reply: as the rest, or as published, which takes long."),
+        typer.Option(help="Render a reply's end from caches, or as published (slow)."),
     ] = TailOption.cached,
     adaptive: Annotated[
         bool,
         typer.Option(
             "--adaptive/--fixed",
-            help="--mic: a turn ends after silence that suits the speaker, or half a second of it.",
+            help="Adapt the silence that ends a turn to the speaker, or use 0.5 s (--mic).",
         ),
     ] = True,
     speculate: Annotated[
-        bool, typer.Option("--speculate", help="--mic: begin the reply at the first pause.")
+        bool, typer.Option("--speculate", help="Start the reply at the first pause (--mic).")
     ] = False,
     preset: Preset = PresetOption.model,
     greedy: Greedy = None,
     max_new: Annotated[
-        int | None, typer.Option(help="Most rows of a reply; 12.5 are one second.")
+        int | None, typer.Option(help="Limit a reply to this many rows; 12.5 rows = 1 s.")
     ] = None,
-    min_new: Annotated[int | None, typer.Option(help="Rows before speech may end.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same replies.")] = None,
+    min_new: Annotated[
+        int | None, typer.Option(help="Prevent the end of speech before this row.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Set the random seed.")] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Go on with a saved conversation.")
+        Path | None, typer.Option(metavar="FILE", help="Continue a saved conversation.")
     ] = None,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the conversation here.")
+        Path | None, typer.Option(metavar="FILE", help="Save the conversation to this file.")
     ] = None,
     timeline: Annotated[
-        Path | None, typer.Option(metavar="HTML", help="Draw where the time went.")
+        Path | None, typer.Option(metavar="HTML", help="Write a timeline of the latencies.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Run on cpu or cuda.")] = "cpu",
     dtype: Annotated[
-        str | None, typer.Option(help="float32 or bfloat16; default: as the device likes it.")
+        str | None, typer.Option(help="Use float32 or bfloat16 (default: by device).")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Talk with the model: files in, files out; --mic to talk live; or text in the terminal.
+    """Talk with a model: with audio files, live with a microphone (--mic), or by typing.
 
-    Without files, --text and --mic, each line typed is a turn.
+    Without QUESTION, --text and --mic, each typed line is a turn.
     """
     if mic and (files or text):
-        raise typer.BadParameter("--mic takes no files and no --text")
+        raise typer.BadParameter("--mic cannot be combined with audio files or --text")
     if mic and output:
-        raise typer.BadParameter("--mic plays its replies; -o is for files and text")
+        raise typer.BadParameter("--mic plays its replies and cannot be combined with -o")
     parts = find_parts(model, codec, voice)
     if reply is ReplyOption.speech and not (parts.codec and parts.voice):
         raise typer.BadParameter(
-            "a spoken reply needs --codec and --voice, unless the model's folder has them; "
-            "or --reply text"
+            "a spoken reply needs a codec and a voice: give --codec and --voice, use a model "
+            "folder that has both, or choose --reply text"
         )
     if (files or mic) and not parts.codec:
-        raise typer.BadParameter("hearing needs --codec")
-    # Rows that are written then look as the prompt format has them, and the audio tail can rest.
+        raise typer.BadParameter("spoken questions need a codec: give --codec")
+    # "pad": text rows equal those of the prompt format, and the audio tail need not run for them.
     sampling = chosen_sampling(
         preset,
         model,

@@ -1,4 +1,4 @@
-"""`mosslive codec`: sound to codes, codes to sound, and both in a row."""
+"""`mosslive codec`: audio → codes, codes → audio, and both in sequence."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,21 +18,23 @@ if TYPE_CHECKING:
 
     from mosslive.codec import Codec, Sound, Voice
 
-codec = typer.Typer(help="Sound to codes and codes to sound.", no_args_is_help=True)
+codec = typer.Typer(help="Convert audio to codes and codes to audio.", no_args_is_help=True)
 
-SoundArgument = Annotated[Path, typer.Argument(metavar="IN", help="WAV, FLAC or OGG.")]
+SoundArgument = Annotated[
+    Path, typer.Argument(metavar="IN", help="Read this WAV, FLAC or OGG file.")
+]
 VoiceOption = Annotated[
-    Path, typer.Option("--voice", help="A .voice file, or a recording of the speaker.")
+    Path, typer.Option("--voice", help="Speak with this .voice file or recording.")
 ]
-OutputOption = Annotated[Path, typer.Option("-o", "--output", help="The WAV file to write.")]
+OutputOption = Annotated[Path, typer.Option("-o", "--output", help="Write this WAV file.")]
 ChunkOption = Annotated[
-    int, typer.Option(help="0: the whole reply at once; 5 or 25: as a live stream renders it.")
+    int, typer.Option(help="Render as a live stream in chunks of 5 or 25 codes; 0: at once.")
 ]
-SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the vocoder's noise.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed the vocoder's noise.")]
 
 _CODES_PER_16_SECONDS = 200
 _OWN_VOICE_SECONDS = 30
-_BATCH_CODES = 25  # between two moves of the progress bar
+_BATCH_CODES = 25  # per update of the progress bar
 
 
 @codec.callback()
@@ -42,7 +44,7 @@ def _group() -> None:
 
 @codec.command()
 def encode(sound: SoundArgument, codec: CodecOption, as_json: JsonOption = False) -> None:
-    """Print the codes of a recording, 12.5 a second."""
+    """Print the codes of a recording, 12.5 per second."""
     from mosslive.codec import load_codec, read_sound
 
     heard = read_sound(sound)
@@ -58,7 +60,7 @@ def encode(sound: SoundArgument, codec: CodecOption, as_json: JsonOption = False
 @codec.command()
 def decode(
     codes: Annotated[
-        str, typer.Argument(metavar="CODES", help="JSON list or numbers; - is stdin.")
+        str, typer.Argument(metavar="CODES", help="Read codes from this file, - for stdin.")
     ],
     codec: CodecOption,
     voice: VoiceOption,
@@ -67,7 +69,7 @@ def decode(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Speak codes in a voice and write a WAV file."""
+    """Render codes as speech with a voice and write a WAV file."""
     from mosslive.codec import load_codec
 
     listed = read_codes(codes)
@@ -82,34 +84,34 @@ def resynth(
     output: OutputOption,
     voice: Annotated[
         Path | None,
-        typer.Option("--voice", help="Another speaker; default: the recording's first 30 s."),
+        typer.Option("--voice", help="Use another voice (default: the recording's first 30 s)."),
     ] = None,
     chunk: ChunkOption = 0,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Encode a recording and speak its codes again: what survives the codec."""
+    """Encode a recording and render its codes again, to hear what the codec keeps."""
     from mosslive.codec import Sound, load_codec, read_sound
 
     heard = read_sound(sound)
     loaded = load_codec(codec)
     with _hearing(heard, as_json) as count:
         codes = loaded.encode(heard.wave, heard.rate_hz, count)
-    # A prompt counts as part of the reply's length, and half a minute tells all about a speaker.
+    # The voice prompt counts toward the maximum length, and 30 s are enough for a voice.
     own = Sound(heard.wave[: _OWN_VOICE_SECONDS * heard.rate_hz], heard.rate_hz)
     spoken = loaded.voice(voice or own)
     _write(loaded, codes, spoken, output, chunk, seed, as_json)
 
 
 def _hearing(sound: "Sound", as_json: bool) -> AbstractContextManager[Callable[[int], None]]:
-    """A bar that moves with every 30 s of sound."""
+    """A progress bar that advances with every 30 s of audio."""
     total = -(-len(sound.wave) * _CODES_PER_16_SECONDS // (16 * sound.rate_hz))
-    return _counting("hearing", total, as_json)
+    return _counting("encoding", total, as_json)
 
 
 @contextmanager
 def _counting(label: str, total: int, as_json: bool) -> Iterator[Callable[[int], None]]:
-    """Yields what is to be told of progress; beside JSON nothing is shown."""
+    """Yields a function that advances a progress bar; with JSON output there is no bar."""
     if as_json:
         yield lambda _: None
         return
@@ -144,14 +146,14 @@ def _rendered(
     import numpy as np
 
     if chunk not in (0, 5, 25):
-        raise refuse("chunk", chunk, "0 (whole), 5 or 25")
+        raise refuse("chunk", chunk, "0 (at once), 5 or 25")
     if not chunk:
         return codec.decode(codes, voice, seed)
-    # Of its own size: this is the only reply, and any that the flow can say must fit.
+    # The pool has the size of this reply, because there is no other.
     seconds = SECONDS_PER_CODE * (voice.codes + len(codes) + chunk)
     stream = codec.decoder_stream(voice, chunk, seed=seed, pool_seconds=seconds)
     pieces = []
-    with _counting("speaking", len(codes), as_json) as count:
+    with _counting("decoding", len(codes), as_json) as count:
         for first in range(0, len(codes), _BATCH_CODES):
             some = codes[first : first + _BATCH_CODES]
             pieces.append(stream.push(some))

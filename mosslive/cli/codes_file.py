@@ -1,4 +1,4 @@
-"""Codes from a file or standard input, as several sub-commands take them."""
+"""Reads codes from a file or standard input, for several sub-commands."""
 
 import json
 import sys
@@ -8,8 +8,8 @@ from mosslive.errors import MossliveError
 
 
 def read_codes(name: str) -> list[int]:
-    """A JSON list, an object with one named `codes` (as `--json` prints it), or numbers and white
-    space; `-` is standard input."""
+    """Reads a JSON list, an object with a list `codes` (the format of `--json`), or integers
+    separated by white space. `-` is standard input."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -20,12 +20,12 @@ def read_codes(name: str) -> list[int]:
         if isinstance(found, dict):
             found = found["codes"]
         if not isinstance(found, list):
-            raise ValueError("no list")
+            raise ValueError("not a list")
     except (ValueError, KeyError, RecursionError):
         raise MossliveError(
-            f"codes from {name}: allowed: a JSON list of integers, an object with such a list as "
-            '"codes", or integers and spaces'
+            f"codes from {name}: not readable as codes; allowed: a JSON list of integers, an "
+            'object with a list "codes", or integers separated by spaces'
         ) from None
     if not found:
-        raise MossliveError(f"codes from {name}: there are none; at least one is needed")
+        raise MossliveError(f"codes from {name}: the list is empty; allowed: at least one code")
     return list(found)

@@ -1,4 +1,4 @@
-"""What every sub-command shares: progress bars on standard error, JSON on standard output."""
+"""Shared output of the sub-commands: progress bars on stderr, JSON on stdout."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 @contextmanager
 def _bar(label: str, total: int, counter: ProgressColumn) -> Iterator[Progress]:
-    """Gone when done, and absent where nobody watches."""
+    """A progress bar. It disappears when done and is off if stderr is not a terminal."""
     columns = (TextColumn(label), BarColumn(), counter, TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         progress.add_task(label, total=total)

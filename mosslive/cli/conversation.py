@@ -1,4 +1,4 @@
-"""What `mosslive chat` does: load, hold the conversation in one of three ways, write what came."""
+"""Runs `mosslive chat`: loads the parts, runs the conversation, writes the results."""
 
 import asyncio
 import sys
@@ -40,13 +40,13 @@ from mosslive.talk.vad import SileroVad
 if TYPE_CHECKING:
     from mosslive.cli.microphone import Duplex
 
-_PIECE_S = 0.2  # of a file that is pushed at once
-_MICROPHONE = "microphone"  # where a question came from, if not from a file or a line
+_PIECE_S = 0.2  # seconds of a file per push
+_MICROPHONE = "microphone"  # the `question` of a live turn
 
 
 @dataclass
-class Replied:
-    """What came of one turn."""
+class TurnResult:
+    """The reply to one turn."""
 
     question: str
     text: str = ""
@@ -69,8 +69,8 @@ class Chat:
         self._parts, self._settings = parts, settings
         self._output, self._as_json = output, as_json
         self._device, self._dtype = device, dtype
-        self._replies: list[Replied] = []
-        self._rate_hz = 0  # of what is written
+        self._replies: list[TurnResult] = []
+        self._rate_hz = 0  # of the written WAV files
         self._timings: list[TurnTiming] = []
 
     async def run(
@@ -82,7 +82,7 @@ class Chat:
         save: Path | None,
         timeline: Path | None,
     ) -> None:
-        # What can be wrong is said before the slow part.
+        # Bad paths and files raise before the slow part.
         for path in filter(None, (self._output, save, timeline)):
             if not path.absolute().parent.is_dir():
                 raise MossliveError(f"{path}: cannot be written: its folder does not exist")
@@ -93,7 +93,7 @@ class Chat:
         sounds = [(path, read_sound(path)) for path in files]
         vad = SileroVad() if mic else None
         parts = self._parts
-        # The codec first: an engine takes what memory is left on a GPU for its pages.
+        # The codec first: on a GPU an engine uses all remaining memory for its pages.
         codec = load_codec(parts.codec, self._device) if parts.codec else None
         voice = codec.voice(parts.voice) if codec and parts.voice else None
         courtesy = Courtesy()  # of the two on one device
@@ -110,14 +110,14 @@ class Chat:
             talk = Talk(engine, thread, voice, self._settings, turns=turns, vad=vad)
             try:
                 if mic:
-                    await self._at_the_microphone(talk)
+                    await self._run_live(talk)
                 elif sounds or texts:
-                    await self._with_files(talk, sounds, texts)
+                    await self._run_files(talk, sounds, texts)
                 else:
-                    await self._in_the_terminal(talk)
+                    await self._run_typed(talk)
             finally:
                 try:
-                    talk.cancel()  # what was heard of a reply broken off is remembered
+                    talk.cancel()  # keeps the part of an interrupted reply that was heard
                     if save:
                         save_turns(save, await talk.settled(), engine.ids)
                     if timeline:
@@ -127,7 +127,7 @@ class Chat:
         if self._as_json:
             print_json(self._document())
 
-    async def _with_files(
+    async def _run_files(
         self, talk: Talk, sounds: list[tuple[Path, Sound]], texts: list[str]
     ) -> None:
         events = talk.events()
@@ -146,29 +146,27 @@ class Chat:
             talk.push_text(text)
             await self._reply(events, text, several)
 
-    async def _in_the_terminal(self, talk: Talk) -> None:
+    async def _run_typed(self, talk: Talk) -> None:
         events = talk.events()
         if sys.stdin.isatty():
-            err.print("Write; an empty line ends the conversation.")
+            err.print("Type your message; an empty line ends the conversation.")
         while text := (await _typed_line()).strip():
             talk.push_text(text)
             await self._reply(events, text, several=True)
 
-    async def _at_the_microphone(self, talk: Talk) -> None:
+    async def _run_live(self, talk: Talk) -> None:
         from mosslive.cli.microphone import Duplex
 
-        assert talk.codec is not None, "checked before anything was loaded"
+        assert talk.codec is not None, "checked before loading"
         with Duplex(talk, talk.codec.sample_rate, asyncio.get_running_loop()) as duplex:
-            err.print("Listening; Ctrl-C ends the conversation.")
+            err.print("Listening. Press Ctrl-C to end the conversation.")
             try:
-                await self._follow(talk, duplex)
-            except (
-                asyncio.CancelledError
-            ):  # Ctrl-C, as was said: what is asked for is still written
+                await self._play_events(talk, duplex)
+            except asyncio.CancelledError:  # Ctrl-C; files and JSON are still written
                 if task := asyncio.current_task():
                     task.uncancel()
 
-    async def _follow(self, talk: Talk, duplex: "Duplex") -> None:
+    async def _play_events(self, talk: Talk, duplex: "Duplex") -> None:
         async for event in talk.events():
             match event:
                 case AudioChunk(pcm=pcm):
@@ -176,20 +174,20 @@ class Chat:
                 case ReplyStarted() | ReplyInterrupted():
                     duplex.new_reply()
                 case ReplyDone(_, text, codes, stop):
-                    self._replies.append(Replied(_MICROPHONE, text, codes, stop))
+                    self._replies.append(TurnResult(_MICROPHONE, text, codes, stop))
                 case SpeechStarted():
-                    err.print("[dim]you speak[/dim]")
+                    err.print("[dim]hearing you[/dim]")
                 case TurnDetected():
                     err.print("[dim]thinking[/dim]")
                 case TimingReady(timing):
                     self._timings.append(timing)
-                    _say_timing(timing)
+                    err.print(f"[dim]{_summary(timing)}[/dim]")
                 case _:
                     self._show(event)
 
     async def _reply(self, events: AsyncIterator[Event], question: str, several: bool) -> None:
-        """Takes what belongs to one reply, and writes it."""
-        replied = Replied(question)
+        """Collects the events of one reply and writes its audio."""
+        replied = TurnResult(question)
         with step_progress("speaking", self._settings.sampling.max_new) as progress:
             async for event in events:
                 match event:
@@ -214,18 +212,18 @@ class Chat:
             replied.output = path.with_stem(f"{path.stem}-{count}") if several else path
             write_sound(replied.output, np.concatenate(replied.sound), self._rate_hz)
         if self._output and not replied.sound:
-            unwritten = f"the reply has no sound; {self._output} is not written"
+            unwritten = f"the reply has no audio; {self._output} was not written"
             err.print(unwritten, soft_wrap=True, markup=False)
         if not self._as_json:
             wrote = f"wrote {replied.output}; " if replied.output else ""
-            err.print(f"{wrote}{_told(self._timings[-1])}", soft_wrap=True, markup=False)
+            err.print(f"{wrote}{_summary(self._timings[-1])}", soft_wrap=True, markup=False)
 
     def _show(self, event: Event) -> None:
         match event:
             case TextDelta(_, text) if not self._as_json:
                 print(text, end="", flush=True)
             case ContextTrimmed(turns=turns):
-                err.print(f"the context is full: the oldest {turns} turns were forgotten")
+                err.print(f"the context is full: the oldest {turns} turns were dropped")
             case TalkFault(message=message):
                 err.print(f"error: {message}", soft_wrap=True, markup=False)
 
@@ -244,10 +242,10 @@ class Chat:
 
 
 async def _typed_line() -> str:
-    """One line; empty at the end of the input."""
+    """Reads one line; empty at the end of the input."""
     if sys.stdin.isatty():
-        # Waited for here: a thread in `readline` could not be called off, and Ctrl-C would have to
-        # wait for it.
+        # Wait in the event loop: a thread in `readline` cannot be cancelled, and Ctrl-C would hang
+        # until the next line.
         err.print("> ", end="")
         loop, typed = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(sys.stdin, typed.set)
@@ -265,14 +263,10 @@ def _write(path: Path, text: str) -> None:
         raise MossliveError(f"{path}: cannot be written: {error}") from None
 
 
-def _say_timing(timing: TurnTiming) -> None:
-    err.print(f"[dim]{_told(timing)}[/dim]")
-
-
-def _told(timing: TurnTiming) -> str:
+def _summary(timing: TurnTiming) -> str:
     if timing.ttfa_s is None:
         return f"{timing.rows} rows"
     return (
-        f"{timing.audio_s:.2f} s of speech, first sound after {1000 * timing.ttfa_s:.0f} ms, "
+        f"{timing.audio_s:.2f} s of speech, first audio after {1000 * timing.ttfa_s:.0f} ms, "
         f"real-time factor {timing.rtf or 0:.2f}"
     )

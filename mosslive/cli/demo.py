@@ -1,4 +1,4 @@
-"""`mosslive demo`: a spoken question to the bundled model, and its spoken answer."""
+"""`mosslive demo`: asks the bundled model a spoken question."""
 
 import asyncio
 from pathlib import Path
@@ -10,27 +10,25 @@ from mosslive.cli.console import err, out
 from mosslive.config import folders
 
 QUESTION = "question.flac"
-WORDS = "question.txt"  # what is said in it
+WORDS = "question.txt"  # its transcript
 
 
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="The WAV file to write.")] = Path(
-        "answer.wav"
-    ),
-    play: Annotated[
-        bool, typer.Option(help="Play the answer, where there is a sound card.")
-    ] = True,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write the answer to this WAV file.")
+    ] = Path("answer.wav"),
+    play: Annotated[bool, typer.Option(help="Play the answer if there is a sound card.")] = True,
 ) -> None:
     """Ask the bundled model a spoken question and write its spoken answer.
 
-    Where the model is not in this copy of mosslive, random weights show what the machine does.
+    Without the bundled model it shows the same steps with a random model.
     """
     home = folders.shipped_folder()
     if not folders.has_bundled():
-        from mosslive.cli.demo_random import show_the_machine
+        from mosslive.cli.demo_random import run_random_demo
 
-        err.print(f"{home} holds no weights; a random model instead.\n", markup=False)
-        show_the_machine()
+        err.print(f"{home} contains no weights; using a random model.\n", markup=False)
+        run_random_demo()
         return
     from mosslive.cli import demo_talk
     from mosslive.codec import read_sound, write_sound
@@ -46,9 +44,9 @@ def demo(
     ttfa_s, rtf = answer.timing.ttfa_s, answer.timing.rtf
     if ttfa_s is not None and rtf is not None:
         out.print(
-            f"{answer.timing.audio_s:.2f} s of speech, written down by the model itself; first "
-            f"sound {1000 * ttfa_s:.0f} ms after the question's end, real-time factor {rtf:.2f}"
+            f"{answer.timing.audio_s:.2f} s of speech, transcribed by the model itself; first "
+            f"audio {1000 * ttfa_s:.0f} ms after the question ended, real-time factor {rtf:.2f}"
         )
     played = play and demo_talk.play(answer.sound, answer.rate_hz)
-    hint = "" if played else ": listen to it"
+    hint = "" if played else "; play it to hear the answer"
     out.print(f"wrote {output}{hint}", soft_wrap=True, markup=False)

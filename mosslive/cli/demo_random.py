@@ -1,4 +1,4 @@
-"""What `mosslive demo` shows where the bundled model is not: the machine, on random weights."""
+"""`mosslive demo` without the bundled model: text and speech replies of a random model."""
 
 import tempfile
 from pathlib import Path
@@ -11,9 +11,9 @@ from mosslive.config import Sampling
 _MAX_NEW = 25  # two seconds of speech
 
 
-def show_the_machine() -> None:
-    """Makes a small random model, asks it in all four ways, and shows what happened. The replies
-    are noise; everything else is what the real model does."""
+def run_random_demo() -> None:
+    """Writes a small random model, asks a text and a spoken question, each with a text and a spoken
+    reply, and prints a table. The replies are noise; all steps are those of the real model."""
     from mosslive.checkpoint import synthesise
     from mosslive.engine import load_lm
     from mosslive.rows import DRIVER_SYSTEM, Turn
@@ -29,7 +29,7 @@ def show_the_machine() -> None:
         f"{lm.pool.total} pages of {lm.pool.page_size} rows."
     )
     out.print("3. Asking. A row is (text id, audio id); 12.5 rows are one second of speech.\n")
-    table = Table("question", "reply", "rows in", "rows out", "ended by", "what came", box=None)
+    table = Table("question", "reply", "rows in", "rows out", "ended by", "content", box=None)
     spoken = [7 * n % lm.config.codes for n in range(25)]
     questions = {
         "text": Turn("user", text="What can you do?"),
@@ -50,6 +50,6 @@ def show_the_machine() -> None:
     out.print(table)
     out.print(
         f"\n{lm.pool.free} of {lm.pool.total} pages are free again. The weights are random, so the "
-        "replies are noise; what this shows is the machine. With the real checkpoint: "
-        "mosslive inspect DIR, then mosslive generate DIR --user TEXT."
+        "replies are noise. To use the real checkpoint, run mosslive inspect DIR, then "
+        "mosslive generate DIR --user TEXT."
     )

@@ -1,6 +1,6 @@
-"""What `mosslive demo` does: asks a recording as a microphone would, has the answer written down.
+"""Runs `mosslive demo`: sends a recording in real time and transcribes the spoken answer.
 
-Knows one model folder with everything in it; prints nothing.
+Needs a model folder with all parts. Prints nothing.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from mosslive.talk import CodecThread, Talk, TalkSettings
 from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault, TimingReady
 from mosslive.talk.timing import TurnTiming
 
-_PIECE_S = 0.02  # of what a microphone hands over at once
-_SILENCE_S = 0.2  # at the end of what is heard live, where a turn is over only after some
+_PIECE_S = 0.02  # seconds per push, as from a microphone
+_SILENCE_S = 0.2  # appended before transcription, since live turns also end in silence
 
 
 @dataclass(frozen=True)
 class Answer:
     sound: NDArray[np.float32]
     rate_hz: int
-    text: str  # of a reply in writing
+    text: str  # of a text reply
     timing: TurnTiming
 
 
 async def ask(parts: Parts, question: Sound) -> tuple[Answer, str]:
-    """The spoken answer, and what the model writes down when it hears that answer."""
+    """The spoken answer, and the model's own transcript of it."""
     if parts.codec is None or parts.voice is None:
-        raise MossliveError(f"{parts.model}: a spoken answer needs a codec and a voice there")
+        raise MossliveError(f"{parts.model}: no codec or no voice; a spoken answer needs both")
     codec = load_codec(parts.codec)
     voice = codec.voice(parts.voice)
     sampling = replace(folder_sampling(parts.model), ignored_audio="pad")
@@ -50,7 +50,7 @@ async def ask(parts: Parts, question: Sound) -> tuple[Answer, str]:
             answer = await _ask(Talk(engine, thread, voice, settings), question, in_real_time=True)
             silence = np.zeros(round(_SILENCE_S * answer.rate_hz), np.float32)
             heard_as = np.concatenate((answer.sound, silence))
-            said = Sound(heard_as, answer.rate_hz)  # type: ignore[arg-type]  # any sound will do
+            said = Sound(heard_as, answer.rate_hz)  # type: ignore[arg-type]
             heard = await _ask(Talk(engine, thread, None, listener), said, in_real_time=False)
     finally:
         await thread.close()
@@ -63,7 +63,7 @@ async def _ask(talk: Talk, question: Sound, in_real_time: bool) -> Answer:
     try:
         for first in range(0, len(question.wave), piece):
             talk.push_audio(question.wave[first : first + piece], question.rate_hz)
-            # A question that comes all at once would make the answer's delay its own.
+            # In real time, so that encoding the question is not part of the measured delay.
             await asyncio.sleep(_PIECE_S if in_real_time else 0)
         talk.commit()
         sound, text = [np.zeros(0, np.float32)], ""
@@ -83,7 +83,7 @@ async def _ask(talk: Talk, question: Sound, in_real_time: bool) -> Answer:
 
 
 def play(sound: NDArray[np.float32], rate_hz: int) -> bool:
-    """Until it is over; False where there is nothing to play it with."""
+    """Plays the whole answer. Returns False if there is no sound device."""
     device = _sounddevice()
     if device is None:
         return False
@@ -97,7 +97,7 @@ def play(sound: NDArray[np.float32], rate_hz: int) -> bool:
 def _sounddevice() -> ModuleType | None:
     try:
         import sounddevice
-    except (ImportError, OSError):  # not there, or without the library it wraps
+    except (ImportError, OSError):  # the package or PortAudio is missing
         return None
     module: ModuleType = sounddevice
     return module

@@ -1,4 +1,4 @@
-"""`mosslive generate`: one reply from a model folder or an engine folder, by the plain loop."""
+"""`mosslive generate`: one reply from a model or engine folder, by the plain loop."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mosslive.rows import Turn
 
 
-_KV_ROWS = 8192  # of an engine folder's model: one reply needs no more, also where a GPU has more
+_KV_ROWS = 8192  # of an engine folder's model; enough for one reply
 
 
 class ReplyOption(StrEnum):
@@ -27,41 +27,51 @@ class ReplyOption(StrEnum):
 def generate(
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL", help="A model folder, its parent, or an engine folder."),
+        typer.Argument(
+            metavar="MODEL", help="Load this model folder, its parent, or an engine folder."
+        ),
     ],
-    user: Annotated[str | None, typer.Option(help="What the user writes.")] = None,
+    user: Annotated[str | None, typer.Option(help="Send this text.")] = None,
     codes: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="What the user says, as codes: a JSON list or numbers; - is standard input.",
+            help="Send speech as codes: a JSON list or integers, - for stdin.",
         ),
     ] = None,
-    reply: Annotated[ReplyOption, typer.Option(help="The kind of reply.")] = ReplyOption.speech,
+    reply: Annotated[
+        ReplyOption, typer.Option(help="Choose the kind of reply.")
+    ] = ReplyOption.speech,
     system: Annotated[
         str | None,
-        typer.Option(help="System turn; default: the publishers' for this reply. '' for none."),
+        typer.Option(help="Set the system turn, '' for none (default: the driver's)."),
     ] = None,
     preset: Preset = PresetOption.model,
     greedy: Greedy = None,
-    temperature: Annotated[float | None, typer.Option()] = None,
-    top_k: Annotated[int | None, typer.Option(help="0 is off.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="1 is off.")] = None,
-    repetition_penalty: Annotated[float | None, typer.Option(help="1 is off.")] = None,
-    max_new: Annotated[int | None, typer.Option(help="Most rows; 12.5 are one second.")] = None,
-    min_new: Annotated[int | None, typer.Option(help="Rows before speech may end.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same reply.")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    temperature: Annotated[float | None, typer.Option(help="Set the temperature.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Set top-k; 0 is off.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Set top-p; 1 is off.")] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Set the repetition penalty; 1 is off.")
+    ] = None,
+    max_new: Annotated[
+        int | None, typer.Option(help="Limit the reply to this many rows; 12.5 rows = 1 s.")
+    ] = None,
+    min_new: Annotated[
+        int | None, typer.Option(help="Prevent the end of speech before this row.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Set the random seed.")] = None,
+    device: Annotated[str, typer.Option(help="Run on cpu or cuda.")] = "cpu",
     dtype: Annotated[
         str | None,
         typer.Option(
-            help="float32 or bfloat16; default: float32. An engine folder has its own.",
+            help="Use float32 or bfloat16 (default: float32; engine folders have their own).",
             show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Generate one reply and print it: text as it comes, or codes."""
+    """Generate one reply and print its text or codes."""
     sampling = chosen_sampling(
         preset,
         model,
@@ -74,7 +84,7 @@ def generate(
         min_new=min_new,
         seed=seed,
     )
-    question = _question(user, codes)  # bad input is said before the model is loaded
+    question = _question(user, codes)  # bad input raises before the model is loaded
 
     from mosslive.rows import DRIVER_SYSTEM, Turn
 
@@ -117,7 +127,7 @@ def _question(user: str | None, codes: str | None) -> "Turn":
     from mosslive.rows import Turn
 
     if (user is None) == (codes is None):
-        raise typer.BadParameter("give one of --user TEXT and --codes FILE")
+        raise typer.BadParameter("give either --user TEXT or --codes FILE")
     if codes is None:
         return Turn("user", text=user)
     return Turn("user", codes=read_codes(codes))
@@ -131,8 +141,8 @@ def _show(lm: "LanguageModel", generation: "Generation", prompt_rows: int) -> No
         written |= bool(piece)
         print(piece, end="", flush=True)
     codes = lm.read(generation.rows).codes
-    if written or not codes:  # a reply that is all speech has no line of text, not an empty one
-        print()  # a torn last character is withheld, as everywhere
+    if written or not codes:  # a reply of speech only prints no empty line
+        print()  # an incomplete last character is left out
     if codes:
         print(*codes)
     length = len(codes) * SECONDS_PER_CODE

@@ -1,4 +1,4 @@
-"""`mosslive inspect`: what a model folder holds, and whether it can be used."""
+"""`mosslive inspect`: contents of a model folder, and whether it is usable."""
 
 import math
 from pathlib import Path
@@ -22,17 +22,17 @@ def inspect(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="A model, engine, codec or BigVGAN folder; or the word bundled."
+            metavar="DIR", help="Read this model, engine, codec or BigVGAN folder, or bundled."
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     values: Annotated[
-        bool, typer.Option(help="Read every value and look for NaN and infinities.")
+        bool, typer.Option(help="Read every value and find NaN and infinities.")
     ] = True,
 ) -> None:
-    """Print the inventory of a model folder: blocks, tensors, parameters, bytes, verdict.
+    """Print the contents of a model folder: blocks, tensors, parameters, bytes, verdict.
 
-    Exit status 1 when the folder cannot be used; the reasons are listed.
+    Lists all faults and exits with status 1 if the folder is unusable.
     """
     report = _report(named_folder(folder), values)
     if as_json:
@@ -57,7 +57,7 @@ def _report(folder: Path, values: bool) -> dict[str, Any]:
     if is_codec(folder) or is_bigvgan(folder):
         return _codec_report(folder)
     inventory = take_inventory(folder)
-    beside = _codec_report(folder / CODEC_FOLDER) if is_codec(folder / CODEC_FOLDER) else None
+    codec = _codec_report(folder / CODEC_FOLDER) if is_codec(folder / CODEC_FOLDER) else None
     if values:
         total = sum(entry.data_bytes for entry in inventory.entries.values())
         with byte_progress("reading values", total) as progress:
@@ -71,7 +71,7 @@ def _report(folder: Path, values: bool) -> dict[str, Any]:
         report["sampling"] = vars(folder_sampling(folder))
     except ConfigError as error:
         _add_fault(report, GENERATION_FILE, error)
-    return report if beside is None else _joined(folder, report, beside)
+    return report if codec is None else _joined(folder, report, codec)
 
 
 def _add_fault(report: dict[str, Any], file: str, error: Exception) -> None:
@@ -81,9 +81,9 @@ def _add_fault(report: dict[str, Any], file: str, error: Exception) -> None:
 
 
 def _joined(folder: Path, lm: dict[str, Any], codec: dict[str, Any]) -> dict[str, Any]:
-    """The report of a whole model: its language model's, its codec's and its voices' blocks."""
+    """The report of a model folder: blocks of its language model, codec and voices."""
     parts = {name: lm[name] + codec[name] for name in ("blocks", "faults", *_COUNTS)}
-    lm.pop("expected_tensors")  # of a codec nobody knows it: its sizes come from its tensors
+    lm.pop("expected_tensors")  # unknown for a codec, whose sizes come from its tensors
     return lm | parts | {"folder": str(folder), "usable": lm["usable"] and codec["usable"]}
 
 
@@ -157,13 +157,13 @@ def _show(report: dict[str, Any]) -> None:
     total = ("total", report["tensors"], report["parameters"], report["bytes"])
     table.add_row(*_cells(*total), "", verdict, style="bold")
     out.print(table)
-    if drawn := report.get("sampling"):
-        said = ", ".join(f"{name} {value}" for name, value in drawn.items())
-        out.print(f"replies are drawn with: {said}")
+    if sampling := report.get("sampling"):
+        stated = ", ".join(f"{name} {value}" for name, value in sampling.items())
+        out.print(f"default sampling: {stated}")
     for fault in report["faults"]:
         err.print(fault["message"], style="red", markup=False)
     if report["usable"] and not report["values_read"]:
-        err.print("The values were not read (--no-values): NaN and infinities would not be seen.")
+        err.print("The values were not read (--no-values); NaN and infinities would not be found.")
 
 
 def _cells(block: str, tensors: int, parameters: int, size: int) -> tuple[str, str, str, str]:

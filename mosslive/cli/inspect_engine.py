@@ -1,4 +1,4 @@
-"""What `mosslive inspect` says about an engine folder: the same report as for a model folder."""
+"""The report of `mosslive inspect` for an engine folder, in the format of a model folder's."""
 
 import math
 from pathlib import Path
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def engine_report(folder: Path, values: bool) -> dict[str, Any]:
-    """`values`: compare the SHA-256 of every file. Whether it computes right, `verify` tells."""
+    """`values`: compare the SHA-256 of every file. `verify` also checks the computation."""
     from mosslive.checkpoint import CheckpointError
     from mosslive.checkpoint.engine_folder import check_hashes, open_engine
     from mosslive.checkpoint.generation import folder_sampling

@@ -1,7 +1,7 @@
-"""A microphone and a loudspeaker for a conversation, by sounddevice, which is imported when used.
+"""Microphone and loudspeaker of a live conversation, through sounddevice (imported when used).
 
-Two callbacks of the sound card's thread: one hands what was recorded to the event loop, the other
-plays what is queued and says how much was played. Knows nothing of turns.
+The sound card's thread calls two callbacks: one passes recorded audio to the event loop, the other
+plays queued audio and reports how much was played. Does not know turns.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _BLOCK_S = 0.02
 
 
 class Duplex:
-    """`with Duplex(talk):` sound flows both ways."""
+    """Context manager: records and plays while it is open."""
 
     def __init__(self, talk: Talk, out_hz: int, loop: asyncio.AbstractEventLoop) -> None:
         device = _sounddevice()
@@ -41,8 +41,8 @@ class Duplex:
             )
         except (device.PortAudioError, ValueError) as error:
             raise MossliveError(
-                f"no sound device: {error}; a microphone and a loudspeaker are needed, or name "
-                f"sound files instead of --mic"
+                f"no sound device: {error}; --mic needs a microphone and a loudspeaker. Without "
+                f"them, send audio files instead"
             ) from None
         self._in_hz = in_hz
 
@@ -66,13 +66,13 @@ class Duplex:
             self._queue.append(np.clip(pcm, -1, 1))
 
     def new_reply(self) -> None:
-        """What was queued is not played; counting begins anew."""
+        """Drops the queued audio and restarts the count of played samples."""
         with self._lock:
             self._queue.clear()
             self._played = 0
 
     def _recorded(self, pcm: NDArray[np.float32]) -> None:
-        if not self._closed:  # the last of it is on its way while the conversation ends
+        if not self._closed:  # a last call may arrive after the end
             self._talk.push_audio(pcm, self._in_hz)
 
     # On the sound card's thread.
@@ -102,7 +102,7 @@ def _sounddevice() -> ModuleType:
         import sounddevice
     except ImportError:
         raise MossliveError("--mic needs sounddevice: pip install 'mosslive[talk]'") from None
-    except OSError as error:  # the package is there, the library it wraps is not
+    except OSError as error:  # the package is installed, PortAudio is not
         raise MossliveError(f"--mic needs PortAudio (apt install libportaudio2): {error}") from None
     module: ModuleType = sounddevice
     return module

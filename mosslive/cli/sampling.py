@@ -1,4 +1,4 @@
-"""How replies are drawn: a set of settings to start from, and flags that win over it."""
+"""Sampling options of the command line: a preset, and flags that override it."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -26,21 +26,20 @@ _PRESETS = {
 Preset = Annotated[
     PresetOption,
     typer.Option(
-        help="Sampling settings to start from. model: the folder's generation_config.json, and the "
-        "driver's for what it does not state."
+        help="Start from these sampling settings; model: generation_config.json, else the driver's."
     ),
 ]
 Greedy = Annotated[
     bool | None,
     typer.Option(
-        "--greedy/--sample", help="The most likely row, or a draw; default: the preset's."
+        "--greedy/--sample", help="Take the most likely ids, or sample (default: the preset's)."
     ),
 ]
 
 
 def chosen_sampling(preset: PresetOption, model: Path, **flags: Any) -> Sampling:
-    """`flags`: fields of `Sampling`; None where not given. Reads the folder for the preset "model"
-    only, so that a file this package refuses can be passed over."""
+    """`flags`: fields of `Sampling`, None if not given. Reads the folder only for the preset
+    "model", so that another preset works with an unsupported generation_config.json."""
     if preset is PresetOption.model:
         from mosslive.checkpoint.generation import folder_sampling
 

@@ -1,4 +1,4 @@
-"""`mosslive serve`: flags for every setting of the server, from the settings themselves."""
+"""`mosslive serve`: one flag per field of `ServerSettings`."""
 
 import inspect
 import os
@@ -13,10 +13,10 @@ from mosslive.server.settings import CONFIG_VARIABLE, ServerSettings, kind_of, r
 
 
 def _run(config: Path | None, **flags: Any) -> None:
-    """Serve the model: Realtime over WebSocket and WebRTC, plain HTTP, and a web page.
+    """Serve a model: OpenAI Realtime over WebSocket and WebRTC, HTTP endpoints, and a web page.
 
-    Each flag is also a MOSSLIVE_* variable and a name in a TOML file (--config); a flag beats the
-    variable, which beats the file.
+    Each setting can be a flag, a MOSSLIVE_* variable or a name in a TOML file (--config). Flags
+    override variables, and variables override the file.
     """
     settings = read_settings(flags, os.environ, config)
     from mosslive.server.run import serve as run_server
@@ -27,12 +27,12 @@ def _run(config: Path | None, **flags: Any) -> None:
 
 
 def _command() -> Callable[..., None]:
-    """`_run` with one option per setting: names, help and defaults stand in one place only."""
+    """`_run` with one option per setting. Names, help and defaults come from `ServerSettings`."""
 
     def serve(**given: Any) -> None:
         _run(**given)
 
-    parameters = [_parameter("config", Path, "A TOML file with settings.", CONFIG_VARIABLE)]
+    parameters = [_parameter("config", Path, "Read settings from this TOML file.", CONFIG_VARIABLE)]
     for one in fields(ServerSettings):
         kind, _ = kind_of(one)
         default = "" if one.default in (None, (), False) else f" (default: {one.default})"
@@ -44,8 +44,8 @@ def _command() -> Callable[..., None]:
     return serve
 
 
-def _parameter(name: str, kind: type, says: str, variable: str | None = None) -> inspect.Parameter:
-    option = typer.Option(f"--{name.replace('_', '-')}", help=says, envvar=variable)
+def _parameter(name: str, kind: type, text: str, variable: str | None = None) -> inspect.Parameter:
+    option = typer.Option(f"--{name.replace('_', '-')}", help=text, envvar=variable)
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

@@ -1,4 +1,4 @@
-"""`mosslive synth`: random checkpoints in the published layouts."""
+"""`mosslive synth`: writes random checkpoints in the published layouts."""
 
 from enum import StrEnum
 from importlib.util import find_spec
@@ -24,22 +24,24 @@ class PartOption(StrEnum):
 
 
 def synth(
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Where the folders are written.")],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Write the folders here.")],
     size: Annotated[
         SizeOption,
-        typer.Option(help="Of the language model: nano 0.4 M parameters, small 121 M, full 9.1 B."),
+        typer.Option(
+            help="Choose the language model: nano 0.4 M parameters, small 121 M, full 9.1 B."
+        ),
     ] = SizeOption.nano,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same files.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Set the random seed.")] = 0,
     vocab: Annotated[
         Path | None,
-        typer.Option(help="A tiktoken ranks file (Qwen's, say) to take the vocabulary from."),
+        typer.Option(help="Use the vocabulary of this tiktoken ranks file, such as Qwen's."),
     ] = None,
-    only: Annotated[PartOption | None, typer.Option(help="One part instead of all three.")] = None,
+    only: Annotated[PartOption | None, typer.Option(help="Write one part only.")] = None,
 ) -> None:
-    """Write a random model with the files, names and shapes of the published ones.
+    """Write a random model with the files, names and shapes of the published one.
 
-    OUT/lm is the language model, OUT/codec the codec, OUT/bigvgan a vocoder. For tests, benchmarks
-    and first steps: they run like the real ones and say nothing sensible.
+    OUT/lm is the language model, OUT/codec the codec, OUT/bigvgan a vocoder. They run like the real
+    ones, but their replies are noise; use them for tests, benchmarks and first steps.
     """
     if only is not PartOption.lm:
         _require_voice_extra()  # before anything is written
@@ -55,25 +57,25 @@ def synth(
                 vocab,
                 lambda done, total: progress.update(task, completed=done, total=total),
             )
-        _say(target)
+        _report(target)
     if only in (None, PartOption.codec):
         from mosslive.codec.synth import synthesise_codec
 
-        _say(synthesise_codec(folder, size.value, seed))
+        _report(synthesise_codec(folder, size.value, seed))
     if only in (None, PartOption.bigvgan):
         from mosslive.codec.synth import synthesise_bigvgan
 
-        _say(synthesise_bigvgan(folder, size.value, seed))
+        _report(synthesise_bigvgan(folder, size.value, seed))
 
 
 def _require_voice_extra() -> None:
     lacking = [name for name in ("yaml", "onnx", "onnxruntime") if find_spec(name) is None]
     if lacking:
         raise MossliveError(
-            f"the codec's files need {', '.join(lacking)}: pip install 'mosslive[voice]', or use "
-            f"--only lm"
+            f"writing a codec needs {', '.join(lacking)}: pip install 'mosslive[voice]', or write "
+            f"the language model alone with --only lm"
         )
 
 
-def _say(target: Path) -> None:
-    print(f"wrote {target}")  # not through rich, which would fold a long path
+def _report(target: Path) -> None:
+    print(f"wrote {target}")  # not with rich, which would wrap a long path

@@ -1,4 +1,4 @@
-"""`mosslive verify`: is an engine folder what was built, and does it compute right here?"""
+"""`mosslive verify`: checks an engine folder's files and its logits on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="ENGINE", help="A folder mosslive build made.")],
-    device: Annotated[str, typer.Option(help="cpu or cuda: where the probes run.")] = "cpu",
+    folder: Annotated[Path, typer.Argument(metavar="ENGINE", help="Check this engine folder.")],
+    device: Annotated[str, typer.Option(help="Run the probes on cpu or cuda.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Check every file's hash, then run the golden probes on this machine's device.
+    """Check the hash of every file of an engine folder, then run its golden probes.
 
-    Exit status 1 when a file changed or the logits are not those of the source.
+    Exits with status 1 if a file changed or the logits differ from those of the source.
     """
     from mosslive.build import check_probes, load_engine_weights, overall_precision
     from mosslive.build.probes import read_probes
@@ -50,9 +50,9 @@ def verify(
 def verdict_table(verdict: "Verdict") -> Table:
     limits = verdict.limits
     allowed = f"error at most {limits.error:g}, cosine at least {limits.cosine:g}"
-    title = f"probes against float32, {verdict.precision}: {allowed}"
+    title = f"probes compared with float32, {verdict.precision}: {allowed}"
     table = Table("head", title=title, title_justify="left")
-    for name in ("rows", "largest error", "worst cosine", "same most likely id", "verdict"):
+    for name in ("rows", "largest error", "worst cosine", "same arg-max", "verdict"):
         table.add_column(name, justify="right")
     for name, head in verdict.heads.items():
         cells = f"{head.error:.2g}", f"{head.cosine:.6f}", f"{head.argmax_agreement:.0%}"

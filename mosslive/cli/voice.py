@@ -1,4 +1,4 @@
-"""`mosslive voice`: prepare a speaker prompt once, use it for every reply."""
+"""`mosslive voice`: prepares a voice once, for every reply."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from mosslive.config import SECONDS_PER_CODE
 voice = typer.Typer(help="Prepare voices.", no_args_is_help=True)
 
 CodecOption = Annotated[
-    Path, typer.Option("--codec", metavar="DIR", help="A codec folder, or its parent.")
+    Path, typer.Option("--codec", metavar="DIR", help="Load this codec folder, or its parent.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -23,12 +23,14 @@ def _group() -> None:
 
 @voice.command()
 def make(
-    recording: Annotated[Path, typer.Argument(help="Clean speech of one person: WAV, FLAC, OGG.")],
+    recording: Annotated[
+        Path, typer.Argument(help="Read clean speech of one person: WAV, FLAC or OGG.")
+    ],
     codec: CodecOption,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The .voice file to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Write this .voice file.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Turn a recording into a voice: codes, mel and speaker vector, cut to whole codes."""
+    """Turn a recording into a .voice file: codes, mel and speaker vector."""
     from mosslive.codec import load_codec
 
     made = load_codec(codec).voice(recording)

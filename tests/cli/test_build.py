@@ -1,4 +1,4 @@
-"""`mosslive build`, `verify` and `inspect` of an engine: tables, JSON, exit codes, messages."""
+"""`mosslive build`, `verify` and `inspect` on engine folders: output and exit codes."""
 
 import json
 from pathlib import Path
@@ -38,11 +38,11 @@ def engine(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_build_verify_inspect(nano_folder: Path, tmp_path: Path) -> None:
-    """The whole way by hand: an engine, its verdict here, its contents."""
+    """`build`, `verify` and `inspect` work one after another and print their tables."""
     out = tmp_path / "new" / "engine"
     built = run("build", nano_folder.parent, out)  # the parent, as `mosslive synth` lays it out
     assert built.exit_code == 0
-    assert "probes against float32, bfloat16" in built.stdout
+    assert "probes compared with float32, bfloat16" in built.stdout
     assert "900.4 kB of weights" in built.stderr
     verified = run("verify", out)
     assert verified.exit_code == 0
@@ -52,11 +52,11 @@ def test_build_verify_inspect(nano_folder: Path, tmp_path: Path) -> None:
     assert inspected.exit_code == 0
     assert "usable" in inspected.stdout
     assert "trunk layers" in inspected.stdout
-    assert "replies are drawn with: greedy False" in inspected.stdout
+    assert "default sampling: greedy False" in inspected.stdout
 
 
 def test_fp8_report(nano_folder: Path, tmp_path: Path) -> None:
-    """Tables for people: ratios by layer, kept ones marked, heads, replies without an end."""
+    """`build --fp8` prints ratios by layer, kept matrices, heads and replies without an end."""
     options = ("--fp8", "trunk", "--sequences", "4", "--replies", "2", "--reply-rows", "12")
     result = run("build", nano_folder, tmp_path / "out", *options, "--keep", "trunk.1.o")
     assert result.exit_code == 0
@@ -66,11 +66,11 @@ def test_fp8_report(nano_folder: Path, tmp_path: Path) -> None:
     marked = [(n, m) for n, row in enumerate(rows) for m, cell in enumerate(row) if "*" in cell]
     assert marked == [(1, 2)]
     assert "replies without an end: " in result.stdout
-    assert "probes against float32, fp8" in result.stdout
+    assert "probes compared with float32, fp8" in result.stdout
 
 
 def test_fp8_json(nano_folder: Path, tmp_path: Path) -> None:
-    """One line for programs, with everything the tables show."""
+    """`--json` prints one line with everything the tables show."""
     calibration = tmp_path / "rows.jsonl"
     calibration.write_text("[[1, 2], [3, 4], [5, 6]]\n", encoding="utf-8")
     options = ("--fp8", "trunk", "--calibration", calibration, "--keep-below", "99")
@@ -87,7 +87,7 @@ def test_fp8_json(nano_folder: Path, tmp_path: Path) -> None:
 
 
 def test_verify_json_and_exit_code(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 1 and `passed` false when the logits are not those of the source."""
+    """`verify` exits with 1 and `passed` false if the logits differ from the source's."""
     good = document("verify", engine)
     assert (good["passed"], good["device"], good["precision"]) == (True, "cpu", "bfloat16")
     assert {"error", "cosine", "argmax_agreement"} <= good["heads"]["audio"].keys()
@@ -99,7 +99,7 @@ def test_verify_json_and_exit_code(engine: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_verify_reads_every_byte(engine: Path) -> None:
-    """A flipped bit anywhere in a weight file is refused, by its file's hash."""
+    """A flipped bit anywhere in a weight file is found by the file's hash."""
     (path,) = engine.glob("weights-*")
     data = bytearray(path.read_bytes())
     data[-1] ^= 128
@@ -116,7 +116,7 @@ def test_verify_reads_every_byte(engine: Path) -> None:
 
 
 def test_inspect_of_half_an_engine(engine: Path, tmp_path: Path) -> None:
-    """A copy that was not finished is recognised as an engine, and refused as half of one."""
+    """An unfinished copy is recognised as an engine folder and reported as unfinished."""
     (path,) = engine.glob("weights-*")
     (tmp_path / path.name).write_bytes(path.read_bytes())
     report = document("inspect", tmp_path, exit_code=1)
@@ -126,7 +126,7 @@ def test_inspect_of_half_an_engine(engine: Path, tmp_path: Path) -> None:
 
 
 def test_inspect_shows_how_replies_are_drawn(nano_copy: Path, tmp_path: Path) -> None:
-    """An engine carries its source's generation_config.json: both folders report the same."""
+    """An engine folder has its source's generation_config.json and reports the same sampling."""
     stated = {"do_sample": False, "repetition_penalty": 1.25}
     (nano_copy / GENERATION_FILE).write_text(json.dumps(stated))
     engine = tmp_path / "engine"
@@ -137,7 +137,7 @@ def test_inspect_shows_how_replies_are_drawn(nano_copy: Path, tmp_path: Path) ->
 
 
 def test_inspect_of_an_engine_nobody_can_draw_from(nano_copy: Path, tmp_path: Path) -> None:
-    """`build` copies the file as it is; what `chat` and `serve` would refuse is not usable."""
+    """An engine folder with an unsupported generation_config.json is reported as unusable."""
     (nano_copy / GENERATION_FILE).write_text('{"num_beams": 3}')
     assert run("build", nano_copy, tmp_path / "engine").exit_code == 0
     (fault,) = document("inspect", tmp_path / "engine", exit_code=1)["faults"]
@@ -157,7 +157,7 @@ def test_inspect_of_an_engine_nobody_can_draw_from(nano_copy: Path, tmp_path: Pa
 def test_bad_options(
     nano_folder: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    """Exit code 2 and the reason, as for every command."""
+    """Bad options exit with code 2 and the reason, and write nothing."""
     result = run("build", nano_folder, tmp_path / "out", *arguments)
     assert result.exit_code == 2
     assert said in result.stderr
@@ -165,7 +165,7 @@ def test_bad_options(
 
 
 def test_errors_are_ours(nano_folder: Path, engine: Path, tmp_path: Path) -> None:
-    """Law 4: what `main` prints as one sentence."""
+    """Bad input raises a `MossliveError`, which `main` prints as one line."""
     with pytest.raises(CheckpointError, match="not an engine folder"):
         run("verify", nano_folder)
     with pytest.raises(MossliveError, match="exists already"):

@@ -1,4 +1,4 @@
-"""`mosslive chat`, as a user meets it."""
+"""`mosslive chat` with files, text and a microphone."""
 
 import asyncio
 import json
@@ -44,8 +44,8 @@ def run(*arguments: str | Path, stdin: str | None = None) -> Result:
 def test_files_in_files_out(
     folder: Path, nano_folder: Path, nano_lm: LanguageModel, tmp_path: Path
 ) -> None:
-    """Two questions are two turns of one conversation: numbered replies of the right length, JSON
-    with timings, a timeline, and a saved conversation whose rows are the offline ones."""
+    """Two files are two turns of one conversation. Replies are numbered and have the right length;
+    the JSON has timings; the timeline and the saved conversation are written."""
     arguments = ("--model", nano_folder, "--codec", folder, "--voice", folder / "anna.voice")
     files = (folder / "one.wav", folder / "two.wav", "-o", tmp_path / "answer.wav", "--json")
     extra = ("--save", tmp_path / "talk.json", "--timeline", tmp_path / "time.html")
@@ -88,7 +88,7 @@ def test_files_in_files_out(
 
 
 def test_text_to_speech(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
-    """One turn in writing, one spoken reply, one file; and a word on how fast it was."""
+    """`--text` with a spoken reply writes one file and prints the latency."""
     out = tmp_path / "answer.wav"
     result = run(
         "--model",
@@ -105,34 +105,34 @@ def test_text_to_speech(folder: Path, nano_folder: Path, tmp_path: Path) -> None
     )
     assert result.exit_code == 0, result.output
     assert soundfile.info(out).frames == 9 * 1920
-    assert "first sound after" in result.stderr
+    assert "first audio after" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "a spoken reply needs --codec and --voice"),
-        (("x.wav", "--reply", "text"), "hearing needs --codec"),
-        (("x.wav", "--mic", "--reply", "text"), "--mic takes no files"),
+        ((), "a spoken reply needs a codec and a voice"),
+        (("x.wav", "--reply", "text"), "spoken questions need a codec"),
+        (("x.wav", "--mic", "--reply", "text"), "--mic cannot be combined with audio files"),
         (("--mic", "-o", "x.wav", "--reply", "text"), "--mic plays its replies"),
     ],
 )
 def test_bad_options(nano_folder: Path, arguments: tuple[str, ...], message: str) -> None:
-    """Law 4, before anything is loaded."""
+    """Bad combinations of options exit with code 2 before anything is loaded."""
     result = run("--model", nano_folder, *arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
 
 
 def test_a_file_that_is_no_sound(folder: Path, nano_folder: Path) -> None:
-    """Law 4: said before the model is loaded."""
+    """A missing audio file raises before the model is loaded."""
     result = run("nowhere.wav", "--model", "nowhere", "--codec", folder, "--reply", "text")
     assert "nowhere.wav: no such file" in str(result.exception)
 
 
 @pytest.mark.parametrize("option", ["-o", "--save", "--timeline"])
 def test_a_folder_that_is_not_there(folder: Path, tmp_path: Path, option: str) -> None:
-    """Law 4: said before the model is loaded, not when the conversation is over and lost."""
+    """An output path without a folder raises before the model is loaded."""
     path = tmp_path / "nowhere" / "file"
     question = folder / "one.wav"
     result = run(question, "--model", "no", "--codec", folder, "--reply", "text", option, path)
@@ -140,7 +140,7 @@ def test_a_folder_that_is_not_there(folder: Path, tmp_path: Path, option: str) -
 
 
 def test_names_are_shown_as_they_are(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
-    """Square brackets are no markup."""
+    """Square brackets in a path are printed as they are, not as markup."""
     arguments = ("--model", nano_folder, "--codec", folder, "--voice", folder / "anna.voice")
     out = tmp_path / "a[bold].wav"
     result = run("--text", "Hi", *arguments, *SHORT, "-o", out)
@@ -148,7 +148,7 @@ def test_names_are_shown_as_they_are(folder: Path, nano_folder: Path, tmp_path: 
 
 
 def test_waiting_for_a_line_can_be_called_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C at the prompt: nothing is left that waits for the next line."""
+    """Ctrl-C at the prompt leaves no thread or reader waiting for input."""
     from mosslive.cli.conversation import _typed_line
 
     keyboard, terminal = os.openpty()
@@ -175,7 +175,7 @@ class PortAudioError(Exception):
 
 
 def fake_sounddevice(microphone: list[np.ndarray[Any, Any]], played: list[float]) -> Any:
-    """A sound card: it records what is given, and plays until the conversation is over."""
+    """A fake sound card: records the given audio and plays until the conversation ends."""
 
     class Stream:
         def __init__(self, rate: int, block: int, channels: int, callback: Any) -> None:
@@ -202,7 +202,7 @@ def fake_sounddevice(microphone: list[np.ndarray[Any, Any]], played: list[float]
 
 
 def test_the_microphone(folder: Path, nano_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sound from the card becomes a turn, and the reply is played in the order it was said."""
+    """Recorded audio becomes a turn, and the reply is played in order."""
     from mosslive.cli import conversation, microphone
     from tests.talk.rig import LoudVad, frames
 
@@ -228,7 +228,7 @@ def test_the_microphone(folder: Path, nano_folder: Path, monkeypatch: pytest.Mon
 def test_ctrl_c_at_the_microphone_is_its_end(
     folder: Path, nano_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What was asked for is written, the JSON too, and sound still on its way is no error."""
+    """After Ctrl-C the files and the JSON are written, and late audio is no error."""
     from mosslive.cli import conversation
     from tests.talk.rig import LoudVad, frames
 
@@ -261,8 +261,8 @@ def test_ctrl_c_at_the_microphone_is_its_end(
 
 
 def test_what_is_queued_is_played_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loudspeaker's callback: samples in order, silence when there are none, a report of what
-    was played; an interruption empties it."""
+    """The playback callback plays samples in order, then silence, and reports the played count; an
+    interruption empties its queue."""
     from mosslive.cli.microphone import Duplex
 
     monkeypatch.setitem(sys.modules, "sounddevice", fake_sounddevice([], []))
@@ -285,7 +285,7 @@ def test_what_is_queued_is_played_and_counted(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("missing", ["package", "device"])
 def test_no_microphone(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    """Law 4: neither the package nor a device is a matter of course."""
+    """A missing sounddevice package or sound device raises with what to do."""
     from mosslive.cli.microphone import Duplex
 
     card = fake_sounddevice([], [])

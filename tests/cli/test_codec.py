@@ -1,4 +1,4 @@
-"""`mosslive codec` and `mosslive voice`, as a user meets them."""
+"""`mosslive codec` and `mosslive voice`."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def test_encode_prints_the_codes(folder: Path) -> None:
-    """Plain numbers, or JSON; the library's codes."""
+    """`encode` prints the library's codes, as numbers or JSON."""
     sound, rate = soundfile.read(folder / "anna.wav", dtype="float32")
     codes = load_codec(folder).encode(sound, rate)
     arguments = ("codec", "encode", folder / "anna.wav", "--codec", folder)
@@ -38,7 +38,7 @@ def test_encode_prints_the_codes(folder: Path) -> None:
 
 @pytest.mark.parametrize("chunk", ["0", "5"])
 def test_voice_then_decode(folder: Path, tmp_path: Path, chunk: str) -> None:
-    """A voice made once speaks codes into a WAV of exactly 1920 samples per code."""
+    """`voice make` and `decode` write a WAV of exactly 1920 samples per code."""
     voice = tmp_path / "anna.voice"
     made = run("voice", "make", folder / "anna.wav", "--codec", folder, "-o", voice, "--json")
     assert made.exit_code == 0, made.output
@@ -56,7 +56,7 @@ def test_voice_then_decode(folder: Path, tmp_path: Path, chunk: str) -> None:
 
 
 def test_resynth(folder: Path, tmp_path: Path) -> None:
-    """A recording through the codec and back, in its own voice."""
+    """`resynth` encodes and decodes a recording with its own voice."""
     out = tmp_path / "again.wav"
     done = run("codec", "resynth", folder / "anna.wav", "--codec", folder, "-o", out)
     assert done.exit_code == 0, done.output
@@ -71,7 +71,7 @@ def test_resynth(folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input(folder: Path, arguments: tuple[str, ...], message: str) -> None:
-    """Law 4."""
+    """A missing file exits with code 1 and its name."""
     result = run("codec", *arguments, "--codec", folder)
     assert result.exit_code == 1
     assert message in str(result.exception)
@@ -80,7 +80,7 @@ def test_bad_input(folder: Path, arguments: tuple[str, ...], message: str) -> No
 def test_a_long_recording_speaks_with_its_first_half_minute(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own voice must leave room for what it says: the flow's limit counts both."""
+    """The default voice is cut to 30 s, because the flow's limit counts voice and reply."""
     heard: list[float] = []
     honest = Codec.voice
 
@@ -97,7 +97,7 @@ def test_a_long_recording_speaks_with_its_first_half_minute(
 
 
 def test_outputs_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
-    """One sentence with the file's name, no traceback."""
+    """An unwritable output raises with the file's name."""
     nowhere, anna = tmp_path / "nowhere", folder / "anna.wav"
     for arguments in (
         ("voice", "make", anna, "--codec", folder, "-o", nowhere / "a.voice"),

@@ -1,4 +1,4 @@
-"""`mosslive generate`, `demo`, `bench` and the command itself, as a user meets them."""
+"""`mosslive generate`, `demo`, `--version` and `--help`."""
 
 import json
 import subprocess
@@ -17,15 +17,15 @@ COMMAND = Path(sys.executable).parent / "mosslive"
 
 
 def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    """The installed console script, so that exit codes and streams are the real ones."""
+    """Runs the installed console script, for real exit codes and streams."""
     return subprocess.run(
         [COMMAND, *arguments], input=stdin, capture_output=True, text=True, check=False
     )
 
 
 def test_json_reply_is_the_librarys(nano_folder: Path, nano_lm: LanguageModel) -> None:
-    """The command only parses and calls: same rows as the Python API, with the driver's system
-    turn and settings."""
+    """The command gives the same rows as the Python API with the driver's system turn and
+    settings."""
     asked = ["generate", str(nano_folder), "--user", "Hello", "--reply", "text"]
     result = CliRunner().invoke(app, [*asked, "--seed", "5", "--max-new", "12", "--json"])
     assert result.exit_code == 0, result.output
@@ -43,7 +43,7 @@ def test_json_reply_is_the_librarys(nano_folder: Path, nano_lm: LanguageModel) -
 
 @pytest.mark.parametrize("text", ["[1, 2, 3]", "1 2\n3"])
 def test_codes_from_file_and_standard_input(nano_folder: Path, tmp_path: Path, text: str) -> None:
-    """Both forms of a codes file, and `-`, give the same reply."""
+    """A codes file and standard input (`-`) give the same reply."""
     path = tmp_path / "codes.json"
     path.write_text(text)
     arguments = ["generate", str(nano_folder.parent), "--greedy", "--max-new", "6", "--json"]
@@ -62,13 +62,13 @@ def test_plain_output(nano_folder: Path) -> None:
     """Codes on standard output, the summary on standard error."""
     result = run("generate", str(nano_folder), "--user", "Hi", "--greedy", "--max-new", "5")
     assert result.returncode == 0, result.stderr
-    (line,) = result.stdout.splitlines()  # no empty one for the text that there is not
+    (line,) = result.stdout.splitlines()  # no empty line for absent text
     assert [0 <= int(code) < 500 for code in line.split()] == [True] * 5
     assert "5 codes = 0.40 s of speech; ended by length" in result.stderr
 
 
 def test_written_reply_is_one_line(nano_folder: Path) -> None:
-    """A written reply ends with its line, also one without a visible character."""
+    """A text reply ends with a newline, even without a visible character."""
     asked = ("generate", str(nano_folder), "--user", "Hi", "--reply", "text")
     result = run(*asked, "--greedy", "--max-new", "5")
     assert result.returncode == 0, result.stderr
@@ -77,8 +77,7 @@ def test_written_reply_is_one_line(nano_folder: Path) -> None:
 
 
 def test_an_engine_folder_replies_as_its_source(nano_folder: Path, tmp_path: Path) -> None:
-    """Docs: an engine folder gives bit for bit the source's weights; so the rows are the same, and
-    its precision is not to be chosen."""
+    """An engine folder gives the same rows as its source, and `--dtype` is an error for it."""
     engine = tmp_path / "engine"
     assert CliRunner().invoke(app, ["build", str(nano_folder), str(engine)]).exit_code == 0
     asked = ["--user", "Hi", "--seed", "3", "--max-new", "8", "--json"]
@@ -95,7 +94,7 @@ def test_an_engine_folder_replies_as_its_source(nano_folder: Path, tmp_path: Pat
 
 
 def test_system_turn_and_presets(nano_folder: Path) -> None:
-    """--system '' leaves it out; presets are the published sets."""
+    """`--system ''` leaves the system turn out; presets are the published sets."""
     arguments = ["generate", str(nano_folder), "--user", "Hi", "--max-new", "3", "--json"]
     plain = json.loads(CliRunner().invoke(app, arguments).stdout)
     bare = json.loads(CliRunner().invoke(app, [*arguments, "--system", ""]).stdout)
@@ -107,8 +106,8 @@ def test_system_turn_and_presets(nano_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give one of --user TEXT and --codes FILE"),
-        (["--user", "x", "--codes", "y"], "give one of --user TEXT and --codes FILE"),
+        ([], "give either --user TEXT or --codes FILE"),
+        (["--user", "x", "--codes", "y"], "give either --user TEXT or --codes FILE"),
         (["--codes", "nowhere.json"], "nowhere.json: not readable"),
         (["--user", "x", "--temperature", "0"], "temperature is 0.0; allowed: 0.01 to 100"),
         (["--user", "x", "--dtype", "int4"], "dtype is 'int4'; allowed: float32, bfloat16"),
@@ -117,7 +116,7 @@ def test_system_turn_and_presets(nano_folder: Path) -> None:
     ],
 )
 def test_bad_arguments(nano_folder: Path, arguments: list[str], message: str) -> None:
-    """Law 4: one clear message, a non-zero exit, no traceback."""
+    """Bad arguments give one clear message, a non-zero exit code and no traceback."""
     result = run("generate", str(nano_folder), *arguments)
     assert result.returncode != 0
     assert message in " ".join(result.stderr.replace("│", " ").split())
@@ -128,31 +127,37 @@ def test_bad_arguments(nano_folder: Path, arguments: list[str], message: str) ->
     ("codes", "message"),
     [
         ("[1, 2", "JSON list"),
-        ('{"code": [1]}', 'an object with such a list as "codes"'),
+        ('{"code": [1]}', 'object with a list "codes"'),
         ('{"codes": 3}', "JSON list"),
         ("1 two", "integers"),
-        ("[]", "there are none"),
+        ("[]", "the list is empty"),
         ("[1, 500]", "0..499"),
     ],
 )
 def test_bad_codes(nano_folder: Path, codes: str, message: str) -> None:
-    """Bad codes are refused with the reason."""
+    """Bad codes exit with code 1 and the reason."""
     result = run("generate", str(nano_folder), "--codes", "-", stdin=codes)
     assert result.returncode == 1
     assert message in result.stderr
 
 
 def test_demo_shows_all_four_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the bundled model the demo runs too, and says that the weights are random."""
+    """Without the bundled model the demo runs on random weights and says so."""
     monkeypatch.setattr(folders, "shipped_folder", lambda: tmp_path)
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 0, result.output
-    for word in ("text", "speech, 2 s", "codes", "holds no weights", "256 of 256 pages are free"):
+    for word in (
+        "text",
+        "speech, 2 s",
+        "codes",
+        "contains no weights",
+        "256 of 256 pages are free",
+    ):
         assert word in " ".join(result.output.split())
 
 
 def test_version_and_help() -> None:
-    """`--version` and `--help` answer without loading a model."""
+    """`--version` and `--help` work without a model."""
     assert run("--version").stdout == f"mosslive {__version__}\n"
     listed = run("--help").stdout
     assert all(name in listed for name in ("demo", "generate", "inspect", "synth", "bench"))

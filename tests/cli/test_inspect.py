@@ -1,4 +1,4 @@
-"""`mosslive inspect`: numbers that are true, faults that are listed, exit codes that tell."""
+"""`mosslive inspect`: correct numbers, complete lists of faults, exit codes."""
 
 import json
 import subprocess
@@ -42,13 +42,13 @@ def report(*arguments: str | Path) -> dict[str, Any]:
 
 
 def console(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The installed command itself, whose `main` turns errors into a sentence and an exit code."""
+    """Runs the installed command, whose `main` prints errors as one line."""
     command = [Path(sys.executable).with_name("mosslive"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def assert_one_sentence(done: subprocess.CompletedProcess[str], *said: str | Path) -> None:
-    """Exit code 1 and one line on standard error: the user's mistake, not a traceback."""
+    """Asserts exit code 1 and one line on standard error, no traceback."""
     (line,) = done.stderr.splitlines()
     assert line.startswith("mosslive: ")
     assert [part for part in map(str, said) if part not in line] == []
@@ -56,7 +56,7 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], *said: str | Pat
 
 
 def test_table(nano_folder: Path) -> None:
-    """Every block has its line with tensors, parameters, bytes, dtype and verdict; totals last."""
+    """The table has one line per block and a line of totals."""
     result = inspect(nano_folder)
     assert result.exit_code == 0
     assert result.stderr == ""
@@ -72,7 +72,7 @@ def test_table(nano_folder: Path) -> None:
 
 
 def test_json(nano_folder: Path) -> None:
-    """The document's totals are those of the files, and its blocks add up to them."""
+    """The JSON totals equal those of the files and the sums of the blocks."""
     document = report(nano_folder)
     tensors = all_tensors(nano_folder)
     blocks = document.pop("blocks")
@@ -108,7 +108,7 @@ def test_damaged_folder(
 
 
 def test_damaged_folder_as_table(nano_copy: Path) -> None:
-    """The table marks the block at fault and the total; standard error gives the reason."""
+    """The table marks the faulty block and the total; standard error gives the reason."""
     put(nano_copy, Q_NORM, None)
     result = inspect(nano_copy)
     assert result.exit_code == 1
@@ -121,7 +121,7 @@ def test_damaged_folder_as_table(nano_copy: Path) -> None:
 
 
 def test_several_faults_are_all_listed(nano_copy: Path) -> None:
-    """One look shows everything there is to mend."""
+    """All faults are listed at once."""
     put(nano_copy, Q_NORM, None)
     (nano_copy / "model-00009-of-00009.safetensors").write_bytes(b"")
     kinds = {fault["kind"]: fault["names"] for fault in report(nano_copy)["faults"]}
@@ -132,7 +132,7 @@ def test_several_faults_are_all_listed(nano_copy: Path) -> None:
 
 
 def test_bad_values(nano_copy: Path) -> None:
-    """Values are read by default: NaN in good headers is a fault."""
+    """Values are read by default, and NaN is a fault."""
     names = poison(float("nan"))(nano_copy)
     document = report(nano_copy)
     (found,) = document["faults"]
@@ -145,7 +145,7 @@ def test_bad_values(nano_copy: Path) -> None:
 
 
 def test_no_values(nano_copy: Path) -> None:
-    """--no-values looks at headers only, and says that it did."""
+    """`--no-values` reads headers only and says so."""
     poison(float("nan"))(nano_copy)
     document = report(nano_copy, "--no-values")
     assert (document["usable"], document["values_read"]) == (True, False)
@@ -155,7 +155,7 @@ def test_no_values(nano_copy: Path) -> None:
 
 
 def test_bad_generation_config(nano_copy: Path) -> None:
-    """A file that would change what is drawn in a way nobody computes makes the folder unusable."""
+    """An unsupported generation_config.json makes the folder unusable."""
     (nano_copy / "generation_config.json").write_text('{"num_beams": 3}')
     document = report(nano_copy)
     assert not document["usable"]
@@ -163,7 +163,7 @@ def test_bad_generation_config(nano_copy: Path) -> None:
 
 
 def test_parent_folder(nano_copy: Path) -> None:
-    """The folder given to `mosslive synth` will do."""
+    """The parent folder, as given to `mosslive synth`, is accepted."""
     assert report(nano_copy.parent) == report(nano_copy)
 
 
@@ -171,7 +171,7 @@ def test_parent_folder(nano_copy: Path) -> None:
 def test_folder_name_is_printed_as_it_is(
     nano_copy: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Brackets in a path are part of the path, not markup."""
+    """Square brackets in a path are printed as they are, not as markup."""
     # Relative: a title is broken where its table ends, and the folders of tests can be long.
     monkeypatch.chdir(nano_copy.parent)
     folder = Path("models", name)
@@ -183,20 +183,20 @@ def test_folder_name_is_printed_as_it_is(
 
 
 def test_folder_that_does_not_exist(tmp_path: Path) -> None:
-    """A wrong path is answered in one sentence with exit code 1."""
+    """A wrong path gives one line and exit code 1."""
     missing = tmp_path / "nowhere"
     assert_one_sentence(console("inspect", missing), missing, "no such folder")
 
 
 def test_bad_config(nano_copy: Path) -> None:
-    """A config that cannot be used is answered in one sentence with field, value and allowed."""
+    """A bad config gives one line with field, value and what is allowed."""
     path = nano_copy / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"channels": 9}))
     assert_one_sentence(console("inspect", nano_copy), path, "channels is 9; allowed: 2")
 
 
 def test_exit_code_of_a_damaged_folder(nano_copy: Path) -> None:
-    """The command itself reports a fault without a traceback, JSON on standard output alone."""
+    """With `--json` faults go to standard output alone, without a traceback."""
     (nano_copy / "model-00002-of-00004.safetensors").unlink()
     done = console("inspect", nano_copy, "--json")
     assert (done.returncode, done.stderr) == (1, "")
@@ -205,7 +205,7 @@ def test_exit_code_of_a_damaged_folder(nano_copy: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "{}"], ids=["missing", "empty"])
 def test_a_folder_without_its_tokenizer_is_not_usable(nano_copy: Path, content: str | None) -> None:
-    """What `load_lm` would refuse, `inspect` must not call usable."""
+    """A tokenizer that `load_lm` rejects makes the folder unusable."""
     path = nano_copy / "tokenizer.json"
     path.unlink() if content is None else path.write_text(content)
     result = CliRunner().invoke(app, ["inspect", str(nano_copy), "--json"])

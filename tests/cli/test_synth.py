@@ -1,4 +1,4 @@
-"""`mosslive synth`: writes where it says, refuses in one sentence, never leaves half a folder."""
+"""`mosslive synth`: output paths, one-line errors, and no partial folders."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def synth(*arguments: str | Path) -> Result:
 
 
 def test_writes_a_usable_model(tmp_path: Path, nano_folder: Path) -> None:
-    """OUT/lm is written at the size and seed asked for: the same bytes as through the library."""
+    """`synth` writes the same bytes as the library, for the given size and seed."""
     result = synth(tmp_path / "out", "--size", "nano", "--seed", "1")
     assert result.exit_code == 0, result.output
     target = tmp_path / "out" / "lm"
@@ -29,7 +29,7 @@ def test_writes_a_usable_model(tmp_path: Path, nano_folder: Path) -> None:
 
 
 def test_defaults(tmp_path: Path) -> None:
-    """Without options it is size nano and seed 0."""
+    """The defaults are size nano and seed 0."""
     for name, options in (("plain", []), ("stated", ["--size", "nano", "--seed", "0"])):
         assert synth(tmp_path / name, *options).exit_code == 0
     stated = tmp_path / "stated" / "lm"
@@ -42,7 +42,7 @@ def test_defaults(tmp_path: Path) -> None:
     "name", ["short", "a" * 150, "a space [x]"], ids=["short", "long", "space and brackets"]
 )
 def test_says_where_it_wrote(tmp_path: Path, name: str) -> None:
-    """The path is printed in one piece, however long it is, so that it can be copied."""
+    """A long path is printed on one line."""
     result = synth(tmp_path / name, "--only", "lm")
     assert result.stdout == f"wrote {tmp_path / name / 'lm'}\n"
     assert result.stderr == ""
@@ -50,7 +50,7 @@ def test_says_where_it_wrote(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("part", ["codec", "bigvgan"])
 def test_one_part_alone_and_its_inventory(tmp_path: Path, part: str) -> None:
-    """--only writes one part; `inspect` finds every network of it usable."""
+    """`--only` writes one part, and `inspect` reports it as usable."""
     assert synth(tmp_path, "--only", part).exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == [part]
     result = CliRunner().invoke(app, ["inspect", str(tmp_path / part), "--json"])
@@ -64,7 +64,7 @@ def test_one_part_alone_and_its_inventory(tmp_path: Path, part: str) -> None:
 def test_a_missing_extra_is_said_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the voice packages the whole set is refused, and the language model alone is not."""
+    """Without the packages of the extra `voice` only `--only lm` works."""
     monkeypatch.setattr("mosslive.cli.synth.find_spec", lambda name: None)
     result = synth(tmp_path / "out")
     assert "pip install 'mosslive[voice]'" in str(result.exception)
@@ -73,7 +73,7 @@ def test_a_missing_extra_is_said_before_anything_is_written(
 
 
 def test_damaged_codec_is_reported(tmp_path: Path) -> None:
-    """A cut weight file is one part at fault; the others are still judged."""
+    """A truncated weight file is one fault; the other parts are still checked."""
     assert synth(tmp_path, "--only", "codec").exit_code == 0
     path = tmp_path / "codec" / "flow" / "hift.pt"
     path.write_bytes(path.read_bytes()[:1000])
@@ -83,7 +83,7 @@ def test_damaged_codec_is_reported(tmp_path: Path) -> None:
 
 
 def test_existing_output(tmp_path: Path) -> None:
-    """What exists is refused and stays as it is."""
+    """An existing output raises and stays unchanged."""
     (tmp_path / "lm").mkdir()
     result = synth(tmp_path)
     assert isinstance(result.exception, FolderExists)
@@ -91,14 +91,14 @@ def test_existing_output(tmp_path: Path) -> None:
 
 
 def test_existing_output_in_one_sentence(tmp_path: Path) -> None:
-    """The command itself answers with exit code 1 and one sentence."""
+    """For an existing output the command prints one line and exits with code 1."""
     (tmp_path / "lm").mkdir()
     assert_one_sentence(console("synth", tmp_path), tmp_path / "lm", "exists already")
     assert [path.name for path in tmp_path.iterdir()] == ["lm"]
 
 
 def test_output_that_is_a_file(tmp_path: Path) -> None:
-    """A file where a folder is wanted is the user's to mend: one sentence, no traceback."""
+    """A file in place of the output folder gives one line, no traceback."""
     path = tmp_path / "file"
     path.write_text("mine")
     assert_one_sentence(console("synth", path), path)
@@ -106,7 +106,7 @@ def test_output_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_vocabulary_file_that_does_not_exist(tmp_path: Path) -> None:
-    """A wrong --vocab is answered in one sentence, and nothing is written."""
+    """A bad `--vocab` file gives one line, and nothing is written."""
     missing = tmp_path / "ranks"
     done = console("synth", tmp_path / "out", "--vocab", missing)
     assert_one_sentence(done, missing, "not a tiktoken ranks file")
@@ -117,7 +117,7 @@ def test_vocabulary_file_that_does_not_exist(tmp_path: Path) -> None:
     "arguments", [["--size", "huge"], ["--seed", "-1"], ["--seed", "x"], ["--sise", "nano"]]
 )
 def test_bad_options(tmp_path: Path, arguments: list[str]) -> None:
-    """Options that make no sense are refused as such, before anything is written."""
+    """Bad options exit before anything is written."""
     result = synth(tmp_path / "out", *arguments)
     assert result.exit_code == 2
     assert arguments[0] in result.stderr

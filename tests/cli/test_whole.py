@@ -1,4 +1,4 @@
-"""A model folder with everything in it, and the bundled one, as the commands take them."""
+"""The commands with a complete model folder, and with the bundled model."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ RATE = 22_050
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, nano_folder: Path) -> Path:
-    """Language model, codec, voice; replies are not sampled and short."""
+    """A folder with language model, codec and voice; replies are greedy and short."""
     home = tmp_path_factory.mktemp("whole")
     shutil.copytree(nano_folder, home / "lm")
     stated = {"do_sample": False, "max_new_tokens": 12, "min_new_tokens": 13}
@@ -66,8 +66,8 @@ def chat(*arguments: str | Path) -> dict[str, Any]:
 
 
 def test_a_whole_model_needs_no_other_option(whole: Path, tmp_path: Path) -> None:
-    """Codec, voice and sampling are the folder's own; so are the rows of two runs, since it is not
-    sampled."""
+    """`chat` uses the folder's codec, voice and sampling; greedy replies do not depend on the
+    seed."""
     question, seeds = whole / "question.flac", ("1", "2")
     waves = []
     for seed in seeds:
@@ -79,8 +79,7 @@ def test_a_whole_model_needs_no_other_option(whole: Path, tmp_path: Path) -> Non
 
 
 def test_flags_win(whole: Path, tmp_path: Path) -> None:
-    """--max-new and --min-new over the file's, --sample over "do_sample": false, a preset over all
-    of it."""
+    """`--max-new`, `--min-new` and `--sample` override the file; a preset overrides all of it."""
     question, model = whole / "question.flac", ("--model", whole)
     assert chat(question, *model, "--max-new", "9")["codes"] == 9
     first, second = (
@@ -97,7 +96,7 @@ def test_flags_win(whole: Path, tmp_path: Path) -> None:
 
 
 def test_a_preset_passes_over_a_file_that_is_refused(whole: Path, tmp_path: Path) -> None:
-    """What this package cannot read must not keep a user from the model."""
+    """A preset makes a folder with an unsupported generation_config.json usable."""
     lm = shutil.copytree(whole / "lm", tmp_path / "lm")
     (lm / "generation_config.json").write_text('{"per_channel": [1, 2]}')
     refused = CliRunner().invoke(app, ["generate", str(lm), "--user", "Hi"])
@@ -106,8 +105,8 @@ def test_a_preset_passes_over_a_file_that_is_refused(whole: Path, tmp_path: Path
 
 
 def test_the_server_takes_the_same_parts(whole: Path) -> None:
-    """Its own codec, default voice and sampling; the limit on a reply is the folder's until the
-    server sets one; "driver" passes over the file."""
+    """The server uses the folder's codec, voice and sampling, and the folder's limit on a reply
+    unless it has its own; the preset "driver" ignores the file."""
     backend = load_backend(ServerSettings(model=whole, seed=3))
     try:
         assert backend.speaks
@@ -131,7 +130,7 @@ def test_the_server_takes_the_same_parts(whole: Path) -> None:
 def test_a_server_that_cannot_start_leaves_no_thread(
     whole: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    """Whatever fails after the codec's thread has begun, it ends; the engine's never begins."""
+    """A failure after the start of the codec thread leaves no thread running."""
     before = set(threading.enumerate())
 
     def breaks(*_: object, **__: object) -> None:
@@ -145,7 +144,7 @@ def test_a_server_that_cannot_start_leaves_no_thread(
 
 
 def test_inspect_tells_all_parts(whole: Path) -> None:
-    """Language model, codec and voices in one report, and how replies are drawn."""
+    """`inspect` reports language model, codec, voices and sampling in one table."""
     report = json.loads(run("inspect", whole, "--json").stdout)
     blocks = [block["block"] for block in report["blocks"]]
     assert {"trunk, 3 layers", "encoder", "HiFT vocoder", "voice, default"} <= set(blocks)
@@ -154,7 +153,7 @@ def test_inspect_tells_all_parts(whole: Path) -> None:
 
 
 def test_a_voice_of_another_codec_is_a_fault(whole: Path, tmp_path: Path) -> None:
-    """`inspect` finds what would stop the first reply."""
+    """`inspect` reports a voice of another codec."""
     home = shutil.copytree(whole, tmp_path / "home")
     shutil.rmtree(home / "codec")
     synthesise_codec(home, "nano", seed=5)
@@ -165,7 +164,7 @@ def test_a_voice_of_another_codec_is_a_fault(whole: Path, tmp_path: Path) -> Non
 
 
 def test_the_bundled_model_is_the_default(bundled: Path, tmp_path: Path) -> None:
-    """`mosslive chat question.wav -o answer.wav`, and its name wherever a folder is named."""
+    """`chat` uses the bundled model by default, and `bundled` works as a folder name."""
     out = tmp_path / "answer.wav"
     assert chat(bundled / "question.flac", "-o", out)["codes"] == 12
     assert soundfile.info(out).frames == 12 * 1920
@@ -174,7 +173,7 @@ def test_the_bundled_model_is_the_default(bundled: Path, tmp_path: Path) -> None
 
 
 def test_demo_answers(bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The question's words, the answer's, how fast it was, a file; and it is played if possible."""
+    """`demo` prints question, answer and latency, writes a file, and plays it if possible."""
     played: list[int] = []
 
     def play(sound: NDArray[np.float32], _: int) -> bool:
@@ -191,7 +190,7 @@ def test_demo_answers(bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_playing_without_a_sound_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the package, nor its library, nor a device is a matter of course."""
+    """`play` returns False without the package, PortAudio or a device."""
 
     class NoDevice(Exception):
         pass
@@ -209,7 +208,7 @@ def test_playing_without_a_sound_card(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_engine_and_codec_share_the_cores(
     monkeypatch: pytest.MonkeyPatch, had: int, gets: int
 ) -> None:
-    """Half of PyTorch's threads for each of the two, at least one; a GPU's host keeps them all."""
+    """On a CPU engine and codec get half of the threads each; with a GPU nothing changes."""
     told: list[int] = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: had)
     monkeypatch.setattr(torch, "set_num_threads", told.append)
@@ -223,7 +222,7 @@ def test_engine_and_codec_share_the_cores(
 
 
 def test_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing is said before anything is asked."""
+    """A missing bundled model raises before anything is loaded."""
     monkeypatch.setattr(folders, "shipped_folder", lambda: tmp_path)
     asked = CliRunner().invoke(app, ["chat", "--text", "Hi"])
     assert "this copy of mosslive has no bundled model" in str(asked.exception)

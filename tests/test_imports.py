@@ -1,4 +1,4 @@
-"""The house: imports go one way, heavy packages stay out of light places, files stay small."""
+"""The structure of the code: import order, light imports, small files, collected tests."""
 
 import ast
 import subprocess
@@ -11,9 +11,8 @@ import pytest
 import mosslive
 
 PACKAGE = Path(mosslive.__file__).parent
-# In order of dependency: a room imports only from rooms before it. `errors` and `version` are the
-# ground all stand on.
-ROOMS = (
+# In order of dependency: a package imports only from packages before it in this list.
+ORDER = (
     "errors",
     "version",
     "config",
@@ -31,7 +30,7 @@ ROOMS = (
     "cli",
     "__main__",
 )
-# Design: what a room must not know, beyond the order.
+# Imports that are forbidden in addition to the order.
 FORBIDDEN = {
     "config": {"torch"},
     "rows": {"torch"},
@@ -45,7 +44,7 @@ def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -56,47 +55,47 @@ def imports_of(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide the room"
+            assert node.level == 0, f"{path}: relative imports hide the package"
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
     return found
 
 
-def test_every_file_is_in_a_known_room() -> None:
-    """A new room must take its place in the order."""
-    rooms = {room_of(path) for path in sources()} - {"__init__"}
-    assert rooms <= set(ROOMS)
+def test_every_file_is_in_a_known_package() -> None:
+    """Every package has a place in the import order."""
+    packages = {package_of(path) for path in sources()} - {"__init__"}
+    assert packages <= set(ORDER)
 
 
 def test_imports_go_one_way() -> None:
-    """Law 6: a room imports only from rooms above it in the design's table."""
+    """A package imports only from packages before it in the order."""
     wrong = []
     for path in sources():
-        room = room_of(path)
-        if room == "__init__":
+        package = package_of(path)
+        if package == "__init__":
             continue
         for name in imports_of(path):
             first, *inner = name.split(".")
             if first != "mosslive":
                 continue
-            # The package itself gathers names from everywhere: rooms name the room they need.
-            if not inner or inner[0] not in ROOMS or ROOMS.index(inner[0]) > ROOMS.index(room):
+            # `mosslive` itself re-exports from everywhere, so imports name the package they need.
+            if not inner or inner[0] not in ORDER or ORDER.index(inner[0]) > ORDER.index(package):
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert not wrong
 
 
-def test_rooms_do_not_know_what_they_must_not() -> None:
-    """Design: `config` and `rows` know no torch, `kernels` no model, `engine` no sockets."""
+def test_forbidden_imports() -> None:
+    """`config` and `rows` do not import torch, `kernels` no model, `engine` no sockets."""
     wrong = []
     for path in sources():
         for name in imports_of(path):
-            for forbidden in FORBIDDEN.get(room_of(path), ()):
+            for forbidden in FORBIDDEN.get(package_of(path), ()):
                 if name == forbidden or name.startswith(f"{forbidden}."):
                     wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert not wrong
 
 
-def test_light_things_stay_light() -> None:
-    """Importing the package and asking for help must not load torch or a tokenizer."""
+def test_light_imports() -> None:
+    """`import mosslive` and `mosslive --help` load neither torch nor a tokenizer."""
     code = (
         "import sys, mosslive, mosslive.cli.app\n"
         "heavy = {'torch', 'transformers', 'tokenizers', 'triton'} & set(sys.modules)\n"
@@ -106,17 +105,16 @@ def test_light_things_stay_light() -> None:
 
 
 def test_files_stay_small() -> None:
-    """House rule: think at 300 lines, split before 400."""
+    """No source file has more than 400 lines."""
     long = {p.name: n for p in sources() if (n := len(p.read_text("utf-8").splitlines())) > 400}
     assert not long
 
 
-def test_no_test_is_out_of_sight(pytestconfig: pytest.Config) -> None:
-    """Guards: pytest enters every folder of tests. By itself it passes by some names (build, dist)
-    and says nothing, and a room is called so."""
+def test_every_test_folder_is_collected(pytestconfig: pytest.Config) -> None:
+    """Pytest collects every test folder; by default it silently skips names such as build."""
     here = Path(__file__).parent
     folders = {file.parent.relative_to(here) for file in here.rglob("test_*.py")}
     assert Path("build") in folders
-    passed_by = pytestconfig.getini("norecursedirs")
+    skipped = pytestconfig.getini("norecursedirs")
     names = {name for folder in folders for name in folder.parts}
-    assert not [name for name in names if any(fnmatch(name, p) for p in passed_by)]
+    assert not [name for name in names if any(fnmatch(name, p) for p in skipped)]
