@@ -42,8 +42,11 @@ def test_names_are_those_listed() -> None:
         found |= {f"{path} {parameter_name(parameter)}" for parameter in command.params}
     listed = LISTED.read_text(encoding="utf-8").splitlines()
     assert listed == sorted(listed), f"sort {LISTED.name}"
-    new, missing = sorted(found - set(listed)), sorted(set(listed) - found)
-    assert not new and not missing, f"update {LISTED.name}: new {new}, missing {missing}"
+    difference = {
+        "new": sorted(found - set(listed)),
+        "missing": sorted(set(listed) - found),
+    }
+    assert found == set(listed), f"update {LISTED.name}: {difference}"
 
 
 @pytest.mark.parametrize("path", ALL)
