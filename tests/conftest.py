@@ -17,7 +17,7 @@ if not torch.cuda.is_available():
 from mosslive import LanguageModel, load_lm
 from mosslive.checkpoint import synthesise
 from mosslive.codec.flow_step import FlowStep
-from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.hift.stream import HiftStream
 
 
 def pytest_configure() -> None:

@@ -25,7 +25,7 @@ from mosslive.codec import Codec, Voice
 from mosslive.codec.conformer import FRAMES_PER_TOKEN
 from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.flow_step import BUCKETS
-from mosslive.codec.hift_stream import OVERLAP_FRAMES
+from mosslive.codec.hift.stream import OVERLAP_FRAMES
 from mosslive.codec.mel import FLOW_MEL
 from mosslive.kernels.arithmetic import Precision
 

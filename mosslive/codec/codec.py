@@ -31,8 +31,8 @@ from mosslive.codec.flow_stream import (
     check_tail,
 )
 from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.hift_source import SourceSettings
-from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.hift.source import SourceSettings
+from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel import FLOW_MEL, HEARING_HZ, log_mel
 from mosslive.codec.mel_source import CachedMel, MelSource, Method, PrefixMel
 from mosslive.codec.place import COMPUTE, check_device

@@ -18,7 +18,7 @@ from torch import Tensor
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.flow_hops import leads_in, next_hop
 from mosslive.codec.flow_pages import PoolFull
-from mosslive.codec.hift_stream import HiftState, HiftStream
+from mosslive.codec.hift.stream import HiftState, HiftStream
 from mosslive.codec.mel_source import MelSource, step_together
 from mosslive.codec.voice import Voice
 from mosslive.errors import MossliveError

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from mosslive.codec.decoder_batch import DecoderBatch, Samples, take_made
-from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel_source import MelSource
 
 

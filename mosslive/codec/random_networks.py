@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from mosslive.checkpoint.synth import SizeName
 from mosslive.codec.bigvgan import BigVgan
+from mosslive.codec.bigvgan.snake import sinc_filter
 from mosslive.codec.conformer import ConformerDims
 from mosslive.codec.encoder import Encoder, EncoderDims
 from mosslive.codec.estimator import EstimatorDims
 from mosslive.codec.flow import Flow, FlowDims
 from mosslive.codec.flow_solver import FlowSettings
 from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.snake import sinc_filter
 from mosslive.config.bigvgan import BigVganConfig
 
 _PITCH_HZ = 140.0

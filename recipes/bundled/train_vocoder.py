@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.hift_stream import OVERLAP_FRAMES
+from mosslive.codec.hift.stream import OVERLAP_FRAMES
 from mosslive.codec.mel import MelSettings, log_mel
 from mosslive.codec.wave_kernels import definitions_only
 from recipes.bundled.bank import FRAMES, Bank

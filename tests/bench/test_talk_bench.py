@@ -17,7 +17,7 @@ from mosslive.bench.talk_report import quantile
 from mosslive.bench.verified import NotVerified
 from mosslive.codec.decoder_batch import DecoderBatch
 from mosslive.codec.hift import HiftResult
-from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.hift.stream import HiftStream
 
 NANO = TalkBenchSettings(
     subject=Subject("nano", "cpu"),

@@ -14,7 +14,7 @@ from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.flow_solver import FlowSettings
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
 from mosslive.codec.hift import Hift
-from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel_source import CachedMel, MelSource, PrefixMel
 
 LIMIT = 3e-3  # of the golden README, as a share of the largest sample

@@ -8,21 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mosslive.codec import (
-    bigvgan_graph,
-    convolution,
-    encoder,
-    encoder_layers,
-    hift_stream,
-    wave_kernels,
-)
+from mosslive.codec import convolution, encoder, encoder_layers, wave_kernels
 from mosslive.codec.bigvgan import BigVgan
+from mosslive.codec.bigvgan import graph as bigvgan_graph
 from mosslive.codec.encoder import Encoder, EncoderDims
 from mosslive.codec.encoder_stream import EncoderStream
 from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.hift import stream as hift_stream
+from mosslive.codec.hift.stream import HiftStream
 from mosslive.kernels.arithmetic import arithmetic
-from tests.codec.test_bigvgan import TINY, random_mel, random_tensors
+from tests.codec.bigvgan.test_bigvgan import TINY, random_mel, random_tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HIFT = HiftSettings(
@@ -79,7 +74,7 @@ def test_bigvgan_offline_and_stream() -> None:
     stream, wave = network.stream(), []
     for begin in range(0, 60, 15):
         wave.append(stream.push(mel[..., begin : begin + 15].to(DEVICE)))
-    assert isinstance(stream._state, bigvgan_graph.FullState)
+    assert isinstance(stream._stream.state, bigvgan_graph.FullState)
     wave.append(stream.push(mel[..., :0].to(DEVICE)))  # an odd chunk between
     wave.append(stream.finish())
     assert close(torch.cat(wave, -1), exact(mel.double()))
@@ -141,8 +136,9 @@ def test_encoder_steps() -> None:
 @pytest.mark.skipif(DEVICE != "cuda", reason="no NVIDIA GPU on this machine")
 def test_golden_values_on_a_gpu() -> None:
     """The published values within the CPU's limits, in float32, whatever PyTorch's switches say."""
-    from tests.codec import test_encoder, test_hift
-    from tests.codec.test_bigvgan import golden, golden_network, relative_error
+    from tests.codec import test_encoder
+    from tests.codec.bigvgan.test_bigvgan import golden, golden_network, relative_error
+    from tests.codec.hift import test_hift
 
     torch.backends.cudnn.allow_tf32 = True
     io = golden("io")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mosslive.codec.hift import Hift, HiftResult
-from mosslive.codec.noise_ahead import Drawn, draw_ahead, take
+from mosslive.codec.hift.network import Hift, HiftResult
+from mosslive.codec.hift.noise_ahead import Drawn, draw_ahead, take
 from mosslive.codec.wave_kernels import has_twin
 from mosslive.errors import MossliveError
 from mosslive.kernels.graph import Graphed

@@ -19,14 +19,14 @@ from torch.nn import functional as F
 
 from mosslive.checkpoint.bigvgan import GENERATOR_FILE, folded_shapes, stored_shapes
 from mosslive.codec.bigvgan import BigVgan, load_bigvgan, reach_of
+from mosslive.codec.bigvgan.snake import anti_aliased_snake, sinc_filter
 from mosslive.codec.mel import MelSettings
-from mosslive.codec.snake import anti_aliased_snake, sinc_filter
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.config import ConfigError
 from mosslive.config.bigvgan import BigVganConfig
 from mosslive.errors import MossliveError
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "bigvgan.safetensors"
+GOLDEN = Path(__file__).parents[2] / "golden" / "bigvgan.safetensors"
 
 PUBLISHED_24K = BigVganConfig(
     sampling_rate=24_000,

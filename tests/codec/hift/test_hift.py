@@ -13,7 +13,7 @@ from torch import Tensor
 from mosslive.codec.hift import Hift, HiftSettings
 from mosslive.errors import MossliveError
 
-FILE = load_file(Path(__file__).parent.parent / "golden" / "hift.safetensors")
+FILE = load_file(Path(__file__).parents[2] / "golden" / "hift.safetensors")
 WEIGHTS = {name[2:]: tensor for name, tensor in FILE.items() if name.startswith("w.")}
 IO = {name[3:]: tensor[None] for name, tensor in FILE.items() if name.startswith("io.")}
 S = 480  # samples per frame

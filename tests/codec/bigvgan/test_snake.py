@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mosslive.codec.snake import (
+from mosslive.codec.bigvgan.snake import (
     SNAKE_REACH_SAMPLES,
     AntiAliasedSnake,
     anti_aliased_snake,
     sinc_filter,
 )
-from tests.codec.test_bigvgan import golden, relative_error
+from tests.codec.bigvgan.test_bigvgan import golden, relative_error
 
 # Spec 4.2: the first half of the taps; the second mirrors it.
 HALF_TAPS = [0.00202896, 0.00938947, -0.02554346, -0.05765738, 0.12857258, 0.44320980]

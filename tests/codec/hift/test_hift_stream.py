@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mosslive.codec import hift_stream
 from mosslive.codec.hift import Hift, HiftResult, HiftSettings
-from mosslive.codec.hift_stream import HiftState, HiftStream, is_recorded
+from mosslive.codec.hift import stream as hift_stream
+from mosslive.codec.hift.stream import HiftState, HiftStream, is_recorded
 from mosslive.errors import MossliveError
 from mosslive.kernels import convolve
 
 pytestmark = pytest.mark.recorded
 
-FILE = load_file(Path(__file__).parent.parent / "golden" / "hift.safetensors")
+FILE = load_file(Path(__file__).parents[2] / "golden" / "hift.safetensors")
 S = 480  # samples per frame
 LAW = settings(derandomize=True, deadline=None, max_examples=15)
 

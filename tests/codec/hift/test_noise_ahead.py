@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mosslive.codec.noise_ahead import Drawn, draw_ahead, take
+from mosslive.codec.hift.noise_ahead import Drawn, draw_ahead, take
 
 
 def draw(frames: int, generator: torch.Generator) -> Tensor:

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mosslive.codec import bigvgan_stream
-from mosslive.codec.bigvgan_stream import BigVganState, BigVganStream, advance, rest
+from mosslive.codec.bigvgan import vocoder
+from mosslive.codec.bigvgan.step import BigVganState, advance, rest
+from mosslive.codec.bigvgan.stream import BigVganStream
 from mosslive.config import ConfigError
 from mosslive.config.bigvgan import BigVganConfig
 from mosslive.errors import MossliveError
-from tests.codec.test_bigvgan import (
+from tests.codec.bigvgan.test_bigvgan import (
     FAMILY,
     TINY,
     golden_network,
@@ -137,7 +138,7 @@ def test_exact_form_computes_once(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(1)
         return torch.zeros(1, 0)
 
-    monkeypatch.setattr(bigvgan_stream, "rest", counted)
+    monkeypatch.setattr(vocoder, "rest", counted)
     for look_ahead, wanted in ((None, 0), (network.reach.ahead, 0), (5, 3)):
         stream = network.stream(look_ahead)
         for _ in range(4):

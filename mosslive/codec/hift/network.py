@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mosslive.codec.convolution import Convolution, Upsampling
-from mosslive.codec.hift_source import F0Predictor, HarmonicSource, SourceSettings
+from mosslive.codec.hift.source import F0Predictor, HarmonicSource, SourceSettings
 from mosslive.codec.recorded import Recorded
 from mosslive.codec.wave_kernels import entering, snake
 from mosslive.codec.weight_norm import fold_weight_norm
