@@ -5,6 +5,8 @@ none of the packages that read codec files. Also says which kernels conversation
 is compiled in the middle of one.
 """
 
+from dataclasses import dataclass
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,8 +27,10 @@ from mosslive.codec import Codec, Voice
 from mosslive.codec.conformer import FRAMES_PER_TOKEN
 from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.flow_step import BUCKETS
-from mosslive.codec.hift.stream import OVERLAP_FRAMES
+from mosslive.codec.hift.stream import OVERLAP_FRAMES, HiftStream
 from mosslive.codec.mel import FLOW_MEL
+from mosslive.codec.vocoder import Vocoder
+from mosslive.codec.vocoder_files import open_bigvgan_folder
 from mosslive.kernels.arithmetic import Precision
 
 PROMPT_CODES = 50
@@ -35,7 +39,7 @@ _NAME = "random"
 _HIFT_PROCESSES = 4  # to compile HiFT's kernels, for one stream and for several
 
 
-def talk_forms(precision: Precision, conversations: int) -> list[Form]:
+def talk_forms(precision: Precision, conversations: int, with_hift: bool = True) -> list[Form]:
     """What is compiled for so many conversations, their replies in `precision`."""
     first = FRAMES_PER_TOKEN * CHUNK_CODES  # frames of a reply's first window
     steady = OVERLAP_FRAMES + first
@@ -48,16 +52,31 @@ def talk_forms(precision: Precision, conversations: int) -> list[Form]:
         hift.append(Form("hift", "fp32", several, (first, steady)))
     return [
         *(Form("flow", precision, (size,)) for size in BUCKETS if size < 2 * conversations),
-        *(part for form in hift for part in form.divided(_HIFT_PROCESSES)),
+        *(part for form in hift if with_hift for part in form.divided(_HIFT_PROCESSES)),
         # By rows of a product: very few, few, and more; still more go through the vendor's.
         *(Form("encoder", "fp32", (1,), codes=codes) for codes in ((1, 2), (4,), (12,))),
     ]
 
 
+@dataclass(frozen=True)
+class _RandomHift:
+    size: SizeName
+    delay_frames: int = OVERLAP_FRAMES
+
+    def load(self, device: torch.device) -> Vocoder:
+        return HiftStream(random_hift(self.size).to(device))
+
+
 class RandomCodec(Codec):
     def __init__(
-        self, size: SizeName, device: str, dtype: torch.dtype, pool_seconds: float
+        self,
+        size: SizeName,
+        device: str,
+        dtype: torch.dtype,
+        pool_seconds: float,
+        vocoder: Path | None = None,
     ) -> None:
+        self._vocoder_files = open_bigvgan_folder(vocoder) if vocoder else _RandomHift(size)
         self.device = torch.device(device)
         self.dtype, self._pool_seconds = dtype, pool_seconds
         self.sample_rate = FLOW_MEL.sample_rate_hz
@@ -66,7 +85,6 @@ class RandomCodec(Codec):
         self._opened = WeakKeyDictionary()
         # Where `cached_property` would put what it reads from files.
         vars(self)["_encoder"] = random_encoder(size).to(self.device)
-        vars(self)["_hift"] = random_hift(size).to(self.device)
         vars(self)["fingerprint"] = _NAME
 
     def random_voice(self) -> Voice:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from mosslive.cli.voice import VocoderOption
+
 
 def talk(
     size: Annotated[str, typer.Option(help="full, small or nano: random weights.")] = "full",
@@ -22,6 +24,7 @@ def talk(
     codec_precision: Annotated[
         str, typer.Option(help="The flow's estimator: fp32, bf16 or fp16.")
     ] = "bf16",
+    vocoder: VocoderOption = None,
     tail: Annotated[
         str, typer.Option(help="End of a reply: cached, or reference (as published; slow).")
     ] = "cached",
@@ -46,6 +49,7 @@ def talk(
         reply_codes=reply_codes,
         precision=precision,
         codec_precision=codec_precision,
+        vocoder=vocoder,
         tail=tail,  # type: ignore[arg-type]  # checked there
     )
     result = measure_talk(settings, seen=lambda line: err.print(line, style="dim"))

@@ -10,7 +10,7 @@ import typer
 
 from mosslive.cli.generate import ReplyOption
 from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
-from mosslive.cli.voice import JsonOption
+from mosslive.cli.voice import JsonOption, VocoderOption
 from mosslive.config.folders import BUNDLED, find_parts
 
 
@@ -42,6 +42,7 @@ def chat(
             "--voice", help="A .voice file, or a recording of the speaker; default: the codec's."
         ),
     ] = None,
+    vocoder: VocoderOption = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="WAV of the reply; numbered, if there are several."),
@@ -109,6 +110,8 @@ def chat(
         )
     if (files or mic) and not parts.codec:
         raise typer.BadParameter("hearing needs --codec")
+    if vocoder and not parts.codec:
+        raise typer.BadParameter("--vocoder needs --codec, unless the model's folder has a codec")
     # Rows that are written then look as the prompt format has them, and the audio tail can rest.
     sampling = chosen_sampling(
         preset,
@@ -139,5 +142,5 @@ def chat(
     )
     if parts.codec:
         share_cores(device)
-    job = Chat(parts, settings, output, as_json, device, dtype)
+    job = Chat(parts, settings, output, as_json, device, dtype, vocoder)
     asyncio.run(job.run(files or [], text or [], mic, resume, save, timeline))

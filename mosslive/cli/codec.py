@@ -9,7 +9,7 @@ import typer
 
 from mosslive.cli.codes_file import read_codes
 from mosslive.cli.console import advance, err, print_json, step_progress
-from mosslive.cli.voice import CodecOption, JsonOption
+from mosslive.cli.voice import CodecOption, JsonOption, VocoderOption
 from mosslive.config import SECONDS_PER_CODE, refuse
 
 if TYPE_CHECKING:
@@ -65,13 +65,14 @@ def decode(
     output: OutputOption,
     chunk: ChunkOption = 0,
     seed: SeedOption = 0,
+    vocoder: VocoderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Speak codes in a voice and write a WAV file."""
     from mosslive.codec import load_codec
 
     listed = read_codes(codes)
-    loaded = load_codec(codec)
+    loaded = load_codec(codec, vocoder=vocoder)
     _write(loaded, listed, loaded.voice(voice), output, chunk, seed, as_json)
 
 
@@ -86,13 +87,14 @@ def resynth(
     ] = None,
     chunk: ChunkOption = 0,
     seed: SeedOption = 0,
+    vocoder: VocoderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Encode a recording and speak its codes again: what survives the codec."""
     from mosslive.codec import Sound, load_codec, read_sound
 
     heard = read_sound(sound)
-    loaded = load_codec(codec)
+    loaded = load_codec(codec, vocoder=vocoder)
     with _hearing(heard, as_json) as count:
         codes = loaded.encode(heard.wave, heard.rate_hz, count)
     # A prompt counts as part of the reply's length, and half a minute tells all about a speaker.

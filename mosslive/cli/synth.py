@@ -23,6 +23,11 @@ class PartOption(StrEnum):
     bigvgan = "bigvgan"
 
 
+class MelOption(StrEnum):
+    published = "published"
+    flow = "flow"
+
+
 def synth(
     folder: Annotated[Path, typer.Argument(metavar="OUT", help="Where the folders are written.")],
     size: Annotated[
@@ -34,6 +39,12 @@ def synth(
         Path | None,
         typer.Option(help="A tiktoken ranks file (Qwen's, say) to take the vocabulary from."),
     ] = None,
+    bigvgan_mel: Annotated[
+        MelOption,
+        typer.Option(
+            help="Mel of OUT/bigvgan: published (24 kHz, 100 bands), or flow, to use as --vocoder."
+        ),
+    ] = MelOption.published,
     only: Annotated[PartOption | None, typer.Option(help="One part instead of all three.")] = None,
 ) -> None:
     """Write a random model with the files, names and shapes of the published ones.
@@ -63,7 +74,7 @@ def synth(
     if only in (None, PartOption.bigvgan):
         from mosslive.codec.synth import synthesise_bigvgan
 
-        _say(synthesise_bigvgan(folder, size.value, seed))
+        _say(synthesise_bigvgan(folder, size.value, seed, bigvgan_mel.value))
 
 
 def _require_voice_extra() -> None:

@@ -30,18 +30,16 @@ from mosslive.codec.flow_stream import (
     TailRule,
     check_tail,
 )
-from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.hift.source import SourceSettings
-from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel import FLOW_MEL, HEARING_HZ, log_mel
 from mosslive.codec.mel_source import CachedMel, MelSource, Method, PrefixMel
 from mosslive.codec.place import COMPUTE, check_device
 from mosslive.codec.resample import ResampleStream, resample
 from mosslive.codec.sound import BadSound, Pcm, Sound, check_rate, mono, read_sound
 from mosslive.codec.speaker import SpeakerEncoder
+from mosslive.codec.vocoder import Vocoder
+from mosslive.codec.vocoder_files import HiftFiles, VocoderFiles, open_bigvgan_folder
 from mosslive.codec.voice import Voice, aligned, another_codec
 from mosslive.config import SECONDS_PER_CODE, refuse
-from mosslive.config.codec import DecoderConfig
 from mosslive.config.files import is_positive_number
 from mosslive.kernels.arithmetic import arithmetic
 
@@ -55,39 +53,21 @@ def load_codec(
     device: str = "cpu",
     dtype: str = "float32",
     pool_seconds: float = POOL_SECONDS,
+    vocoder: str | Path | None = None,
 ) -> "Codec":
-    """Reads a codec folder in the published layout; networks follow when they are needed.
+    """Reads a codec folder in the published layout; networks are loaded when they are needed.
 
     `dtype` is what the products of the flow's estimator take when it speaks live, and what its keys
     and values are stored in; sums, norms, the flow's encoder and everything else are float32.
-    `pool_seconds` of speech can be remembered by all live replies and prompts together.
+    `pool_seconds` of speech can be remembered by all live replies and prompts together. `vocoder`:
+    a BigVGAN folder that was trained on the flow's mel, in place of the folder's HiFT; raises
+    `ConfigError` at once if its mel is another one.
     """
     if dtype not in COMPUTE:
         raise refuse("dtype", dtype, ", ".join(COMPUTE))
     if not is_positive_number(pool_seconds):
         raise refuse("pool_seconds", pool_seconds, "above 0")
-    return Codec(CodecFiles(path), check_device(device), COMPUTE[dtype], pool_seconds)
-
-
-def vocoder_settings(config: DecoderConfig) -> HiftSettings:
-    return HiftSettings(
-        upsample_rates=config.upsample_rates,
-        upsample_kernels=config.upsample_kernels,
-        resblock_kernels=config.resblock_kernels,
-        source_kernels=config.source_kernels,
-        dilations=config.dilations,
-        n_fft=config.n_fft,
-        hop_samples=config.hop_samples,
-        slope=config.slope,
-        audio_limit=config.audio_limit,
-        source=SourceSettings(
-            sample_rate_hz=config.sample_rate,
-            voiced_above_hz=config.voiced_threshold_hz,
-            sine_amplitude=config.sine_amplitude,
-            voiced_noise=config.noise_amplitude,
-            unvoiced_noise=config.sine_amplitude / 3,
-        ),
-    )
+    return Codec(CodecFiles(path), check_device(device), COMPUTE[dtype], pool_seconds, vocoder)
 
 
 def flow_settings(files: CodecFiles) -> FlowSettings:
@@ -126,7 +106,11 @@ class Codec:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
         pool_seconds: float = POOL_SECONDS,
+        vocoder: str | Path | None = None,
     ) -> None:
+        self._vocoder_files: VocoderFiles = (
+            HiftFiles(files) if vocoder is None else open_bigvgan_folder(vocoder)
+        )
         self.files = files
         self.device = device
         self.dtype, self._pool_seconds = dtype, pool_seconds
@@ -197,8 +181,8 @@ class Codec:
         generator = self._generator(seed)
         with arithmetic("fp32"):
             mel = self._flow("offline").mel_offline(codes, voice.prompt)
-            wave = self._hift(mel[None], generator).wave
-        samples: NDArray[np.float32] = wave[0].cpu().numpy()
+            wave = self._vocoder.whole(mel, generator)
+        samples: NDArray[np.float32] = wave.cpu().numpy()
         return samples
 
     def decoder_stream(
@@ -254,6 +238,12 @@ class Codec:
 
         return DecoderBatch(self._vocoder, chunk, begin)
 
+    def delay_codes(self, chunk: int = 5) -> int:
+        """Codes that a live reply needs before its first sound, beyond its first chunk: the whole
+        chunks that its vocoder looks ahead. 0 for HiFT."""
+        frames = FRAMES_PER_TOKEN * chunk
+        return chunk * (self._vocoder_files.delay_frames // frames)
+
     def _cached(
         self,
         voice: Voice,
@@ -305,13 +295,8 @@ class Codec:
         return SpeakerEncoder(self.files.speaker_path)
 
     @cached_property
-    def _hift(self) -> Hift:
-        settings = vocoder_settings(self.files.decoder)
-        return Hift.from_tensors(self.files.vocoder_tensors(), settings).to(self.device)
-
-    @cached_property
-    def _vocoder(self) -> HiftStream:
-        return HiftStream(self._hift)
+    def _vocoder(self) -> Vocoder:
+        return self._vocoder_files.load(self.device)
 
     def _flow(self, profile: FlowProfile) -> Flow:
         file = self.files.flow_file(profile)

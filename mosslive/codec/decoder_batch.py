@@ -9,6 +9,7 @@ finished one has given exactly 1920 samples per code at the published sizes.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
-from mosslive.codec.flow_hops import leads_in, next_hop
+from mosslive.codec.flow_hops import HopCounter
 from mosslive.codec.flow_pages import PoolFull
-from mosslive.codec.hift.stream import HiftState, HiftStream
 from mosslive.codec.mel_source import MelSource, step_together
+from mosslive.codec.vocoder import Vocoder
 from mosslive.codec.voice import Voice
 from mosslive.errors import MossliveError
 from mosslive.kernels.arithmetic import arithmetic
@@ -34,11 +35,9 @@ class Reply:
     """One reply on its way; made by `DecoderBatch.add`."""
 
     source: MelSource
-    vocoder: HiftState
-    prompt_codes: int
-    chunk: int
+    vocoder: Any  # the vocoder's state of this stream
+    count: HopCounter
     waiting: list[int] = field(default_factory=list)  # codes not rendered yet
-    rendered: int = 0
     led_in: bool = False  # the end of the prompt is computed
     made: list[Samples] = field(default_factory=list)  # by a call that failed before it returned
     open: bool = True
@@ -47,9 +46,8 @@ class Reply:
     def hop(self) -> int | None:
         """Codes that can be rendered now; 0: none, but the end of the prompt, so that the first
         sound need not wait for it; None: more must come first."""
-        place = self.rendered + len(self.waiting), self.rendered, self.prompt_codes, self.chunk
-        hop = next_hop(*place)
-        if hop is None and self.source.leads_in and not self.led_in and leads_in(*place):
+        hop = self.count.next_hop()
+        if hop is None and self.source.leads_in and not self.led_in and self.count.leads_in():
             return 0
         return hop
 
@@ -57,7 +55,7 @@ class Reply:
 class DecoderBatch:
     def __init__(
         self,
-        vocoder: HiftStream,
+        vocoder: Vocoder,
         chunk: int,
         begin: Begin | None = None,
     ) -> None:
@@ -74,7 +72,7 @@ class DecoderBatch:
         self, source: MelSource, prompt_codes: int, generator: torch.Generator | None
     ) -> Reply:
         vocoder = self._vocoder.open(generator, FRAMES_PER_TOKEN * self._chunk)
-        reply = Reply(source, vocoder, prompt_codes, self._chunk)
+        reply = Reply(source, vocoder, HopCounter(prompt_codes, self._chunk))
         self._replies.append(reply)
         return reply
 
@@ -82,9 +80,15 @@ class DecoderBatch:
         """More codes of a reply; the next steps render them. What is no code, or too much, is
         refused here, so that it stops nobody else."""
         _require_open(reply)
-        known = reply.prompt_codes + reply.rendered + len(reply.waiting)
-        reply.source.check(codes, known + len(codes))
+        received = reply.count.received + len(codes)
+        reply.source.check(codes, reply.count.prompt + received)
         reply.waiting += [int(code) for code in codes]
+        reply.count.received = received
+
+    @property
+    def warm_chunks(self) -> int:
+        """Chunks of a reply after which its steps have no shape that is new."""
+        return self._vocoder.warm_chunks(FRAMES_PER_TOKEN * self._chunk)
 
     @property
     def ready(self) -> list[Reply]:
@@ -102,11 +106,11 @@ class DecoderBatch:
         and it can be finished when there is room."""
         self.drain(reply)
         with arithmetic("fp32"):
-            bands = self._vocoder.hift.settings.mel_bins
-            mel = torch.zeros(bands, 0, device=reply.vocoder.mel.device)
+            bands = self._vocoder.mel_settings.bands
+            mel = torch.zeros(bands, 0, device=self._vocoder.device)
             if reply.waiting:
                 mel = reply.source.finish(reply.waiting)
-            if reply.rendered or reply.waiting:
+            if reply.count.received:
                 reply.made += _on_host(self._vocoder.finish([reply.vocoder], [mel]))
         made = take_made(reply)
         self.cancel(reply)
@@ -132,7 +136,8 @@ class DecoderBatch:
             moved, mels = self._mels(replies)
             for reply, mel in zip(moved, mels, strict=True):
                 hop = mel.shape[1] // FRAMES_PER_TOKEN
-                reply.waiting, reply.rendered = reply.waiting[hop:], reply.rendered + hop
+                reply.waiting = reply.waiting[hop:]
+                reply.count.rendered += hop
                 reply.led_in = True
             waves = self._vocoder.push([reply.vocoder for reply in moved], mels)
         return dict(zip(moved, _on_host(waves), strict=True))

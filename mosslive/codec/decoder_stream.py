@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 
 from mosslive.codec.decoder_batch import DecoderBatch, Samples, take_made
-from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel_source import MelSource
+from mosslive.codec.vocoder import Vocoder
 
 
 class DecoderStream:
@@ -15,7 +15,7 @@ class DecoderStream:
     def __init__(
         self,
         mel: MelSource,
-        vocoder: HiftStream,
+        vocoder: Vocoder,
         prompt_codes: int,
         chunk: int,
         generator: torch.Generator | None,

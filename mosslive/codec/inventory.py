@@ -15,11 +15,12 @@ from torch import Tensor
 from mosslive.checkpoint.bigvgan import GENERATOR_FILE, read_bigvgan
 from mosslive.checkpoint.codec import FLOW_FILES, FLOW_FOLDER, CodecFiles, FlowProfile
 from mosslive.codec.bigvgan import BigVgan
-from mosslive.codec.codec import Codec, flow_settings, vocoder_settings
+from mosslive.codec.codec import Codec, flow_settings
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.flow import Flow
 from mosslive.codec.hift import Hift
 from mosslive.codec.speaker import SpeakerEncoder
+from mosslive.codec.vocoder_files import hift_settings
 from mosslive.config.folders import CODEC_FOLDER, VOICES_FOLDER
 from mosslive.errors import MossliveError
 
@@ -60,7 +61,7 @@ def inspect_codec(folder: Path) -> list[Part]:
 
     def vocoder() -> Mapping[str, Tensor]:
         tensors = files.vocoder_tensors()
-        Hift.from_tensors(tensors, vocoder_settings(files.decoder))
+        Hift.from_tensors(tensors, hift_settings(files.decoder))
         return tensors
 
     parts = [_part("encoder", encoder)]

@@ -42,6 +42,17 @@ class MelSettings:
     fmin_hz: float
     fmax_hz: float
 
+    def description(self) -> dict[str, str]:
+        """For people: every property that a vocoder depends on."""
+        return {
+            "sample rate": f"{self.sample_rate_hz} Hz",
+            "bands": str(self.bands),
+            "range": f"{self.fmin_hz:g}-{self.fmax_hz:g} Hz",
+            "hop": f"{self.hop_samples} samples",
+            "window": f"{self.n_fft} samples",
+            "values": f"ln magnitude >= {_LEAST_MAGNITUDE:g}",
+        }
+
     @property
     def edge_samples(self) -> int:
         """Mirrored samples on both sides, so that n samples give n // hop frames."""

@@ -7,6 +7,7 @@ is a hum, not silence and not a clipped roar. Every tensor differs from every ot
 import hashlib
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from mosslive.codec.estimator import EstimatorDims
 from mosslive.codec.flow import Flow, FlowDims
 from mosslive.codec.flow_solver import FlowSettings
 from mosslive.codec.hift import Hift, HiftSettings
+from mosslive.codec.mel import FLOW_MEL
 from mosslive.config.bigvgan import BigVganConfig
 
 _PITCH_HZ = 140.0
@@ -73,6 +75,21 @@ _BIGVGAN = {
 }
 
 
+# For the mel that the flow makes. Odd rates have the kernel 2 · rate + 1, as in HiFT.
+_FLOW_BIGVGAN = _BIGVGAN | {
+    "sampling_rate": FLOW_MEL.sample_rate_hz,
+    "num_mels": FLOW_MEL.bands,
+    "n_fft": FLOW_MEL.n_fft,
+    "win_size": FLOW_MEL.n_fft,
+    "hop_size": FLOW_MEL.hop_samples,
+    "fmin": FLOW_MEL.fmin_hz,
+    "fmax": FLOW_MEL.fmax_hz,
+    "upsample_rates": [5, 4, 3, 2, 2, 2],
+    "upsample_kernel_sizes": [11, 8, 7, 4, 4, 4],
+}
+BigVganMel = Literal["published", "flow"]
+
+
 # Shapes without values, on the device "meta".
 
 
@@ -102,14 +119,15 @@ def empty_hift(s: CodecSize) -> Hift:
         return Hift(HiftSettings(channels=s.hift_channels, f0_channels=s.f0_channels))
 
 
-def bigvgan_config(s: CodecSize) -> dict[str, object]:
-    """Of 24 kHz and 100 bands, as published."""
-    return _BIGVGAN | {"upsample_initial_channel": s.bigvgan_channels}
+def bigvgan_config(s: CodecSize, mel: BigVganMel = "published") -> dict[str, object]:
+    """`mel`: 24 kHz and 100 bands, as published, or the mel of the flow."""
+    config = _FLOW_BIGVGAN if mel == "flow" else _BIGVGAN
+    return config | {"upsample_initial_channel": s.bigvgan_channels}
 
 
-def empty_bigvgan(s: CodecSize) -> BigVgan:
+def empty_bigvgan(s: CodecSize, mel: BigVganMel = "published") -> BigVgan:
     with torch.device("meta"):
-        return BigVgan(BigVganConfig.from_dict(bigvgan_config(s)))
+        return BigVgan(BigVganConfig.from_dict(bigvgan_config(s, mel)))
 
 
 # Values; the same `key`, the same values.

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mosslive.codec.hift.network import Hift, HiftResult
 from mosslive.codec.hift.noise_ahead import Drawn, draw_ahead, take
+from mosslive.codec.mel import FLOW_MEL, MelSettings
 from mosslive.codec.wave_kernels import has_twin
 from mosslive.errors import MossliveError
 from mosslive.kernels.graph import Graphed
@@ -53,6 +54,27 @@ class HiftStream:
             device=hift.conv_pre.weight.device,
         )
         self._rising, self._falling = torch.chunk(window, 2)
+
+    @property
+    def mel_settings(self) -> MelSettings:
+        return FLOW_MEL
+
+    @property
+    def device(self) -> torch.device:
+        return self.hift.window.device
+
+    @property
+    def delay_frames(self) -> int:
+        return OVERLAP_FRAMES
+
+    def warm_chunks(self, frames: int) -> int:
+        """A first window and a later one."""
+        return 2
+
+    def whole(self, mel: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """mel [M, T] → samples [S · T], in one window."""
+        result: HiftResult = self.hift(mel[None], generator)
+        return result.wave[0]
 
     def open(self, generator: torch.Generator | None = None, expected: int = 0) -> HiftState:
         """A stream that has seen nothing. `expected`: new frames that most of its windows will
