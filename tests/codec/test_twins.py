@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mosslive.codec import convolution, encoder, encoder_layers, wave_kernels
-from mosslive.codec.bigvgan import BigVgan
+from mosslive.codec.bigvgan import BigVgan, BigVganVocoder
 from mosslive.codec.bigvgan import graph as bigvgan_graph
 from mosslive.codec.encoder import Encoder, EncoderDims
 from mosslive.codec.encoder_stream import EncoderStream
@@ -78,6 +78,38 @@ def test_bigvgan_offline_and_stream() -> None:
     wave.append(stream.push(mel[..., :0].to(DEVICE)))  # an odd chunk between
     wave.append(stream.finish())
     assert close(torch.cat(wave, -1), exact(mel.double()))
+
+
+@pytest.mark.usefixtures("twins")
+def test_bigvgan_streams_share_recorded_steps() -> None:
+    """Three streams, the third one chunk later: each equals its offline wave, and those at the
+    same point are padded to a power of two in one recorded step."""
+    config = replace(
+        TINY,
+        hop_size=2,
+        upsample_rates=(2,),
+        upsample_kernel_sizes=(4,),
+        resblock_kernel_sizes=(1, 3),
+        resblock_dilation_sizes=((1,), (2,)),
+    )
+    tensors = random_tensors(config)
+    exact = BigVgan.from_tensors(tensors, config).double()
+    vocoder = BigVganVocoder(BigVgan.from_tensors(tensors, config).to(DEVICE))
+    mels = [random_mel(5, 75, seed).float() for seed in range(3)]
+    streams, waves = [vocoder.open() for _ in mels], [[], [], []]  # type: ignore[var-annotated]
+    for chunk in range(6):
+        members = [k for k in range(3) if chunk - (k == 2) in range(5)]
+        firsts = [15 * (chunk - (k == 2)) for k in members]
+        pushed = [mels[k][:, n : n + 15].to(DEVICE) for k, n in zip(members, firsts, strict=True)]
+        for k, wave in zip(
+            members, vocoder.push([streams[k] for k in members], pushed), strict=True
+        ):
+            waves[k].append(wave)
+    assert all(isinstance(stream.state, bigvgan_graph.FullState) for stream in streams)
+    nothing = [mel[:, :0].to(DEVICE) for mel in mels]
+    for k, wave in enumerate(vocoder.finish(streams, nothing)):
+        waves[k].append(wave)
+        assert close(torch.cat(waves[k]), exact(mels[k].double()))
 
 
 @pytest.mark.usefixtures("twins")

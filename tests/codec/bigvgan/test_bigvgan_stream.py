@@ -12,6 +12,7 @@ from torch import Tensor
 from mosslive.codec.bigvgan import vocoder
 from mosslive.codec.bigvgan.step import BigVganState, advance, rest
 from mosslive.codec.bigvgan.stream import BigVganStream
+from mosslive.codec.bigvgan.vocoder import BigVganVocoder
 from mosslive.config import ConfigError
 from mosslive.config.bigvgan import BigVganConfig
 from mosslive.errors import MossliveError
@@ -115,6 +116,35 @@ def test_rows_of_a_batch_go_together() -> None:
     waves = played(network.stream(), mels, [7, 11, 7])
     torch.testing.assert_close(waves, network(mels))
     assert waves.shape == (3, 25 * 6)
+
+
+@LAW
+@given(
+    config=st.sampled_from(FAMILY),
+    sizes=st.lists(st.tuples(*3 * [st.sampled_from((0, 4, 4, 7))]), max_size=9),
+    look_ahead=st.none() | st.integers(0, 3),
+)
+def test_streams_at_any_points_share_passes(
+    config: BigVganConfig, sizes: list[tuple[int, int, int]], look_ahead: int | None
+) -> None:
+    """Streams of one vocoder, each with chunks of its own, return what each returns alone."""
+    network = tiny_network(config)
+    shared = BigVganVocoder(network, look_ahead)
+    streams, mels = [shared.open() for _ in range(3)], []
+    for row in range(3):
+        mels.append(random_mel(config.num_mels, sum(each[row] for each in sizes) + 2, row))
+    alone = [network.stream(look_ahead) for _ in mels]
+    ends = [0, 0, 0]
+    for each in sizes:
+        chunks = [mel[:, end : end + n] for mel, end, n in zip(mels, ends, each, strict=True)]
+        ends = [end + n for end, n in zip(ends, each, strict=True)]
+        found = shared.push(streams, chunks)
+        for wave, stream, chunk in zip(found, alone, chunks, strict=True):
+            torch.testing.assert_close(wave, stream.push(chunk))
+    last = shared.finish(streams, [mel[:, end:] for mel, end in zip(mels, ends, strict=True)])
+    for wave, mel, end in zip(last, mels, ends, strict=True):
+        first = network.hop * max(0, end - shared.delay_frames)
+        torch.testing.assert_close(wave, network(mel)[first:])
 
 
 def test_state_may_be_forked() -> None:
