@@ -92,7 +92,7 @@ def test_another_vocoder(folder: Path, tmp_path: Path, chunk: str) -> None:
     ],
 )
 def test_bad_input(folder: Path, arguments: tuple[str, ...], message: str) -> None:
-    """Law 4."""
+    """A missing file is named, and the exit code is 1."""
     result = run("codec", *arguments, "--codec", folder)
     assert result.exit_code == 1
     assert message in str(result.exception)

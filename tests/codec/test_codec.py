@@ -67,7 +67,7 @@ def test_any_form_of_pcm_is_heard_alike(codec: Codec, form: str) -> None:
     st.lists(st.integers(1, 9000), min_size=1, max_size=9),
 )
 def test_hearing_live_equals_hearing_whole(codec: Codec, rate: int, sizes: list[int]) -> None:
-    """Law 2: after finish the codes are the offline ones, at any rate and packet size, and the
+    """After finish the codes are the offline ones, at any rate and packet size, and the
     revision is stated: mended as the result says, the live list becomes exact."""
     pcm = speech(1.3, rate, seed=len(sizes))
     stream = codec.encoder_stream(rate)
@@ -98,7 +98,7 @@ def test_hearing_live_equals_hearing_whole(codec: Codec, rate: int, sizes: list[
     ],
 )
 def test_bad_sound_is_refused(codec: Codec, pcm: Any, rate: Any, message: str) -> None:
-    """Law 4."""
+    """Sound of a wrong type, shape, rate or range is an error that names the value."""
     with pytest.raises(MossliveError, match=message):
         codec.encode(pcm, rate)
 
@@ -114,7 +114,7 @@ def test_a_hundredth_of_a_second_and_ten_minutes(codec: Codec) -> None:
 
 
 def test_a_voice_is_cut_to_whole_codes(voice: Voice) -> None:
-    """Spec 3: P = min(frames // 4, codes), and four frames for each."""
+    """A voice has P = min(frames // 4, codes) codes, and four frames for each."""
     assert voice.codes == 26  # 2.1 s: 105 frames, 27 codes
     assert voice.prompt.prompt_feat.shape == (4 * 26, 80)
     assert voice.prompt.embedding.shape == (192,)
@@ -155,7 +155,7 @@ def _cut(path: Path) -> None:
 def test_bad_voice_files(
     codec: Codec, voice: Voice, tmp_path: Path, damage: Callable[[Path], None], message: str
 ) -> None:
-    """Law 4."""
+    """A damaged or missing voice file is an error that names the file."""
     path = tmp_path / "a.voice"
     voice.save(path)
     damage(path)
@@ -186,7 +186,7 @@ def test_bad_recordings(codec: Codec, tmp_path: Path) -> None:
 def test_cached_equals_prefix_recomputation(
     codec: Codec, voice: Voice, count: int, chunk: int, align: bool, sizes: list[int]
 ) -> None:
-    """Law 2: both streams give the same samples, 1920 per code, however the codes arrive."""
+    """Both streams give the same samples, 1920 per code, however the codes arrive."""
     codes = [(7 * n + count) % 500 for n in range(count)]
     waves = []
     for method in ("prefix", "cached"):
@@ -296,7 +296,7 @@ def test_sound_as_numpy_has_it(codec: Codec) -> None:
 
 
 def test_bad_options(codec: Codec, voice: Voice, codec_folder: Path) -> None:
-    """Law 4: field, value, allowed."""
+    """An error names the field, its value and what is allowed."""
     with pytest.raises(ConfigError, match="chunk is 7; allowed: 5, 25"):
         codec.decoder_stream(voice, 7)
     with pytest.raises(ConfigError, match="method is 'x'; allowed: cached, prefix"):

@@ -30,7 +30,7 @@ def test_published_front_end() -> None:
 
 
 def test_one_frame_by_hand() -> None:
-    """Spec 3 in double precision, sum by sum: offset, pre-emphasis, window, spectrum, triangles."""
+    """The formula in float64, sum by sum: offset, pre-emphasis, window, spectrum, triangles."""
     wave = noise(400)
     x = [float(sample) for sample in wave]
     x = [sample - math.fsum(x) / 400 for sample in x]

@@ -100,7 +100,7 @@ def test_the_end_of_the_prompt_comes_ahead_of_the_first_hop(
 
 @pytest.mark.recorded
 def test_golden_chunks() -> None:
-    """Spec 2.8: cached chunks equal the reference's prefix calls, the prompt cached beforehand."""
+    """Cached chunks equal the reference's prefix calls, with the prompt cached beforehand."""
     model = golden()
     stream = FlowStream(model.flow, StreamSettings(GOLDEN_CHUNK))
     opened = stream.open(model.voice)
@@ -159,7 +159,7 @@ def test_any_mix_of_streams_equals_recomputation(data: st.DataObject, chunk: int
 @settings(derandomize=True, deadline=None, max_examples=10)
 @given(prompt=st.integers(0, 11), count=st.integers(1, 14), chunk=st.integers(2, 5))
 def test_both_ends(prompt: int, count: int, chunk: int) -> None:
-    """Spec 2.7 step 6 and its cached variant, also for replies too short for any hop: pieces add up
+    """Both rules for the end, also for replies too short for any hop: pieces add up
     to 4 frames per code, and the last one follows its rule."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(chunk))
@@ -195,7 +195,7 @@ def test_without_guidance_there_is_one_run() -> None:
 
 
 def test_the_two_ends_differ() -> None:
-    """Spec 2.8: the cached end is not the reference's; the test above must be able to tell."""
+    """The cached end differs from the reference's, so the test above can tell them apart."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(3))
     talk = run(stream, begin(stream, 4, 16, seed=3))

@@ -99,7 +99,7 @@ def test_sound_to_vector(encoder: SpeakerEncoder) -> None:
 
 
 def test_loudness_does_not_matter(encoder: SpeakerEncoder) -> None:
-    """Spec 3: the mean per band is removed, and with it the level; a vector without that moves."""
+    """The mean per band is removed, and with it the level; without that the vector would move."""
     wave = noise(12_000)
     vector = encoder.vector(wave)
     torch.testing.assert_close(encoder.vector(wave / 4), vector, rtol=1e-4, atol=1e-4)

@@ -30,7 +30,7 @@ def golden() -> tuple[dict[str, Tensor], dict[str, int]]:
 
 @pytest.mark.parametrize("method", ["prefix", "cached"])
 def test_pieces_equal_the_reference(method: str) -> None:
-    """Spec 2.7: the same pieces at the same codes, by recomputation and from caches."""
+    """The reference's pieces at the same codes, by recomputation and from caches."""
     tensors, config = golden()
     weights = {
         part: {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}

@@ -152,7 +152,7 @@ def test_golden_block() -> None:
 
 
 def written_out(config: BigVganConfig, tensors: dict[str, Tensor], mel: Tensor) -> Tensor:
-    """Spec 4.2 line by line from a folded state dict; shares only the snake with the network."""
+    """The published formulas one by one, from a folded state dict; only the snake is shared."""
 
     def snake(name: str, x: Tensor) -> Tensor:
         names = ("act.alpha", "act.beta", "upsample.filter", "downsample.lowpass.filter")
@@ -196,7 +196,7 @@ def test_any_config(config: BigVganConfig) -> None:
     ("config", "parameters"), [(PUBLISHED_24K, 112_414_512), (PUBLISHED_22K, 112_199_472)]
 )
 def test_published_inventory(config: BigVganConfig, parameters: int) -> None:
-    """Spec 4.1 and 4.3: 783 stored tensors, and the parameter count of the folded generator."""
+    """A published folder stores 783 tensors; the folded generator has the published size."""
     with torch.device("meta"):
         network = BigVgan(config)
     assert sum(p.numel() for p in network.parameters()) == parameters
@@ -223,7 +223,7 @@ def touched_samples(network: BigVgan, frame: int, frames: int) -> list[int]:
 
 
 def test_published_reach() -> None:
-    """Spec 4.4: a frame reaches 9501 samples beyond its own on both sides, so 38 frames."""
+    """A frame changes 9501 samples beyond its own on both sides, which are 38 frames."""
     assert reach_of(PUBLISHED_24K) == (38, 38)
     wide = BigVgan.from_tensors(golden("w"), GOLDEN_CONFIG).double()
     touched = touched_samples(wide, frame=40, frames=81)
@@ -290,7 +290,7 @@ def test_bfloat16_is_close() -> None:
 
 
 def test_folded_weights_are_taken_too() -> None:
-    """Spec 4.3: a checkpoint whose weight norm is folded already loads to the same network."""
+    """A checkpoint whose weight norm is folded already loads to the same network."""
     stored = golden("w")
     folded = fold_weight_norm(stored)
     assert len(folded) < len(stored)

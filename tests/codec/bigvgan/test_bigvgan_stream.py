@@ -25,7 +25,7 @@ from tests.codec.bigvgan.test_bigvgan import (
     tiny_network,
 )
 
-LAW = settings(max_examples=40, deadline=None, derandomize=True)
+PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
 
 
 def pieces(mel: Tensor, sizes: Sequence[int]) -> list[Tensor]:
@@ -39,14 +39,14 @@ def played(stream: BigVganStream, mel: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.cat([*parts, stream.finish()], -1)
 
 
-@LAW
+@PROPERTY
 @given(
     config=st.sampled_from(FAMILY),
     sizes=st.lists(st.integers(0, 9), max_size=12),
     seed=st.integers(0, 99),
 )
 def test_stream_equals_offline(config: BigVganConfig, sizes: list[int], seed: int) -> None:
-    """Law: any chunks, empty ones included, give the offline wave; so does every prefix, whatever
+    """Any chunks, empty ones included, give the offline wave; so does every prefix, whatever
     follows it."""
     network, mel = tiny_network(config), random_mel(config.num_mels, sum(sizes), seed)
     whole, stream = network(mel), network.stream()
@@ -59,7 +59,7 @@ def test_stream_equals_offline(config: BigVganConfig, sizes: list[int], seed: in
     torch.testing.assert_close(stream.finish(), whole[samples:], check_dtype=bool(sizes))
 
 
-@LAW
+@PROPERTY
 @given(
     config=st.sampled_from(FAMILY),
     sizes=st.lists(st.integers(0, 9), min_size=1, max_size=8),
@@ -68,7 +68,7 @@ def test_stream_equals_offline(config: BigVganConfig, sizes: list[int], seed: in
 def test_short_look_ahead_is_the_mel_ending_now(
     config: BigVganConfig, sizes: list[int], look_ahead: int
 ) -> None:
-    """Law: each chunk is what offline gives for the frames so far, `look_ahead` frames early, and
+    """Each chunk is what offline gives for the frames so far, `look_ahead` frames early, and
     the inexact samples of one chunk leave no trace in the next."""
     network, mel = tiny_network(config), random_mel(config.num_mels, sum(sizes))
     look_ahead = min(look_ahead, network.reach.ahead)
@@ -118,7 +118,7 @@ def test_rows_of_a_batch_go_together() -> None:
     assert waves.shape == (3, 25 * 6)
 
 
-@LAW
+@PROPERTY
 @given(
     config=st.sampled_from(FAMILY),
     sizes=st.lists(st.tuples(*3 * [st.sampled_from((0, 4, 4, 7))]), max_size=9),

@@ -1,6 +1,6 @@
 """Noise drawn ahead is the noise that would have been drawn.
 
-Guards: a voice's seed gives the same sound whether or not its windows are as long as expected.
+A seed gives the same sound whether or not the windows are as long as expected.
 """
 
 import threading
