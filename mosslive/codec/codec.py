@@ -1,6 +1,6 @@
-"""The published codec as a library: load it, hear, prepare voices, speak.
+"""The published codec as a library: encode sound, prepare voices, decode codes.
 
-One object per codec folder and device. Networks are loaded when first needed: hearing alone never
+One object per codec folder and device. Networks are loaded when first needed: encoding alone never
 reads the flow. Not safe for use from several threads at once.
 """
 
@@ -57,9 +57,9 @@ def load_codec(
 ) -> "Codec":
     """Reads a codec folder in the published layout; networks are loaded when they are needed.
 
-    `dtype` is what the products of the flow's estimator take when it speaks live, and what its keys
-    and values are stored in; sums, norms, the flow's encoder and everything else are float32.
-    `pool_seconds` of speech can be remembered by all live replies and prompts together. `vocoder`:
+    `dtype`: of the products of the flow's estimator in live replies, and of its stored keys and
+    values; sums, norms, the flow's encoder and everything else are float32. `pool_seconds`: speech
+    that all live replies and prompts together can store. `vocoder`:
     a BigVGAN folder that was trained on the flow's mel, in place of the folder's HiFT; raises
     `ConfigError` at once if its mel is another one.
     """
@@ -82,7 +82,7 @@ def _profile(chunk: int) -> FlowProfile:
 
 
 class HearingStream:
-    """Microphone sound at any rate → codes. See `EncoderStream` for what `finish` tells."""
+    """Microphone sound at any rate → codes. `finish` returns what `EncoderStream.finish` does."""
 
     def __init__(self, encoder: Encoder, rate_hz: int) -> None:
         self._resampler = ResampleStream(rate_hz, HEARING_HZ)
@@ -123,7 +123,7 @@ class Codec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells codecs apart for voices: the encoder and speaker network, by content."""
+        """Identifies the codec that made a voice: a hash of its encoder and speaker network."""
         digest = hashlib.sha256(self.files.speaker_path.read_bytes())
         digest.update(self._encoder.codebook.weight.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
@@ -133,8 +133,8 @@ class Codec:
     def encode(
         self, pcm: Pcm, sample_rate: int, heard: Callable[[int], None] | None = None
     ) -> list[int]:
-        """One code per 80 ms. Of several channels ([n, channels]) the first is heard. heard: told
-        how many codes each 30 s gave."""
+        """One code per 80 ms. Of several channels ([n, channels]) the first is used. heard: is
+        called with the number of codes of each 30 s."""
         wave = resample(mono(pcm), check_rate(sample_rate), HEARING_HZ)
         if not len(wave):
             raise BadSound("the sound is empty; at least one sample is needed")
@@ -159,8 +159,8 @@ class Codec:
         seconds = len(sound.wave) / sound.rate_hz
         if seconds >= _MOST_PROMPT_SECONDS:
             raise BadSound(
-                f"a voice of {seconds:g} s leaves no room for a reply; allowed: less than "
-                f"{_MOST_PROMPT_SECONDS:g} s, of which a few are enough"
+                f"a voice of {seconds:g} s leaves no time for a reply; allowed: less than "
+                f"{_MOST_PROMPT_SECONDS:g} s; a few seconds are enough"
             )
         wave = resample(*sound, FLOW_MEL.sample_rate_hz)
         # First, because it needs the longest sound.
@@ -197,13 +197,13 @@ class Codec:
         seed: int = 0,
         pool_seconds: float | None = None,
     ) -> DecoderStream:
-        """A reply rendered while its codes come, `chunk` codes at a time.
+        """A live reply, rendered `chunk` codes at a time while its codes come.
 
         `method`: see `mel_source`. `tail`: how the last piece of a cached stream is rendered.
         `window_frames` bounds the memory of long replies and changes the sound. `align` cuts the
         prompt to whole chunks, so that the first sound comes after chunk + 3 codes.
-        `pool_seconds`: replies that ask for the same share a pool of that size instead of the
-        codec's.
+        `pool_seconds`: uses a pool of this size instead of the codec's, shared by all replies with
+        the same number.
         """
         self._require_own(voice)
         flow = self._flow(_profile(chunk))
@@ -226,8 +226,8 @@ class Codec:
         window_frames: int | None = None,
         align: bool = True,
     ) -> DecoderBatch:
-        """Many replies rendered together while their codes come, each in its own voice and at its
-        own point; see `decoder_stream` for the settings."""
+        """Many live replies, rendered together, each in its own voice and at its own point; see
+        `decoder_stream` for the settings."""
         _profile(chunk)
         check_tail(tail)
 

@@ -1,4 +1,4 @@
-"""A layer of the encoder, for whole segments and for a few states after a kept past.
+"""A layer of the encoder, for whole segments and for a few states after a stored past.
 
 Parameters are named as published. Knows neither sound nor codes. Invariant: a state sees itself and
 the states before it.
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from mosslive.codec.wave_kernels import has_twin, rows_linear
 from mosslive.kernels.step_attention import step_attention
 
-_MOST_NEW = 32  # states in a step for which reading the past in pieces is the faster way
+_MOST_NEW = 32  # states of a step up to which reading the past in pieces is faster
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Past:
     k: Tensor  # [B, heads, positions, head_dim]
     v: Tensor
     position: Tensor  # [B]
-    reach: int | None  # a bound on what is looked at
+    reach: int | None  # positions that attention reads; None: all
 
 
 class SelfAttention(nn.Module):

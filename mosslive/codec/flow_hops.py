@@ -1,4 +1,4 @@
-"""When a live reply can be rendered, and how far: the hop rule, in codes.
+"""When a live reply can be rendered, and how far: the hop rule, counted in codes.
 
 Arithmetic only, no tensors. Invariant: prompt and rendered codes together end on a chunk border
 after every hop, because the frames of a chunk that is still filling would change later.
@@ -25,8 +25,8 @@ def needed_codes(cursor: int, prompt: int, chunk: int) -> int:
 
 
 def leads_in(available: int, cursor: int, prompt: int, chunk: int) -> bool:
-    """Whether the end of the prompt can be computed ahead of the first hop: it sees the first three
-    codes of the reply. Of a prompt of whole chunks, that is; else its end is part of the hop."""
+    """Whether the end of the prompt can be computed before the first hop: it sees the first three
+    codes of the reply. Only for a prompt of whole chunks; otherwise its end is part of the hop."""
     return cursor == 0 and prompt > 0 and prompt % chunk == 0 and available >= LOOK_AHEAD
 
 

@@ -1,7 +1,7 @@
 """What a codec or BigVGAN folder holds, network by network, each loaded as strictly as for use.
 
-The networks judge their own files: sizes come from the tensors, so there is no list to compare with
-beforehand. Knows nothing of tables or colours.
+The networks check their own files: sizes come from the tensors, so there is no list to compare with
+beforehand. Knows nothing of how the result is printed.
 """
 
 from collections.abc import Callable, Mapping
@@ -69,7 +69,7 @@ def inspect_codec(folder: Path) -> list[Part]:
         if (file := files.flow_file(profile)) == own:
             parts.append(_part(f"flow, {profile}", partial(flow, profile)))
         else:
-            parts.append(Part(f"flow, {profile}: {file}"))  # counted where it stands
+            parts.append(Part(f"flow, {profile}: {file}"))  # counted under its own profile
     parts.append(_part("HiFT vocoder", vocoder))
     try:
         SpeakerEncoder(files.speaker_path)
@@ -80,7 +80,7 @@ def inspect_codec(folder: Path) -> list[Part]:
 
 
 def inspect_voices(folder: Path) -> list[Part]:
-    """The voices that lie in a codec folder, or beside the codec of a whole model."""
+    """The voices in a codec folder, or in the folder of the model that the codec belongs to."""
     files = CodecFiles(folder)
     homes = (folder, folder.parent) if folder.name == CODEC_FOLDER else (folder,)
     paths = [path for home in homes for path in sorted((home / VOICES_FOLDER).glob("*.voice"))]

@@ -1,7 +1,7 @@
 """The codec's networks with random weights, in the sizes of the random language models.
 
-Values keep signals near one through the depth and the pitch near a voice's, so that what comes out
-is a hum, not silence and not a clipped roar. Every tensor differs from every other. Knows no files.
+Values keep signals near one through the depth and the pitch near a voice's, so that the output is
+neither silent nor clipped. Every tensor differs from every other. Knows no files.
 """
 
 import hashlib
@@ -135,7 +135,7 @@ def empty_bigvgan(s: CodecSize, mel: BigVganMel = "published") -> BigVgan:
 
 def encoder_tensors(s: CodecSize, codes: int, key: str) -> dict[str, Tensor]:
     tensors = random_tensors(empty_encoder(s, codes), key)
-    tensors["codebook.weight"] *= math.sqrt(s.encoder_width)  # as large as the states it meets
+    tensors["codebook.weight"] *= math.sqrt(s.encoder_width)  # as large as the states
     return tensors
 
 

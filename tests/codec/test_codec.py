@@ -278,7 +278,7 @@ def test_a_voice_is_of_one_codec(codec: Codec, voice: Voice) -> None:
 def test_voices_leave_room_for_a_reply(codec: Codec) -> None:
     """A recording as long as all the flow can say would be a voice that cannot speak; one too short
     is told the limit that counts."""
-    with pytest.raises(MossliveError, match=r"a voice of 300 s leaves no room .* less than 300 s"):
+    with pytest.raises(MossliveError, match=r"a voice of 300 s leaves no time .* less than 300 s"):
         codec.voice(Sound(torch.zeros(300 * 8000), 8000))
     with pytest.raises(MossliveError, match=r"0\.010 s is too short .* 0\.5 s or more"):
         codec.voice(Sound(torch.zeros(160), 16000))

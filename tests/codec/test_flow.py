@@ -69,7 +69,7 @@ def test_grid_in_float32() -> None:
 
 
 def test_speaker_vector() -> None:
-    """A speaker vector is normalised before the projection; zeros stay zeros, so the bias is left."""
+    """A speaker vector is normalised before the projection; zeros stay zeros, plus the bias."""
     model = golden()
     assert error(model.flow.speaker(model.voice), model.io["spks"]) < 1e-5
     loud = replace(model.voice, embedding=17 * model.voice.embedding)

@@ -54,7 +54,8 @@ def reply_mel(codec: Codec, voice: Voice, codes: list[int]) -> Tensor:
 
 def spoken(codec: Codec, voice: Voice, codes: list[int], packets: list[int]) -> list[Samples]:
     """What a live reply returns for packets of these sizes, repeated, and for its end."""
-    stream, sound, first = codec.decoder_stream(voice, tail="cached"), [], 0
+    stream, first = codec.decoder_stream(voice, tail="cached"), 0
+    sound: list[Samples] = []
     while first < len(codes):
         size = packets[len(sound) % len(packets)]
         sound.append(stream.push(codes[first : first + size]))

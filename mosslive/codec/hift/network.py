@@ -1,8 +1,8 @@
 """HiFT, the vocoder of the flow's mel: 50 frames a second in, a 24 kHz waveform out.
 
 A harmonic source follows the mel's pitch; convolutions shape its short spectra into those of
-speech, which one inverse transform turns into samples. Keeps no state and knows no stream: that is
-`hift_stream`. Invariant: T frames give exactly 480 · T samples, rows of a batch do not meet.
+speech, which one inverse transform turns into samples. Has no state and knows no stream (`stream`
+does). Invariant: T frames give exactly 480 · T samples; rows of a batch are independent.
 """
 
 import math
@@ -178,9 +178,9 @@ class Hift(nn.Module):
         cls, tensors: Mapping[str, Tensor], settings: HiftSettings | None = None
     ) -> "Hift":
         """The network of a checkpoint, weight norm folded or not, in float32 on the tensors'
-        device. `settings` gives what shapes cannot tell; default: as published."""
+        device. `settings` gives what shapes cannot; default: as published."""
         folded = {name: tensor.float() for name, tensor in fold_weight_norm(tensors).items()}
-        with torch.device("meta"):  # no memory, and no draw from the global generator
+        with torch.device("meta"):  # no memory, and no use of the global generator
             hift = cls((settings or HiftSettings()).sized_by(folded))
         wanted = {name: tensor.shape for name, tensor in hift.state_dict().items()}
         if missing := sorted(wanted.keys() - folded.keys()):
@@ -208,8 +208,8 @@ class Hift(nn.Module):
         samples = f0.shape[1] * self.settings.samples_per_frame
         if not 0 <= begin <= samples:
             raise MossliveError(f"HiFT: source from sample {begin} on; allowed: 0 to {samples}")
-        hum: Tensor = self.m_source(f0, noise, begin)
-        return hum
+        excitation: Tensor = self.m_source(f0, noise, begin)
+        return excitation
 
     def decode(self, mel: Tensor, source: Tensor) -> Tensor:
         """mel [B, M, T], source [B, S · T] → waveform [B, S · T] within ±audio_limit."""
@@ -226,8 +226,8 @@ class Hift(nn.Module):
         return self._samples(self.conv_post(x)).clamp(-settings.audio_limit, settings.audio_limit)
 
     def _stage(self, stage: int, before: Callable[[], Tensor], spectra: Tensor) -> Tensor:
-        """One upsampling and the blocks behind it. The result of the stage `before` is asked for
-        when the source's block is all but done."""
+        """One upsampling and the blocks after it. Waits for the result of the stage `before` only
+        when the source's block is almost done."""
         slope, last = self.settings.slope, stage == len(self.ups) - 1
 
         def up() -> Tensor:

@@ -3,8 +3,9 @@
 The published window rule, for several streams at once. Each window begins with the last frames of
 the one before, reuses their source and fades from its waveform; the end of a window is held back
 until the next one has faded it. This is not the offline waveform: the phase restarts in each
-window. Knows nothing of codes or of the flow. Invariants: a finished stream has given exactly 480
-samples per frame; no sample is faded twice; what a stream gives does not depend on its company.
+window. Knows nothing of codes or of the flow. Invariants: a finished stream has returned exactly
+480 samples per frame; no sample is faded twice; the samples of a stream do not depend on the
+others.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ class HiftState:
     wave: Tensor  # [1, 8 · S], faded in but not out, and not given out yet
     waiting: Tensor  # [1, M, 0 to 7], frames that no window has held
     generator: torch.Generator | None  # of this stream's noise; None: no noise
-    expected: int = 0  # new frames that the coming windows are likely to have; 0: nobody knows
+    expected: int = 0  # new frames that most of the next windows have; 0: unknown
     drawn: Drawn | None = None  # noise of the next window, if that is as expected
 
 
@@ -93,7 +94,7 @@ class HiftStream:
 
         Fewer than 8 new frames wait for the next call: they would leave samples to be faded a
         second time. noises: [S · W, H] for the whole window of each stream, cached and waiting
-        frames included, in place of its generator's; not looked at where frames only wait.
+        frames included, in place of its generator's; not used where frames only wait.
         """
         windows = self._windows(states, mels)
         caches = [state.mel.shape[-1] for state in states]
@@ -120,8 +121,8 @@ class HiftStream:
         mels: Sequence[Tensor],
         noises: Sequence[Tensor] | None = None,
     ) -> list[Tensor]:
-        """The last frames [M, n] of each stream, n may be 0 → all samples still owed. The streams
-        are then as newly opened, except that their generators have moved on."""
+        """The last frames [M, n] of each stream, n may be 0 → all samples that are left. The
+        streams are then as newly opened, except that their generators have advanced."""
         windows = self._windows(states, mels)
         ready = [k for k, window in enumerate(windows) if window.shape[-1]]
         rendered = self._render(states, windows, ready, noises)
