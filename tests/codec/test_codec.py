@@ -68,7 +68,7 @@ def test_any_form_of_pcm_is_heard_alike(codec: Codec, form: str) -> None:
 )
 def test_hearing_live_equals_hearing_whole(codec: Codec, rate: int, sizes: list[int]) -> None:
     """After finish the codes are the offline ones, at any rate and packet size, and the
-    revision is stated: mended as the result says, the live list becomes exact."""
+    revision is stated: corrected as the result says, the live list becomes exact."""
     pcm = speech(1.3, rate, seed=len(sizes))
     stream = codec.encoder_stream(rate)
     live: list[int] = []
@@ -164,7 +164,7 @@ def test_bad_voice_files(
 
 
 def test_bad_recordings(codec: Codec, tmp_path: Path) -> None:
-    """A file that is no sound, and one too short to tell who speaks."""
+    """A file that is not sound, and a recording that is too short for a voice, are errors."""
     (tmp_path / "x.wav").write_bytes(b"RIFFnothing")
     with pytest.raises(MossliveError, match="not readable as sound"):
         codec.voice(tmp_path / "x.wav")
@@ -216,8 +216,8 @@ def test_later_codes_do_not_change_earlier_sound(codec: Codec, voice: Voice) -> 
 
 
 def test_prompt_caches_are_shared_and_go_with_the_voice(codec: Codec) -> None:
-    """Two replies of one voice open it once; another voice does not drive it out; a voice that is
-    gone leaves nothing behind."""
+    """Two replies of one voice open it once; another voice does not evict it; a voice that is
+    collected leaves nothing behind."""
     first, second = (
         codec.voice(Sound(torch.from_numpy(speech(1.5, 16000, seed)), 16000)) for seed in (5, 6)
     )
@@ -233,7 +233,7 @@ def test_prompt_caches_are_shared_and_go_with_the_voice(codec: Codec) -> None:
 
 
 def test_closing_frees_and_ends(codec: Codec, voice: Voice) -> None:
-    """A cancelled stream lets go of its memory, answers clearly, and hurts no other."""
+    """A cancelled stream frees its memory, raises a clear error when used, and affects no other."""
     stream, other = codec.decoder_stream(voice), codec.decoder_stream(voice)
     stream.push(list(range(8)))
     state = stream.reply.source.state  # type: ignore[attr-defined]
@@ -275,9 +275,9 @@ def test_a_voice_is_of_one_codec(codec: Codec, voice: Voice) -> None:
             use()
 
 
-def test_voices_leave_room_for_a_reply(codec: Codec) -> None:
-    """A recording as long as all the flow can say would be a voice that cannot speak; one too short
-    is told the limit that counts."""
+def test_voices_leave_time_for_a_reply(codec: Codec) -> None:
+    """A recording as long as the flow's limit is not a voice; the error for one that is too short
+    states the limit that applies."""
     with pytest.raises(MossliveError, match=r"a voice of 300 s leaves no time .* less than 300 s"):
         codec.voice(Sound(torch.zeros(300 * 8000), 8000))
     with pytest.raises(MossliveError, match=r"0\.010 s is too short .* 0\.5 s or more"):
@@ -363,7 +363,7 @@ def test_damaged_weights(
     damage: Callable[[Path], None],
     error: type[Exception],
 ) -> None:
-    """Each fault of a pickle is told apart, and nothing in it is executed."""
+    """Each fault of a pickle has its own message, and nothing in it is executed."""
     monkeypatch.chdir(tmp_path)
     folder = shutil.copytree(codec_folder, tmp_path / "codec")
     damage(folder / "flow" / name)

@@ -126,7 +126,7 @@ def test_end_of_stream_is_not_a_token() -> None:
 
 
 def test_only_differences_of_positions_enter() -> None:
-    """A past that stands elsewhere gives the same scores: caches need no new encoding."""
+    """Scores depend on position differences alone, so cached keys stay valid."""
     flow = small_flow()
     layer = copy.deepcopy(flow.encoder.up_encoders[0])
     x = random(1, 6, 12).float()

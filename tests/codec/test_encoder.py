@@ -63,7 +63,7 @@ def test_progress_is_told_by_segment(encoder: Encoder) -> None:
 
 
 def test_sizes_are_read_from_the_tensors(encoder: Encoder) -> None:
-    """Every size but the heads stands in a shape."""
+    """Every size except the number of heads is read from a shape."""
     with safe_open(Path(__file__).parents[1] / "golden" / "whisper_vq.safetensors", "pt") as file:
         config = json.loads(file.metadata()["config"])
     assert encoder.dims == EncoderDims(
@@ -100,7 +100,7 @@ def test_steps_are_the_whole(encoder: Encoder, case: str, sizes: list[int]) -> N
 
 def test_streams_of_one_batch_are_apart(encoder: Encoder) -> None:
     """Streams at different positions share a step: each gets what it would get alone, idle ones
-    stay where they are, whatever they are fed and however little room they have."""
+    stay where they are, whatever frames they get and however few positions are left."""
     features = noise(3, 128, 80)
     wanted = [encoder(row[None])[0] for row in features]
     frames = as_steps(features)
@@ -145,7 +145,7 @@ def test_an_idle_stream_may_be_full() -> None:
 @given(cut=st.integers(0, 12), done=st.integers(0, 12))
 def test_truncate_goes_back_exactly(encoder: Encoder, cut: int, done: int) -> None:
     """After going back, other frames from there on give what a fresh stream gives; a
-    stream that stands earlier is not moved."""
+    stream that is earlier is not moved."""
     old, new = (as_steps(noise(1, 128, 96, seed=seed)) for seed in (1, 2))
     state = encoder.open(1)
     if done:
@@ -237,7 +237,7 @@ def test_sixteen_bit_sound(encoder: Encoder) -> None:
     ],
 )
 def test_bad_sound(encoder: Encoder, wave: Tensor, message: str) -> None:
-    """What is no mono sound in [-1, 1] is refused with what is allowed."""
+    """Input that is not mono sound in [-1, 1] is an error that states what is allowed."""
     with pytest.raises(MossliveError, match=message):
         encoder.encode(wave)
 

@@ -139,7 +139,7 @@ class Watched:
 
 
 def test_loud_after_quiet_is_revised(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A floor that rises late changes earlier codes: they are found, named and mended, and only
+    """A floor that rises late changes earlier codes: they are reported and corrected, and only
     from the first changed block on; noise that stays above the floor before it is not redone."""
     wave = torch.cat((0.1 * noise(12_800), sound("even", 5120) / 1e3, noise(6400) / 4))
     stream, steps = EncoderStream(encoder), Watched(encoder, monkeypatch).steps
@@ -239,7 +239,7 @@ def test_sixteen_bit_packets(encoder: Encoder) -> None:
     ],
 )
 def test_bad_packets_change_nothing(encoder: Encoder, bad: Tensor, message: str) -> None:
-    """A refused packet leaves the turn as it was."""
+    """A packet that raises an error does not change the turn."""
     wave, stream = sound("rising", 9000), EncoderStream(encoder)
     live = stream.push(wave[:5000])
     with pytest.raises(MossliveError, match=message):

@@ -43,7 +43,7 @@ def test_golden_velocity(name: str, chunk: int | None) -> None:
 
 
 def test_head_dim_is_not_guessed() -> None:
-    """No tensor tells the head width: another one loads as well, and gives something else."""
+    """The head width is in no tensor: another one loads too and gives another result."""
     model, x = golden(), golden_input()
     limit = FlowSettings(code_limit=GOLDEN_CODES)
     other = Flow.from_tensors(model.weights, limit, GOLDEN_HEAD_DIM // 2)

@@ -157,7 +157,7 @@ def test_codes_that_are_none_are_refused(code: int) -> None:
 
 
 def test_limit_is_below_the_table() -> None:
-    """The last real code is allowed although the table goes on; the limit is a setting."""
+    """The last real code is allowed although the table has more rows; the limit is a setting."""
     flow, voice = small_flow(), small_voice(2, 0)
     assert flow.input_embedding.weight.shape[0] > CODES
     assert torch.isfinite(flow.mel_offline([CODES - 1], voice)).all()

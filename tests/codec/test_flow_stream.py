@@ -124,8 +124,8 @@ def test_golden_chunks() -> None:
 @settings(derandomize=True, deadline=None, max_examples=15)
 @given(data=st.data(), chunk=st.integers(1, 6))
 def test_any_mix_of_streams_equals_recomputation(data: st.DataObject, chunk: int) -> None:
-    """The law of 2.8: whichever streams move together, from whichever points and by however many
-    chunks, each gets the frames it would get alone from a recomputation of its prefix."""
+    """Whichever streams advance together, from any points and by any number of chunks, each gets
+    the frames of a recomputation of its prefix."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(chunk))
     talks = [
@@ -219,7 +219,7 @@ def test_nothing_left_to_finish() -> None:
 
 def test_forks_share_the_voice_and_nothing_else() -> None:
     """Two replies on one opened voice: the prompt's pages exist once, are not written, and neither
-    reply changes the other; a fork in mid-reply goes its own way."""
+    reply changes the other; a fork in mid-reply continues on its own."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(4))
     voice = small_voice(14, 1)
@@ -249,8 +249,8 @@ def test_forks_share_the_voice_and_nothing_else() -> None:
 
 
 def test_close_frees() -> None:
-    """Barge-in: a closed stream gives its pages back, though someone holds the stream; the voice
-    and its other replies go on; a closed stream refuses to move; at the end the pool is empty."""
+    """A closed stream frees its pages although it is still referenced; the voice and its other
+    replies continue; a closed stream raises when it is used; at the end the pool is empty."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(4))
     opened = stream.open(small_voice(9, 2))

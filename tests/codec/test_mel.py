@@ -95,7 +95,7 @@ def test_eight_frames_per_block(samples: int) -> None:
 
 
 def test_leading_axes_are_a_batch() -> None:
-    """Rows of a batch do not see each other, whatever axes they stand on."""
+    """Rows of a batch are independent, for any leading axes."""
     waves = noise(2, 3, 4000)
     hearing, flow = segment_log10_mel(waves, 40), log_mel(waves, FLOW_MEL)
     assert hearing.shape == (2, 3, 40, 32)

@@ -167,7 +167,7 @@ def test_encoder_steps() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE != "cuda", reason="no NVIDIA GPU on this machine")
 def test_golden_values_on_a_gpu() -> None:
-    """The published values within the CPU's limits, in float32, whatever PyTorch's switches say."""
+    """The published values within the CPU's limits, in float32, whatever switches are set."""
     from tests.codec import test_encoder
     from tests.codec.bigvgan.test_bigvgan import golden, golden_network, relative_error
     from tests.codec.hift import test_hift

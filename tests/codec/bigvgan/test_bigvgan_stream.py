@@ -1,4 +1,4 @@
-"""BigVGAN as a stream: equal to offline for any chunks, and honest about a shorter look-ahead."""
+"""BigVGAN as a stream: equal to offline for any chunks; a shorter look-ahead is approximate."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -200,7 +200,7 @@ def test_without_any_frame() -> None:
 
 
 def test_finished_is_finished() -> None:
-    """Using a stream after its end is told, not answered with silence."""
+    """A finished stream raises an error when it is used."""
     stream = tiny_network(TINY).stream()
     stream.finish()
     for use in (stream.finish, lambda: stream.push(random_mel(5, 1))):

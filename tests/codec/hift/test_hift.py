@@ -179,7 +179,7 @@ def test_reach(exact: Hift) -> None:
 
 
 def test_rows_do_not_meet(exact: Hift) -> None:
-    """A batch gives what each row gives alone, whatever stands beside it."""
+    """Each row of a batch gives what it gives alone."""
     mel, noise = random(3, 80, 6).double(), random(3, S * 6, 9, seed=1).double()
     cached = random(3, 700, seed=2).double()
     together = exact(mel, noise, cached)
@@ -209,7 +209,7 @@ def test_noise_by_generator(hift: Hift) -> None:
 
 
 def test_no_global_randomness() -> None:
-    """Loading and speaking leave torch's own generator as it was."""
+    """Loading and decoding do not change torch's global generator."""
     before = torch.get_rng_state()
     Hift.from_tensors(WEIGHTS)(IO["mel"], torch.Generator())
     assert torch.equal(torch.get_rng_state(), before)

@@ -292,7 +292,7 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> HiftStream:
 
 
 class Plain(HiftStream):
-    """Whatever is recorded, this is what it should give."""
+    """The result that a recording must reproduce."""
 
     def _window(self, *given: Tensor) -> HiftResult:
         return self._compute(*given)
@@ -341,7 +341,7 @@ def test_recorded_windows_are_the_computed_ones(recording: HiftStream, last: int
     ],
 )
 def test_what_is_recorded(streams: int, frames: int, follows: bool, recorded: bool) -> None:
-    """First and later windows of chunks for any company, last ones for a stream alone."""
+    """Windows of chunks are recorded for any number of streams, last windows for one stream."""
     assert is_recorded(streams, frames, follows) == recorded
 
 
