@@ -1,7 +1,7 @@
 """A published BigVGAN folder, `config.json` and `bigvgan_generator.pt`, read strictly.
 
-Does not know the network's maths: weight norm stays as it is stored. Invariant: what `read_bigvgan`
-returns is complete, of the shapes its config promises, and finite.
+Does not know the network's maths: weight norm stays as it is stored. Invariant: the tensors that
+`read_bigvgan` returns are complete, finite, and of the shapes of its config.
 """
 
 from collections.abc import Collection
@@ -15,8 +15,8 @@ from mosslive.checkpoint.pickles import check_tensors, read_pickle
 from mosslive.config.bigvgan import BigVganConfig
 
 GENERATOR_FILE = "bigvgan_generator.pt"
-EDGE_KERNEL = 7  # of the first and the last convolution; no field of the config says it
-_FILTER_TAPS = 12  # of an activation's two filters; no field says it either
+EDGE_KERNEL = 7  # of the first and the last convolution; not in the config
+_FILTER_TAPS = 12  # of an activation's two filters; not in the config
 
 
 class BigVganFiles(NamedTuple):
@@ -68,7 +68,7 @@ def _activation(name: str, width: int) -> dict[str, Shape]:
 
 
 def stored_shapes(config: BigVganConfig, stored: Collection[str]) -> dict[str, Shape]:
-    """The inventory in the form that the names of a file have chosen, layer by layer: folded, or
+    """The shapes of all tensors, for each layer in the form in which the file has it: folded, or as
     the two halves of a weight norm."""
     any_norm = any(name.endswith(".weight_v") for name in stored)
     shapes: dict[str, Shape] = {}

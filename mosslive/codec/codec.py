@@ -18,6 +18,7 @@ from mosslive.checkpoint.codec import CodecFiles, FlowProfile
 from mosslive.codec.conformer import FRAMES_PER_TOKEN
 from mosslive.codec.decoder_batch import DecoderBatch
 from mosslive.codec.decoder_stream import DecoderStream
+from mosslive.codec.device import COMPUTE, check_device
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.encoder_stream import EncoderStream, HeardTurn
 from mosslive.codec.flow import Flow, FlowVoice
@@ -32,7 +33,6 @@ from mosslive.codec.flow_stream import (
 )
 from mosslive.codec.mel import FLOW_MEL, HEARING_HZ, log_mel
 from mosslive.codec.mel_source import CachedMel, MelSource, Method, PrefixMel
-from mosslive.codec.place import COMPUTE, check_device
 from mosslive.codec.resample import ResampleStream, resample
 from mosslive.codec.sound import BadSound, Pcm, Sound, check_rate, mono, read_sound
 from mosslive.codec.speaker import SpeakerEncoder

@@ -1,8 +1,8 @@
 """A BigVGAN generator's settings, read from the published `config.json`.
 
-Knows nothing of torch or of tensors. Invariant: a `BigVganConfig` that exists describes a generator
-this package computes exactly; everything else was refused here, by field, value and what is
-allowed.
+Knows nothing of torch or of tensors. Invariant: every `BigVganConfig` describes a generator that
+this package computes exactly. Anything else raises `ConfigError` with the field, its value and what
+is allowed.
 """
 
 import math
@@ -13,11 +13,11 @@ from typing import Any
 
 from mosslive.config.files import ConfigError, read_json, refuse
 
-# Fields whose only supported meaning is one value.
+# Fields that support a single value.
 _ONLY = {"resblock": "1", "activation": "snakebeta"}
-# Absent in files older than these fields; the published code then takes them as true.
+# Absent in older files; the published code then assumes true.
 _OLDER_DEFAULTS = {"use_tanh_at_final": True, "use_bias_at_final": True}
-# Discriminators, losses, optimiser, data loading: none of them changes what the generator computes.
+# Discriminators, losses, optimiser, data loading: the generator does not depend on them.
 _TRAINING = frozenset(
     {
         "batch_size",
@@ -85,7 +85,7 @@ class BigVganConfig:
         if len(kernels) != len(rates):
             raise refuse("upsample_kernel_sizes", kernels, f"{len(rates)} sizes, one per rate")
         for rate, kernel in zip(rates, kernels, strict=True):
-            # Otherwise a stage gives one sample too many, and hop · frames no longer holds.
+            # Otherwise a stage returns one sample too many, not hop · frames.
             if kernel < rate or (kernel - rate) % 2:
                 raise refuse("upsample_kernel_sizes", kernels, "each its rate plus an even number")
         if math.prod(rates) != self.hop_size:
@@ -123,14 +123,13 @@ class BigVganConfig:
         for name, value in raw.items():
             if name not in known and not name.startswith(_TRAINING_PREFIXES):
                 raise ConfigError(
-                    f"{name} is {value!r}, a field this version does not know, so it cannot tell "
-                    f"what it changes; remove it if it is only a note. Known: "
-                    f"{', '.join(sorted(known))}"
+                    f"{name} is {value!r}, an unknown field that may change the sound; remove it "
+                    f"if it does not. Known: {', '.join(sorted(known))}"
                 )
         stated = {**_OLDER_DEFAULTS, **raw}
         for name in (*_ONLY, *wanted):
             if name not in stated:
-                raise ConfigError(f"{name} is missing; it must be stated, no default is assumed")
+                raise ConfigError(f"{name} is missing; it must be stated, there is no default")
         for name, only in _ONLY.items():
             if stated[name] != only:
                 raise refuse(name, stated[name], f'"{only}"')
@@ -151,7 +150,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _check_size(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:  # a bool is an int, but no size
+    if type(value) is not int or value < 1:  # a bool is an int, but not a size
         raise refuse(name, value, "an integer of at least 1")
 
 

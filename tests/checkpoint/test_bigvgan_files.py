@@ -120,7 +120,7 @@ def test_refused_by_field_value_and_allowed(field: str, value: Any, allowed: str
 def test_unknown_and_missing_fields() -> None:
     """A field that might change the network is not passed over, a missing one not guessed."""
     raw = json.loads(PUBLISHED_JSON)
-    with pytest.raises(ConfigError, match="speaker_embedding_dim is 512, a field this version"):
+    with pytest.raises(ConfigError, match="speaker_embedding_dim is 512, an unknown field"):
         BigVganConfig.from_dict(raw | {"speaker_embedding_dim": 512})
     for field in ("resblock", "activation", "snake_logscale", "hop_size"):
         with pytest.raises(ConfigError, match=f"{field} is missing"):

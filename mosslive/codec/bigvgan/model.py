@@ -6,7 +6,7 @@ from mosslive.checkpoint.bigvgan import read_bigvgan
 from mosslive.codec.bigvgan.network import BigVganNetwork
 from mosslive.codec.bigvgan.stream import BigVganStream
 from mosslive.codec.convolution import compute_in
-from mosslive.codec.place import COMPUTE, check_device
+from mosslive.codec.device import COMPUTE, check_device
 from mosslive.config import refuse
 
 

@@ -30,8 +30,8 @@ _LAST_SLOPE = 0.01  # the last leaky ReLU is the published one with its default 
 
 @dataclass(frozen=True)
 class HiftSettings:
-    """The published network. Widths are replaced by those of the tensors; the rest cannot be read
-    from shapes, but a kernel that contradicts them is refused."""
+    """The published network. Widths are replaced by those of the tensors. The rest cannot be read
+    from shapes; a kernel of another size is an error."""
 
     mel_bins: int = 80
     channels: int = 512  # halved by each upsampling
@@ -122,9 +122,9 @@ class _ResBlock(nn.Module):
         scale: float = 1,
         slope: float = 1,
     ) -> Tensor:
-        """x, others [B, C, T] → leaky ReLU of (this block's result + the others) · scale. A snake
-        is computed by the convolution before it, the last sum by the last convolution; until then
-        the others need not be there."""
+        """x, others [B, C, T] → leaky ReLU of (this block's result + the others) · scale. The
+        convolution before a snake computes it, the last convolution the last sum; the others are
+        needed only then."""
         snakes1 = [each.get_parameter("alpha") for each in self.activations1]
         snakes2 = [each.get_parameter("alpha") for each in self.activations2]
         bent, last = snake(x, snakes1[0]), len(snakes1) - 1
@@ -169,7 +169,7 @@ class Hift(nn.Module):
             )
         self.conv_post = Convolution(width, lines, 7, padding=3)
         self.recorded: Recorded[Any] = Recorded()  # windows of streams
-        # Not in the checkpoint. Its device is named so that building on "meta" leaves it real.
+        # Not in the checkpoint. On the CPU by name, so that it is real when built on "meta".
         window = torch.hann_window(settings.n_fft, periodic=True, device="cpu")
         self.register_buffer("window", window, persistent=False)
 
@@ -258,7 +258,9 @@ class Hift(nn.Module):
         if cached_source is not None:
             known = cached_source.shape[-1]
             _check("cached_source", cached_source, (len(f0), min(known, samples)))
-        source = self.source(f0, noise, known)  # a sine of every harmonic for each sample: not free
+        source = self.source(
+            f0, noise, known
+        )  # expensive: a sine of every harmonic for each sample
         if cached_source is not None:
             source = torch.cat((cached_source.to(source.dtype), source), 1)
         return HiftResult(self.decode(mel, source), source)

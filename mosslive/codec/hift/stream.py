@@ -23,13 +23,13 @@ from mosslive.kernels.graph import Graphed
 from mosslive.kernels.traced import Traced
 
 OVERLAP_FRAMES = 8
-_CHUNK_FRAMES = (20, 100)  # new ones in the window of a chunk of 5 codes, and of 25
-_LAST_FRAMES = tuple(range(4, 29, 4))  # ... of what is left behind chunks of 5: 1 to 7 codes
-_MOST_FRAMES = 108  # ... of what is left behind chunks of 25
+_CHUNK_FRAMES = (20, 100)  # new frames in the window of a chunk of 5 codes, and of 25
+_LAST_FRAMES = tuple(range(4, 29, 4))  # new frames of a last window after chunks of 5: 1 to 7 codes
+_MOST_FRAMES = 108  # most new frames of a last window after chunks of 25
 _MOST_RECORDED = 64  # streams in one graph
 
 
-@dataclass(eq=False)  # a stream is itself; tensors do not compare to one truth value
+@dataclass(eq=False)  # compared by identity; tensors have no single truth value
 class HiftState:
     """One stream, S = 480. The first three are empty until a window was rendered."""
 
@@ -78,8 +78,8 @@ class HiftStream:
         return result.wave[0]
 
     def open(self, generator: torch.Generator | None = None, expected: int = 0) -> HiftState:
-        """A stream that has seen nothing. `expected`: new frames that most of its windows will
-        have, so that noise for them can be drawn while something else is waited for."""
+        """A stream that has received nothing. `expected`: new frames of most of its windows, so
+        that their noise can be drawn ahead."""
         state = HiftState(*self._nothing(), generator, expected)
         self._expect(state)
         return state
@@ -92,9 +92,9 @@ class HiftStream:
     ) -> list[Tensor]:
         """New frames [M, n] of each stream → the samples [k] that these settle.
 
-        Fewer than 8 new frames wait for the next call: they would leave samples to be faded a
-        second time. noises: [S · W, H] for the whole window of each stream, cached and waiting
-        frames included, in place of its generator's; not used where frames only wait.
+        Fewer than 8 new frames wait for the next call: otherwise samples would be faded twice.
+        noises: [S · W, H] for the whole window of each stream, cached and waiting frames included,
+        in place of its generator's; not used where frames only wait.
         """
         windows = self._windows(states, mels)
         caches = [state.mel.shape[-1] for state in states]
@@ -107,7 +107,7 @@ class HiftStream:
                 pieces.append(state.wave[0, :0])
                 continue
             wave, source = rendered[k]
-            # Copies: a view would keep the whole batch of windows alive.
+            # Copies: a view would keep the memory of all windows of the batch.
             state.mel = windows[k][..., -OVERLAP_FRAMES:].clone()
             state.source, state.wave = source[:, -held:].clone(), wave[:, -held:].clone()
             state.waiting = state.mel[..., :0]
@@ -229,7 +229,7 @@ class HiftStream:
         return take(drawn, self.hift.m_source.draw_noise, frames, state.generator)
 
     def _expect(self, state: HiftState) -> None:
-        """Begins to draw the noise of the next window, where that takes a while."""
+        """Starts to draw the noise of the next window, on a CPU, where that takes time."""
         generator = state.generator
         if not state.expected or generator is None or state.wave.device.type != "cpu":
             return
