@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from mosslive.cli.voice import VocoderOption
+
 
 def talk(
     size: Annotated[
@@ -30,6 +32,7 @@ def talk(
     codec_precision: Annotated[
         str, typer.Option(help="Run the flow's estimator in fp32, bf16 or fp16.")
     ] = "bf16",
+    vocoder: VocoderOption = None,
     tail: Annotated[
         str,
         typer.Option(
@@ -57,6 +60,7 @@ def talk(
         reply_codes=reply_codes,
         precision=precision,
         codec_precision=codec_precision,
+        vocoder=vocoder,
         tail=tail,  # type: ignore[arg-type]  # TalkBenchSettings checks it
     )
     result = measure_talk(settings, seen=lambda line: err.print(line, style="dim"))

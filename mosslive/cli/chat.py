@@ -11,7 +11,7 @@ import typer
 from mosslive.cli.console import err
 from mosslive.cli.generate import ReplyOption
 from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
-from mosslive.cli.voice import JsonOption
+from mosslive.cli.voice import JsonOption, VocoderOption
 from mosslive.config.capabilities import Medium
 from mosslive.config.folders import BUNDLED, find_parts
 
@@ -46,6 +46,7 @@ def chat(
             "--voice", help="Speak with this .voice file or recording (default: the codec's)."
         ),
     ] = None,
+    vocoder: VocoderOption = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write the reply as WAV; several are numbered."),
@@ -126,6 +127,8 @@ def chat(
         )
     if (files or mic) and not parts.codec:
         raise typer.BadParameter("spoken questions need a codec: give --codec")
+    if vocoder and not parts.codec:
+        raise typer.BadParameter("--vocoder needs a codec: give --codec")
     from mosslive.checkpoint.capabilities import folder_capabilities
 
     taught = folder_capabilities(parts.model)
@@ -174,5 +177,5 @@ def chat(
     )
     if parts.codec:
         share_cores(device)
-    job = Chat(parts, settings, output, as_json, device, dtype)
+    job = Chat(parts, settings, output, as_json, device, dtype, vocoder)
     asyncio.run(job.run(files or [], text or [], mic, resume, save, timeline))

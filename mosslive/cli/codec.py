@@ -9,7 +9,7 @@ import typer
 
 from mosslive.cli.codes_file import read_codes
 from mosslive.cli.console import advance, err, print_json, step_progress
-from mosslive.cli.voice import CodecOption, JsonOption
+from mosslive.cli.voice import CodecOption, JsonOption, VocoderOption
 from mosslive.config import SECONDS_PER_CODE, refuse
 
 if TYPE_CHECKING:
@@ -67,13 +67,14 @@ def decode(
     output: OutputOption,
     chunk: ChunkOption = 0,
     seed: SeedOption = 0,
+    vocoder: VocoderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Render codes as speech with a voice and write a WAV file."""
     from mosslive.codec import load_codec
 
     listed = read_codes(codes)
-    loaded = load_codec(codec)
+    loaded = load_codec(codec, vocoder=vocoder)
     _write(loaded, listed, loaded.voice(voice), output, chunk, seed, as_json)
 
 
@@ -88,13 +89,14 @@ def resynth(
     ] = None,
     chunk: ChunkOption = 0,
     seed: SeedOption = 0,
+    vocoder: VocoderOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Encode a recording and render its codes again, to hear what the codec keeps."""
     from mosslive.codec import Sound, load_codec, read_sound
 
     heard = read_sound(sound)
-    loaded = load_codec(codec)
+    loaded = load_codec(codec, vocoder=vocoder)
     with _hearing(heard, as_json) as count:
         codes = loaded.encode(heard.wave, heard.rate_hz, count)
     # The voice prompt counts toward the maximum length, and 30 s are enough for a voice.

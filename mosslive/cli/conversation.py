@@ -65,10 +65,11 @@ class Chat:
         as_json: bool = False,
         device: str = "cpu",
         dtype: str | None = None,
+        vocoder: Path | None = None,
     ) -> None:
         self._parts, self._settings = parts, settings
         self._output, self._as_json = output, as_json
-        self._device, self._dtype = device, dtype
+        self._device, self._dtype, self._vocoder = device, dtype, vocoder
         self._replies: list[TurnResult] = []
         self._rate_hz = 0  # of the written WAV files
         self._timings: list[TurnTiming] = []
@@ -94,7 +95,9 @@ class Chat:
         vad = SileroVad() if mic else None
         parts = self._parts
         # The codec first: on a GPU an engine uses all remaining memory for its pages.
-        codec = load_codec(parts.codec, self._device) if parts.codec else None
+        codec = None
+        if parts.codec:
+            codec = load_codec(parts.codec, self._device, vocoder=self._vocoder)
         voice = codec.voice(parts.voice) if codec and parts.voice else None
         courtesy = Courtesy()  # of the two on one device
         thread = CodecThread(codec, courtesy=courtesy) if codec else None

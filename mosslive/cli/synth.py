@@ -23,6 +23,11 @@ class PartOption(StrEnum):
     bigvgan = "bigvgan"
 
 
+class MelOption(StrEnum):
+    published = "published"
+    flow = "flow"
+
+
 def synth(
     folder: Annotated[Path, typer.Argument(metavar="OUT", help="Write the folders here.")],
     size: Annotated[
@@ -36,6 +41,12 @@ def synth(
         Path | None,
         typer.Option(help="Use the vocabulary of this tiktoken ranks file, such as Qwen's."),
     ] = None,
+    bigvgan_mel: Annotated[
+        MelOption,
+        typer.Option(
+            help="Choose the mel of OUT/bigvgan: published (100 bands), or flow, for --vocoder."
+        ),
+    ] = MelOption.published,
     only: Annotated[PartOption | None, typer.Option(help="Write one part only.")] = None,
 ) -> None:
     """Write a random model with the files, names and shapes of the published one.
@@ -65,7 +76,7 @@ def synth(
     if only in (None, PartOption.bigvgan):
         from mosslive.codec.synth import synthesise_bigvgan
 
-        _report(synthesise_bigvgan(folder, size.value, seed))
+        _report(synthesise_bigvgan(folder, size.value, seed, bigvgan_mel.value))
 
 
 def _require_voice_extra() -> None:

@@ -13,6 +13,14 @@ voice = typer.Typer(help="Prepare voices.", no_args_is_help=True)
 CodecOption = Annotated[
     Path, typer.Option("--codec", metavar="DIR", help="Load this codec folder, or its parent.")
 ]
+VocoderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--vocoder",
+        metavar="DIR",
+        help="Use this BigVGAN folder, trained on the flow's mel, instead of the codec's HiFT.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 

@@ -1,4 +1,4 @@
-"""Hearing and speaking: sound to codes and codes to sound, offline and live."""
+"""The codec: sound to codes and codes to sound, offline and live."""
 
 from mosslive.codec.bigvgan import BigVgan, load_bigvgan
 from mosslive.codec.codec import Codec, load_codec

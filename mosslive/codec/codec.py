@@ -1,6 +1,6 @@
-"""The published codec as a library: load it, hear, prepare voices, speak.
+"""The published codec as a library: encode sound, prepare voices, decode codes.
 
-One object per codec folder and device. Networks are loaded when first needed: hearing alone never
+One object per codec folder and device. Networks are loaded when first needed: encoding alone never
 reads the flow. Not safe for use from several threads at once.
 """
 
@@ -18,6 +18,7 @@ from mosslive.checkpoint.codec import CodecFiles, FlowProfile
 from mosslive.codec.conformer import FRAMES_PER_TOKEN
 from mosslive.codec.decoder_batch import DecoderBatch
 from mosslive.codec.decoder_stream import DecoderStream
+from mosslive.codec.device import COMPUTE, check_device
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.encoder_stream import EncoderStream, HeardTurn
 from mosslive.codec.flow import Flow, FlowVoice
@@ -30,18 +31,15 @@ from mosslive.codec.flow_stream import (
     TailRule,
     check_tail,
 )
-from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.hift_source import SourceSettings
-from mosslive.codec.hift_stream import HiftStream
 from mosslive.codec.mel import FLOW_MEL, HEARING_HZ, log_mel
 from mosslive.codec.mel_source import CachedMel, MelSource, Method, PrefixMel
-from mosslive.codec.place import COMPUTE, check_device
 from mosslive.codec.resample import ResampleStream, resample
 from mosslive.codec.sound import BadSound, Pcm, Sound, check_rate, mono, read_sound
 from mosslive.codec.speaker import SpeakerEncoder
+from mosslive.codec.vocoder import Vocoder
+from mosslive.codec.vocoder_files import HiftFiles, VocoderFiles, open_bigvgan_folder
 from mosslive.codec.voice import Voice, aligned, another_codec
 from mosslive.config import SECONDS_PER_CODE, refuse
-from mosslive.config.codec import DecoderConfig
 from mosslive.config.files import is_positive_number
 from mosslive.kernels.arithmetic import arithmetic
 
@@ -55,14 +53,17 @@ def load_codec(
     device: str = "cpu",
     dtype: str = "float32",
     pool_seconds: float = POOL_SECONDS,
+    vocoder: str | Path | None = None,
     *,
     trace_cpu_steps: bool = True,
 ) -> "Codec":
-    """Reads a codec folder in the published layout; networks follow when they are needed.
+    """Reads a codec folder in the published layout; networks are loaded when they are needed.
 
-    `dtype` is what the products of the flow's estimator take when it speaks live, and what its keys
-    and values are stored in; sums, norms, the flow's encoder and everything else are float32.
-    `pool_seconds` of speech can be remembered by all live replies and prompts together.
+    `dtype`: of the products of the flow's estimator in live replies, and of its stored keys and
+    values; sums, norms, the flow's encoder and everything else are float32. `pool_seconds`: speech
+    that all live replies and prompts together can store. `vocoder`:
+    a BigVGAN folder that was trained on the flow's mel, in place of the folder's HiFT; raises
+    `ConfigError` at once if its mel is another one.
     `trace_cpu_steps`: on a CPU, the first live reply records its steps, which takes seconds, and
     all further steps run without Python. False: every step runs in Python, slower.
     """
@@ -71,28 +72,12 @@ def load_codec(
     if not is_positive_number(pool_seconds):
         raise refuse("pool_seconds", pool_seconds, "above 0")
     return Codec(
-        CodecFiles(path), check_device(device), COMPUTE[dtype], pool_seconds, trace_cpu_steps
-    )
-
-
-def vocoder_settings(config: DecoderConfig) -> HiftSettings:
-    return HiftSettings(
-        upsample_rates=config.upsample_rates,
-        upsample_kernels=config.upsample_kernels,
-        resblock_kernels=config.resblock_kernels,
-        source_kernels=config.source_kernels,
-        dilations=config.dilations,
-        n_fft=config.n_fft,
-        hop_samples=config.hop_samples,
-        slope=config.slope,
-        audio_limit=config.audio_limit,
-        source=SourceSettings(
-            sample_rate_hz=config.sample_rate,
-            voiced_above_hz=config.voiced_threshold_hz,
-            sine_amplitude=config.sine_amplitude,
-            voiced_noise=config.noise_amplitude,
-            unvoiced_noise=config.sine_amplitude / 3,
-        ),
+        CodecFiles(path),
+        check_device(device),
+        COMPUTE[dtype],
+        pool_seconds,
+        vocoder,
+        trace_cpu_steps=trace_cpu_steps,
     )
 
 
@@ -108,7 +93,7 @@ def _profile(chunk: int) -> FlowProfile:
 
 
 class HearingStream:
-    """Microphone sound at any rate → codes. See `EncoderStream` for what `finish` tells."""
+    """Microphone sound at any rate → codes. `finish` returns what `EncoderStream.finish` does."""
 
     def __init__(self, encoder: Encoder, rate_hz: int) -> None:
         self._resampler = ResampleStream(rate_hz, HEARING_HZ)
@@ -132,8 +117,13 @@ class Codec:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
         pool_seconds: float = POOL_SECONDS,
+        vocoder: str | Path | None = None,
+        *,
         trace_cpu_steps: bool = True,
     ) -> None:
+        self._vocoder_files: VocoderFiles = (
+            HiftFiles(files) if vocoder is None else open_bigvgan_folder(vocoder)
+        )
         self.files = files
         self.device = device
         self.dtype, self._pool_seconds = dtype, pool_seconds
@@ -147,7 +137,7 @@ class Codec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells codecs apart for voices: the encoder and speaker network, by content."""
+        """Identifies the codec that made a voice: a hash of its encoder and speaker network."""
         digest = hashlib.sha256(self.files.speaker_path.read_bytes())
         digest.update(self._encoder.codebook.weight.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
@@ -157,8 +147,8 @@ class Codec:
     def encode(
         self, pcm: Pcm, sample_rate: int, heard: Callable[[int], None] | None = None
     ) -> list[int]:
-        """One code per 80 ms. Of several channels ([n, channels]) the first is heard. heard: told
-        how many codes each 30 s gave."""
+        """One code per 80 ms. Of several channels ([n, channels]) the first is used. heard: is
+        called with the number of codes of each 30 s."""
         wave = resample(mono(pcm), check_rate(sample_rate), HEARING_HZ)
         if not len(wave):
             raise BadSound("the sound is empty; at least one sample is needed")
@@ -183,8 +173,8 @@ class Codec:
         seconds = len(sound.wave) / sound.rate_hz
         if seconds >= _MOST_PROMPT_SECONDS:
             raise BadSound(
-                f"a voice of {seconds:g} s leaves no room for a reply; allowed: less than "
-                f"{_MOST_PROMPT_SECONDS:g} s, of which a few are enough"
+                f"a voice of {seconds:g} s leaves no time for a reply; allowed: less than "
+                f"{_MOST_PROMPT_SECONDS:g} s; a few seconds are enough"
             )
         wave = resample(*sound, FLOW_MEL.sample_rate_hz)
         # First, because it needs the longest sound.
@@ -205,8 +195,8 @@ class Codec:
         generator = self._generator(seed)
         with arithmetic("fp32"):
             mel = self._flow("offline").mel_offline(codes, voice.prompt)
-            wave = self._hift(mel[None], generator).wave
-        samples: NDArray[np.float32] = wave[0].cpu().numpy()
+            wave = self._vocoder.whole(mel, generator)
+        samples: NDArray[np.float32] = wave.cpu().numpy()
         return samples
 
     def decoder_stream(
@@ -221,13 +211,13 @@ class Codec:
         seed: int = 0,
         pool_seconds: float | None = None,
     ) -> DecoderStream:
-        """A reply rendered while its codes come, `chunk` codes at a time.
+        """A live reply, rendered `chunk` codes at a time while its codes come.
 
         `method`: see `mel_source`. `tail`: how the last piece of a cached stream is rendered.
         `window_frames` bounds the memory of long replies and changes the sound. `align` cuts the
         prompt to whole chunks, so that the first sound comes after chunk + 3 codes.
-        `pool_seconds`: replies that ask for the same share a pool of that size instead of the
-        codec's.
+        `pool_seconds`: uses a pool of this size instead of the codec's, shared by all replies with
+        the same number.
         """
         self._require_own(voice)
         flow = self._flow(_profile(chunk))
@@ -250,8 +240,8 @@ class Codec:
         window_frames: int | None = None,
         align: bool = True,
     ) -> DecoderBatch:
-        """Many replies rendered together while their codes come, each in its own voice and at its
-        own point; see `decoder_stream` for the settings."""
+        """Many live replies, rendered together, each in its own voice and at its own point; see
+        `decoder_stream` for the settings."""
         _profile(chunk)
         check_tail(tail)
 
@@ -261,6 +251,12 @@ class Codec:
             return *self._cached(voice, chunk, tail, window_frames, align), generator
 
         return DecoderBatch(self._vocoder, chunk, begin)
+
+    def delay_codes(self, chunk: int = 5) -> int:
+        """Codes that a live reply needs before its first sound, beyond its first chunk: the whole
+        chunks that its vocoder looks ahead. 0 for HiFT."""
+        frames = FRAMES_PER_TOKEN * chunk
+        return chunk * (self._vocoder_files.delay_frames // frames)
 
     def _cached(
         self,
@@ -314,13 +310,8 @@ class Codec:
         return SpeakerEncoder(self.files.speaker_path)
 
     @cached_property
-    def _hift(self) -> Hift:
-        settings = vocoder_settings(self.files.decoder)
-        return Hift.from_tensors(self.files.vocoder_tensors(), settings).to(self.device)
-
-    @cached_property
-    def _vocoder(self) -> HiftStream:
-        return HiftStream(self._hift, self._trace_cpu_steps)
+    def _vocoder(self) -> Vocoder:
+        return self._vocoder_files.load(self.device, self._trace_cpu_steps)
 
     def _flow(self, profile: FlowProfile) -> Flow:
         file = self.files.flow_file(profile)

@@ -53,7 +53,7 @@ def turn(aimed: Tensor, at: Tensor) -> Tensor:
     """The vector t with t · table[j] = aimed · pe(i - j) for every j, where `at` is table[i].
 
     With sin(i-j) and cos(i-j) written out, the difference of positions splits into the query's and
-    the key's own. So scores need neither a table per layer nor a shift, and streams that stand at
+    the key's own. So scores need neither a table per layer nor a shift, and streams at
     different positions share one table. aimed [R, H, T, E], at [R or 1, T, E] → [R, H, T, E].
     """
     a, b = aimed[..., 0::2], aimed[..., 1::2]
@@ -167,7 +167,7 @@ class UpsampleConformer(nn.Module):
     def forward(self, x: Tensor, present: Tensor, tokens: Past, frames: Past) -> Tensor:
         """Embedded codes x [B, n + 3, d] → hidden frames [B, 4n, d].
 
-        The last three columns are only looked at. `present` [B, n + 3] is False where there is no
+        The last three columns are look-ahead only. `present` [B, n + 3] is False where there is no
         token: at the end of a stream that means zero vectors after `embed`, which is not the same
         as the embedding of any token.
         """
@@ -184,7 +184,7 @@ class UpsampleConformer(nn.Module):
         return y
 
     def tail_values(self) -> tuple[int, int]:
-        """Numbers a stream carries between chunks for the convolutions of the two stacks."""
+        """Values that a stream stores between chunks for the convolutions of the two stacks."""
         convs = (self.pre_lookahead_layer.conv2, self.up_layer.conv)
         first, second = (conv.in_channels * (conv.kernel_size[0] - 1) for conv in convs)
         return first, second

@@ -1,4 +1,4 @@
-"""Convolutions of the vocoders as modules: published tensors, in the layout their device wants.
+"""Convolutions of the vocoders as modules: published tensors, in the layout of their device.
 
 A weight keeps its shape and name everywhere; on a GPU only its order in memory is changed, once,
 when it is first used there. Knows no network. Invariant: the result is that of `nn.Conv1d` or
@@ -20,7 +20,7 @@ from mosslive.kernels.dispatch import AUTO, Dispatch
 
 
 class Convolution(nn.Conv1d):
-    """Zeros stand beyond the ends; `padding` must be a number."""
+    """Pads with zeros; `padding` must be a number."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Convolution(nn.Conv1d):
         slope: float = 0.0,
         alpha: Tensor | None = None,
     ) -> Tensor:
-        """x [B, I, T] → [B, O, T'], see `kernels.conv1d`. padding: in place of the layer's own."""
+        """x [B, I, T] → [B, O, T'], see `kernels.conv1d`. padding: replaces the layer's own."""
         self.settle(x)
         return self.dispatch(x).conv1d(
             x,
@@ -75,7 +75,7 @@ class Convolution(nn.Conv1d):
         )
 
     def settle(self, x: Tensor) -> None:
-        """The weight's order in memory, as what computes on x wants it."""
+        """Reorders the weight in memory as the kernels for x need it. Idempotent."""
         if self.dispatch(x).is_triton and not are_taps_together(self.weight):
             self.weight = nn.Parameter(taps_together(self.weight), requires_grad=False)
 
@@ -114,8 +114,8 @@ class Upsampling(nn.ConvTranspose1d):
 
 
 def compute_in(network: nn.Module, dtype: torch.dtype) -> None:
-    """Convolutions compute in `dtype` from now on. What bends and filters stays as it is: those
-    tensors are small, and their rounding is heard first."""
+    """Convolutions compute in `dtype` from now on. The tensors of snakes and filters stay as they
+    are: they are small, and their rounding is the most audible."""
     for module in network.modules():
         if isinstance(module, Convolution | Upsampling):
             module.to(dtype)

@@ -1,14 +1,15 @@
-"""Many replies spoken at once, each while its codes arrive: codes → mel → samples in one batch.
+"""Many live replies in one batch, each while its codes arrive: codes → mel → samples.
 
-`add` a reply, `push` codes to any, and `step` renders the next chunk of every reply that has one
-whole, wherever each stands; `finish` or `cancel` a reply at any time. Keeps the codes that wait and
-nothing else: what replies remember is in their mel source and in the vocoder's state. Knows neither
+`add` a reply, `push` codes to any, and `step` renders the next chunk of every reply that has a
+whole one, at whatever point each is; `finish` or `cancel` a reply at any time. Stores only the
+waiting codes: the state of a reply is in its mel source and in the vocoder's stream. Knows neither
 sockets nor clocks; the caller decides when to step. Invariants: a reply sounds as it would alone; a
-finished one has given exactly 1920 samples per code at the published sizes.
+finished reply has returned exactly 1920 samples per code at the published sizes.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
-from mosslive.codec.flow_hops import leads_in, next_hop
+from mosslive.codec.flow_hops import HopCounter
 from mosslive.codec.flow_pages import PoolFull
-from mosslive.codec.hift_stream import HiftState, HiftStream
 from mosslive.codec.mel_source import MelSource, step_together
+from mosslive.codec.vocoder import Vocoder
 from mosslive.codec.voice import Voice
 from mosslive.errors import MossliveError
 from mosslive.kernels.arithmetic import arithmetic
@@ -31,25 +32,22 @@ Begin = Callable[[Voice, int], tuple[MelSource, int, torch.Generator]]
 
 @dataclass(eq=False)
 class Reply:
-    """One reply on its way; made by `DecoderBatch.add`."""
+    """One reply in progress; created by `DecoderBatch.add`."""
 
     source: MelSource
-    vocoder: HiftState
-    prompt_codes: int
-    chunk: int
+    vocoder: Any  # the vocoder's state of this stream
+    count: HopCounter
     waiting: list[int] = field(default_factory=list)  # codes not rendered yet
-    rendered: int = 0
     led_in: bool = False  # the end of the prompt is computed
-    made: list[Samples] = field(default_factory=list)  # by a call that failed before it returned
+    made: list[Samples] = field(default_factory=list)  # rendered, but not returned yet
     open: bool = True
 
     @property
     def hop(self) -> int | None:
-        """Codes that can be rendered now; 0: none, but the end of the prompt, so that the first
-        sound need not wait for it; None: more must come first."""
-        place = self.rendered + len(self.waiting), self.rendered, self.prompt_codes, self.chunk
-        hop = next_hop(*place)
-        if hop is None and self.source.leads_in and not self.led_in and leads_in(*place):
+        """Codes that can be rendered now. 0: none, but the end of the prompt can be computed, so
+        that the first sound need not wait for it. None: more codes must come first."""
+        hop = self.count.next_hop()
+        if hop is None and self.source.leads_in and not self.led_in and self.count.leads_in():
             return 0
         return hop
 
@@ -57,7 +55,7 @@ class Reply:
 class DecoderBatch:
     def __init__(
         self,
-        vocoder: HiftStream,
+        vocoder: Vocoder,
         chunk: int,
         begin: Begin | None = None,
     ) -> None:
@@ -66,7 +64,7 @@ class DecoderBatch:
 
     def add(self, voice: Voice, seed: int = 0) -> Reply:
         """A new reply in this voice; `seed` of the vocoder's noise."""
-        assert self._begin is not None, "this batch takes sources only"
+        assert self._begin is not None, "this batch was created without voices"
         with arithmetic("fp32"):
             return self.join(*self._begin(voice, seed))
 
@@ -74,39 +72,45 @@ class DecoderBatch:
         self, source: MelSource, prompt_codes: int, generator: torch.Generator | None
     ) -> Reply:
         vocoder = self._vocoder.open(generator, FRAMES_PER_TOKEN * self._chunk)
-        reply = Reply(source, vocoder, prompt_codes, self._chunk)
+        reply = Reply(source, vocoder, HopCounter(prompt_codes, self._chunk))
         self._replies.append(reply)
         return reply
 
     def push(self, reply: Reply, codes: Sequence[int]) -> None:
-        """More codes of a reply; the next steps render them. What is no code, or too much, is
-        refused here, so that it stops nobody else."""
+        """Adds codes to a reply; the next steps render them. Raises `MossliveError` for a number
+        that is not a code and for a reply that gets too long; other replies are not affected."""
         _require_open(reply)
-        known = reply.prompt_codes + reply.rendered + len(reply.waiting)
-        reply.source.check(codes, known + len(codes))
+        received = reply.count.received + len(codes)
+        reply.source.check(codes, reply.count.prompt + received)
         reply.waiting += [int(code) for code in codes]
+        reply.count.received = received
+
+    @property
+    def warm_chunks(self) -> int:
+        """Chunks of a reply after which its steps have no shape that is new."""
+        return self._vocoder.warm_chunks(FRAMES_PER_TOKEN * self._chunk)
 
     @property
     def ready(self) -> list[Reply]:
-        """The replies that the next step moves."""
+        """The replies that the next step renders."""
         return [reply for reply in self._replies if reply.hop is not None]
 
     def step(self) -> dict[Reply, Samples]:
-        """One chunk of every reply that is ready → the samples it settles; none yet of a reply with
-        three codes, see `Reply.hop`. Replies the pool has no page for wait, the youngest first; if
-        none can move, that is `PoolFull`."""
+        """Renders one chunk of every ready reply → the samples it settles, possibly none (see
+        `Reply.hop`). If pages are short, the youngest replies wait. Raises `PoolFull` if no reply
+        can continue."""
         return self._step(self.ready)
 
     def finish(self, reply: Reply) -> Samples:
-        """Everything a reply still owes; it is closed. After `PoolFull` it is not, nothing is lost,
-        and it can be finished when there is room."""
+        """Returns the rest of a reply and closes it. After `PoolFull` the reply is still open and
+        nothing is lost; call `finish` again when pages are free."""
         self.drain(reply)
         with arithmetic("fp32"):
-            bands = self._vocoder.hift.settings.mel_bins
-            mel = torch.zeros(bands, 0, device=reply.vocoder.mel.device)
+            bands = self._vocoder.mel_settings.bands
+            mel = torch.zeros(bands, 0, device=self._vocoder.device)
             if reply.waiting:
                 mel = reply.source.finish(reply.waiting)
-            if reply.rendered or reply.waiting:
+            if reply.count.received:
                 reply.made += _on_host(self._vocoder.finish([reply.vocoder], [mel]))
         made = take_made(reply)
         self.cancel(reply)
@@ -119,7 +123,7 @@ class DecoderBatch:
             reply.made.append(self._step([reply])[reply])
 
     def cancel(self, reply: Reply) -> None:
-        """Frees all memory of a reply at once; nothing more comes. Again does no harm."""
+        """Frees all memory of a reply at once. Idempotent."""
         if reply.open:
             reply.source.close()
             reply.waiting, reply.made, reply.open = [], [], False
@@ -132,13 +136,14 @@ class DecoderBatch:
             moved, mels = self._mels(replies)
             for reply, mel in zip(moved, mels, strict=True):
                 hop = mel.shape[1] // FRAMES_PER_TOKEN
-                reply.waiting, reply.rendered = reply.waiting[hop:], reply.rendered + hop
+                reply.waiting = reply.waiting[hop:]
+                reply.count.rendered += hop
                 reply.led_in = True
             waves = self._vocoder.push([reply.vocoder for reply in moved], mels)
         return dict(zip(moved, _on_host(waves), strict=True))
 
     def _mels(self, replies: list[Reply]) -> tuple[list[Reply], list[Tensor]]:
-        """The replies that the pool has pages for, oldest first, and their next mel."""
+        """The oldest replies, as many as there are pages for, and their next mel."""
         while True:
             codes = [
                 reply.waiting[: hop + LOOK_AHEAD]

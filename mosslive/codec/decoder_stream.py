@@ -1,21 +1,21 @@
-"""One reply spoken while its codes arrive: the batch of `decoder_batch` with a single member."""
+"""One live reply: the batch of `decoder_batch` with a single member."""
 
 from collections.abc import Sequence
 
 import torch
 
 from mosslive.codec.decoder_batch import DecoderBatch, Samples, take_made
-from mosslive.codec.hift_stream import HiftStream
 from mosslive.codec.mel_source import MelSource
+from mosslive.codec.vocoder import Vocoder
 
 
 class DecoderStream:
-    """push codes as they come, finish when the reply ends, close to drop it at any time."""
+    """`push` codes as they come; `finish` when the reply ends, or `close` to drop it."""
 
     def __init__(
         self,
         mel: MelSource,
-        vocoder: HiftStream,
+        vocoder: Vocoder,
         prompt_codes: int,
         chunk: int,
         generator: torch.Generator | None,
@@ -25,15 +25,15 @@ class DecoderStream:
 
     def push(self, codes: Sequence[int]) -> Samples:
         """The samples these codes settle; empty while a chunk and its look-ahead are not whole.
-        After `PoolFull` push again, with no codes, when there is room: nothing is lost."""
+        After `PoolFull` nothing is lost: push no codes when pages are free."""
         self._batch.push(self.reply, codes)
         self._batch.drain(self.reply)
         return take_made(self.reply)
 
     def finish(self) -> Samples:
-        """Everything still owed; the stream is closed."""
+        """Returns the rest and closes the stream."""
         return self._batch.finish(self.reply)
 
     def close(self) -> None:
-        """Frees all memory of the reply; nothing more comes."""
+        """Frees all memory of the reply. Idempotent."""
         self._batch.cancel(self.reply)

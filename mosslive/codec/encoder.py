@@ -59,8 +59,8 @@ class EncoderDims:
 
 @dataclass
 class EncoderState:
-    """Where B streams stand. Everything is kept per position, nothing is overwritten before its
-    turn comes again: going back is setting `position`, and is exact."""
+    """The state of B streams. Every value is stored by its position and is overwritten only when
+    that position is computed again. Setting `position` therefore goes back, exactly."""
 
     k: Tensor  # [layers, B, heads, positions, head_dim]
     v: Tensor
@@ -70,17 +70,17 @@ class EncoderState:
 
 
 @dataclass(frozen=True, eq=False)
-class Seat:
-    """Where one stream sits; used again when it has left."""
+class Slot:
+    """The memory and the recorded step of one stream; reused by later streams."""
 
     state: EncoderState
     step: Graphed[tuple[Tensor, Tensor]] | None  # frames [1, mel_bands, 8] → states, codes
-    made_with: Tensor  # a weight, held, so that no other can take its place in memory
+    made_with: Tensor  # a weight; held, so that its address is not reused
 
 
 class _Table(nn.Module):
-    """Rows to look up; zeros until loaded. (nn.Embedding's random start, on the device "meta" of
-    `from_tensors`, imports 800 modules in 2 s.)"""
+    """Rows to look up; zeros until loaded. (The random values of nn.Embedding, on the device "meta"
+    of `from_tensors`, import 800 modules in 2 s.)"""
 
     def __init__(self, rows: int, width: int) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Encoder(nn.Module):
     def __init__(self, dims: EncoderDims, dispatch: Dispatch = AUTO) -> None:
         super().__init__()
         self.dims, self.dispatch = dims, dispatch
-        # Causal: the zeros on the left are joined on by hand, because a stream has values there.
+        # Causal: callers pad on the left themselves, because a stream has values there.
         self.conv1 = nn.Conv1d(dims.mel_bands, dims.width, 3)
         self.conv2 = nn.Conv1d(dims.width, dims.width, 3, stride=2)
         self.embed_positions = _Table(dims.positions, dims.width)
@@ -108,11 +108,11 @@ class Encoder(nn.Module):
             lambda module, _: module.measure_codebook()
         )
         self.measure_codebook()
-        self.free_seats: FreeList[Seat] = FreeList()
+        self.free_slots: FreeList[Slot] = FreeList()
         self.eval().requires_grad_(False)
 
     def measure_codebook(self) -> None:
-        """Keeps |c|²/2 of every code; to be called if the codebook is changed by hand."""
+        """Stores |c|²/2 of every code. Call it after a change of the codebook."""
         self.half_norms = self.codebook.weight.detach().square().sum(1) / 2
 
     @classmethod
@@ -123,9 +123,9 @@ class Encoder(nn.Module):
         layers: int | None = None,
         prefix: str = "encoder.",
     ) -> "Encoder":
-        """From the published file's tensors: sizes are read off the shapes, names without `prefix`
-        and tensors no code needs are ignored. `layers`: how many to run (`quantize_position` of
-        config.json), all that are there if None. Float32 tensors are shared, not copied."""
+        """From the published file's tensors. Sizes come from the shapes; names without `prefix` and
+        tensors that no code needs are ignored. `layers`: how many to run (`quantize_position` of
+        config.json); None: all in the file. Float32 tensors are shared, not copied."""
         own = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
         def size(name: str, axis: int) -> int:
@@ -146,7 +146,7 @@ class Encoder(nn.Module):
             positions=size("embed_positions.weight", 0),
             codes=size("codebook.weight", 0),
         )
-        with torch.device("meta"):  # no memory and no random numbers for what is replaced at once
+        with torch.device("meta"):  # allocates nothing: the tensors become the parameters
             encoder = cls(dims)
         needed = encoder.state_dict()
         if missing := [prefix + name for name in needed if name not in own]:
@@ -172,12 +172,12 @@ class Encoder(nn.Module):
     @arithmetic("fp32")
     def quantise(self, states: Tensor) -> Tensor:
         """states [..., width] → the nearest codes [...] int64, the lowest where two are equal."""
-        # argmin |h - c|² without what all codes share; argmax takes the first of equals.
+        # argmin |h - c|² without the term that all codes share; argmax takes the first of equals.
         return (states @ self.codebook.weight.T - self.half_norms).argmax(-1)
 
     def encode(self, wave: Tensor, heard: Callable[[int], None] | None = None) -> Tensor:
         """wave [n] at 16 kHz, float in [-1, 1] or int16 → codes [ceil(n / 1280)] int64 (per segment
-        of 30 s; segments know nothing of each other). heard: told the codes of each segment."""
+        of 30 s; segments are independent). heard: is called with the codes of each segment."""
         wave = check_pcm(wave).to(self.conv1.weight.device)
         codes = [torch.zeros(0, dtype=torch.int64, device=wave.device)]
         for first in range(0, wave.shape[0], self.dims.segment_samples):
@@ -215,49 +215,49 @@ class Encoder(nn.Module):
 
         frames [B, mel_bands, 8n]: of code c the frames 8c-1 .. 8c+6. Frame -1 does not exist: the
         first column of a stream at its start may hold anything finite.
-        reach: how many positions to look at, at least what every stream has after this step; all
-        if None. The caller knows it without asking the device, and fewer are faster.
-        active [B] bool: streams that are not stay where they are, whatever finite frames they get.
-        The others must have room, positions / 4 codes in all; the caller counts.
+        reach: how many positions attention reads, at least as many as every stream has after this
+        step; None: all. The caller knows the number without reading the device; fewer are faster.
+        active [B] bool: the other streams keep their position, whatever finite frames they get.
+        Active streams must not exceed positions / 4 codes in all; the caller counts.
         """
         assert not frames.shape[2] % BLOCK_FRAMES, "whole codes only"
         new = frames.shape[2] // 2
         rows = torch.arange(frames.shape[0], device=frames.device)[:, None]
         places = state.position[:, None] + torch.arange(new, device=frames.device)  # [B, 4n]
         if active is not None:
-            # Nothing at or after a stream's position counts, so idle ones may write anywhere there.
+            # Values at or after a stream's position are never read: idle streams may write there.
             within = places.clamp(max=self.dims.positions - 1)
             places = torch.where(active[:, None], places, within)
         x = self._stem(state, frames.to(self.conv1.weight.dtype), rows, places[:, ::POOL] // POOL)
         x = x + F.embedding(places, self.embed_positions.weight)
-        position = state.position.clone()  # where the streams stood, whatever becomes of the state
+        position = state.position.clone()  # a copy: the state's own is changed below
         pasts = [Past(k, v, position, reach) for k, v in zip(state.k, state.v, strict=True)]
         states = self._run(x, pasts)
         state.position += new if active is None else new * active
         return states, self.quantise(states)
 
-    def take_seat(self) -> Seat:
+    def take_slot(self) -> Slot:
         """Memory of one stream at the start of a segment, and on a GPU its step of one code as a
-        graph, which serves every position. To be put back into `free_seats`."""
+        graph, which serves every position. The caller puts it back into `free_slots`."""
         weight = self.conv1.weight
-        while (seat := self.free_seats.take()) is not None:
-            if seat.made_with.data_ptr() == weight.data_ptr():
-                return seat
+        while (slot := self.free_slots.take()) is not None:
+            if slot.made_with.data_ptr() == weight.data_ptr():
+                return slot
         state = self.open(1)
         step = None
         if self.dispatch(weight).is_triton:
             frames = weight.new_zeros(1, self.dims.mel_bands, BLOCK_FRAMES)
             step = Graphed(lambda frames: self.step(state, frames), frames)
-        return Seat(state, step, weight.detach())
+        return Slot(state, step, weight.detach())
 
     @staticmethod
     def truncate(state: EncoderState, code_index: int | Tensor) -> None:
-        """Each stream goes back to before code `code_index` (one for all, or [B]) unless it stands
-        there or earlier anyway; 0 is the start of a segment."""
+        """Each stream goes back to before code `code_index` (one for all, or [B]), unless it is
+        there or earlier already; 0 is the start of a segment."""
         state.position.clamp_(max=POOL * code_index)
 
     def _stem(self, state: EncoderState, frames: Tensor, rows: Tensor, codes: Tensor) -> Tensor:
-        """Both convolutions, from the tails before the first code, leaving those after each.
+        """Both convolutions. Reads the tails before the first code, writes those after each code.
         frames [B, mel_bands, 8n], rows [B, 1], codes [B, n] → [B, 4n, width]."""
         first = codes[:, :1]
         # Before the start there is no frame, and no output of conv1 either: both are zero.

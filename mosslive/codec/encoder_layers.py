@@ -1,4 +1,4 @@
-"""A layer of the encoder, for whole segments and for a few states after a kept past.
+"""A layer of the encoder, for whole segments and for a few states after a stored past.
 
 Parameters are named as published. Knows neither sound nor codes. Invariant: a state sees itself and
 the states before it.
@@ -20,7 +20,7 @@ class Past:
     k: Tensor  # [B, heads, positions, head_dim]
     v: Tensor
     position: Tensor  # [B]
-    reach: int | None  # a bound on what is looked at
+    reach: int | None  # positions that attention reads; None: all
 
 
 class SelfAttention(nn.Module):

@@ -1,9 +1,9 @@
 """One speaker's turn, encoded while it is spoken, and exact when it ends.
 
-A code leaves as soon as the samples it depends on are there, 7.5 ms before its 80 ms are over. One
-thing alone looks ahead: the floor of the features hangs on the loudest moment of the segment. Live
-codes go by the loudest so far; when a segment ends, everything from the first block that the later
-loudness changes is computed again. Knows nothing of transport, sample rates or who is speaking.
+A code is returned as soon as the samples it depends on have come, 7.5 ms before its 80 ms are over.
+Only one feature looks ahead: the floor depends on the loudest moment of the segment. Live codes use
+the loudest moment so far. When a segment ends, everything from the first block that the later
+loudness changes is computed again. Knows nothing of transport, sample rates or speakers.
 """
 
 import weakref
@@ -25,28 +25,28 @@ from mosslive.codec.mel import (
 )
 from mosslive.errors import MossliveError
 
-# Of its own block a code needs this much: its last frame is the seventh, centred on sample 960.
+# Samples of its own block that a code needs: its last frame, the seventh, is at sample 960.
 _EDGE_SAMPLES = HEARING_N_FFT // 2
 _NEEDED_SAMPLES = 6 * HEARING_HOP_SAMPLES + _EDGE_SAMPLES
 # A block's eight frames reach this far beyond a block, from the start of the first one on.
 _OVERLAP_SAMPLES = HEARING_N_FFT - HEARING_HOP_SAMPLES
-_REACH_STEP = 64  # the positions attention looks at grow by this: few shapes, little waste
+_REACH_STEP = 64  # attention reads a multiple of so many positions: few shapes, little waste
 
 
 @dataclass(frozen=True)
 class HeardTurn:
-    """What `finish` returns. To mend a list of live codes: append `rest`, or, where `first_revised`
+    """What `finish` returns. To correct a list of live codes: append `rest`, or, if `first_revised`
     is not None, cut the list there and append `codes[first_revised:]`."""
 
     rest: list[int]  # the codes push had not returned yet
     codes: list[int]  # of the whole turn, as `Encoder.encode` gives them
-    first_revised: int | None  # index of the first code from push that `codes` has otherwise
+    first_revised: int | None  # index of the first code from push that differs in `codes`
 
 
 @dataclass
 class _Segment:
-    """The at most 30 s in progress. Frames are kept in the order in which `Encoder.step` takes
-    them: column 8c+i is frame 8c-1+i; column 0, which is no frame, repeats column 1."""
+    """The current segment, at most 30 s. Frames are stored in the order in which `Encoder.step`
+    takes them: column 8c+i is frame 8c-1+i. Column 0, which is not a frame, repeats column 1."""
 
     log10: Tensor  # [mel_bands, 8 · codes + 1], without the floor
     lowest: Tensor  # [codes], the lowest value in the frames of each code
@@ -61,14 +61,14 @@ class EncoderStream:
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
-        self._seat = encoder.take_seat()
-        # The memory of one stream is large, and its recorded step takes time: both are used again.
-        weakref.finalize(self, encoder.free_seats.put, self._seat)
-        self._state = self._seat.state
+        self._slot = encoder.take_slot()
+        # The memory of a stream is large and its step takes time to record: both are reused.
+        weakref.finalize(self, encoder.free_slots.put, self._slot)
+        self._state = self._slot.state
         self.reset()
 
     def reset(self) -> None:
-        """Forgets everything: the next sample is the first of a turn."""
+        """Clears everything: the next sample is the first of a turn."""
         self._live: list[int] = []  # of finished segments, as push returned them
         self._codes: list[int] = []  # of finished segments, exact
         self._finished = False
@@ -81,11 +81,11 @@ class EncoderStream:
         pcm = check_pcm(pcm).cpu()
         codes = []
         while pcm.shape[0]:
-            room = self._encoder.dims.segment_samples - self._segment.samples
-            codes += self._feed(pcm[:room])
-            if pcm.shape[0] >= room:
+            left = self._encoder.dims.segment_samples - self._segment.samples
+            codes += self._feed(pcm[:left])
+            if pcm.shape[0] >= left:
                 self._end_segment()
-            pcm = pcm[room:]
+            pcm = pcm[left:]
         return codes
 
     def finish(self) -> HeardTurn:
@@ -168,8 +168,8 @@ class EncoderStream:
 
     def _step(self, features: Tensor, first: int) -> list[int]:
         """features [mel_bands, 8n] of the codes from `first` on → n codes, on the host."""
-        if features.shape[1] == BLOCK_FRAMES and self._seat.step is not None:
-            _, codes = self._seat.step(features[None])
+        if features.shape[1] == BLOCK_FRAMES and self._slot.step is not None:
+            _, codes = self._slot.step(features[None])
         else:
             positions = POOL * first + features.shape[1] * POOL // BLOCK_FRAMES
             reach = min(-(-positions // _REACH_STEP) * _REACH_STEP, self._encoder.dims.positions)
@@ -179,6 +179,6 @@ class EncoderStream:
 
 
 def _with_front(samples: Tensor) -> Tensor:
-    """A segment's beginning as its first frames see it: mirrored, and one frame that is none."""
+    """The start of a segment as its first frames see it: mirrored, after one hop of zeros."""
     mirrored = samples[1 : _EDGE_SAMPLES + 1].flip(0)
     return torch.cat((samples.new_zeros(HEARING_HOP_SAMPLES), mirrored, samples))

@@ -1,8 +1,8 @@
-"""The flow's estimator: the velocity of noisy mel frames at a time t, given what they should say.
+"""The flow's estimator: the velocity of noisy mel frames at a time t, under a condition.
 
-A U-Net without any change of the time resolution: causal ResNet blocks, each followed by a few
-transformer blocks. Frames are told apart by the past they are given and by nothing else: no
-position enters. It does not know of guidance or of the solver.
+A U-Net that does not change the time resolution: causal ResNet blocks, each followed by a few
+transformer blocks. No position enters; only the past distinguishes frames. It does not know of
+guidance or of the solver.
 """
 
 import math
@@ -17,7 +17,7 @@ from mosslive.codec.flow_past import Past, causal
 from mosslive.codec.flow_tensors import count_of, shape_of
 from mosslive.errors import MossliveError
 
-PUBLISHED_HEAD_DIM = 64  # not to be read from any tensor
+PUBLISHED_HEAD_DIM = 64  # no tensor shows it
 _ROOT = "decoder.estimator."
 
 
@@ -260,11 +260,11 @@ class Estimator(nn.Module):
 
     @property
     def layers(self) -> int:
-        """Attention layers, in the order in which they ask their past."""
+        """Number of attention layers, which call their past in a fixed order."""
         return self.dims.n_blocks * (self.dims.mid_blocks + 2)
 
     def tail_values(self) -> int:
-        """Numbers a stream carries between chunks for all convolutions, per row."""
+        """Values that a stream stores between chunks for all convolutions, per row."""
         convs = (part for part in self.modules() if isinstance(part, nn.Conv1d))
         return sum(conv.in_channels * (conv.kernel_size[0] - 1) for conv in convs)
 

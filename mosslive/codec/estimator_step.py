@@ -1,9 +1,10 @@
-"""The estimator and its solver for one chunk of many streams, as a row of fused operations.
+"""The estimator and its solver for one chunk of many streams, as a sequence of fused operations.
 
-The same function as `estimator.Estimator` with `flow_solver.solve`, on rows instead of channels
-first, with weights packed once: norms folded into the products behind them, q, k and v in one, the
-1x1 convolution of a ResNet block beside its first one, and what depends on the time alone computed
-for every Euler step beforehand. Invariant: it writes only the pages of the chunks it computes.
+The same function as `estimator.Estimator` with `flow_solver.solve`, with channels last. Weights are
+packed once: norms are folded into the products after them, q, k and v are one product, the 1x1
+convolution of a ResNet block is part of its first convolution, and terms that depend on the time
+alone are computed for every Euler step beforehand. Invariant: it writes only the pages of the
+chunks it computes.
 """
 
 from collections.abc import Sequence
@@ -61,14 +62,14 @@ class EstimatorStep:
     def __init__(
         self, estimator: Estimator, settings: FlowSettings, dtype: torch.dtype, kernels: KernelSet
     ) -> None:
-        """`dtype` is what products take; they add up in float32, and all else is float32."""
+        """`dtype`: of the inputs of products. Sums and everything else are float32."""
         self._settings, self._dtype, self._kernels = settings, dtype, kernels
         self._dims = estimator.dims
         device = estimator.final_proj.weight.device
         grid = torch.tensor(settings.grid[:-1], device=device)[:, None]  # [steps, 1]
         times = torch.cat([time_embedding(t, estimator.dims.inputs) for t in grid])
         self._mish_times = F.mish(estimator.time_mlp(times))  # [steps, hidden]
-        self._tail_values = 0  # given out so far
+        self._tail_values = 0  # assigned so far
         self._down = self._stage(estimator.down)
         self._down_leave = self._convolution(estimator.down.conv)
         self._middle = [self._stage(stage) for stage in estimator.middle]
@@ -89,7 +90,7 @@ class EstimatorStep:
         inputs = noise.new_zeros(settings.halves, streams, columns, self._dims.inputs)
         inputs[:, :, :, :bands] = noise
         inputs[0, :, :, bands:] = condition
-        rows = inputs.view(-1, self._dims.inputs)  # the guided half, then the one told nothing
+        rows = inputs.view(-1, self._dims.inputs)  # conditional half, then unconditional
         x = noise.reshape(-1, bands).clone(memory_format=torch.contiguous_format)
         layers = len(store.layers) // settings.steps
         for step, (now, then) in enumerate(pairwise(settings.grid)):
@@ -124,7 +125,7 @@ class EstimatorStep:
 
     def _stage(self, stage: Stage) -> _Stage:
         resnet = stage.resnet
-        first = self._convolution(resnet.block1.conv, beside=resnet.res_conv)
+        first = self._convolution(resnet.block1.conv, joined=resnet.res_conv)
         second = self._convolution(resnet.block2.conv)
         blocks = [self._block(block) for block in stage.blocks]
         return _Stage(
@@ -146,11 +147,11 @@ class EstimatorStep:
             self._product(feed.second),
         )
 
-    def _convolution(self, conv: nn.Conv1d, beside: nn.Conv1d | None = None) -> _Convolution:
+    def _convolution(self, conv: nn.Conv1d, joined: nn.Conv1d | None = None) -> _Convolution:
         weight, bias = conv.weight, _bias(conv)
-        if beside is not None:
-            weight = torch.cat((weight, F.pad(beside.weight, (TAPS - 1, 0))))
-            bias = torch.cat((bias, _bias(beside)))
+        if joined is not None:
+            weight = torch.cat((weight, F.pad(joined.weight, (TAPS - 1, 0))))
+            bias = torch.cat((bias, _bias(joined)))
         offset = self._tail_values
         self._tail_values += (TAPS - 1) * conv.in_channels
         by_tap = weight.transpose(1, 2).flatten(1)  # [N, 3 · C]
@@ -167,7 +168,7 @@ class EstimatorStep:
 
 
 class _Run:
-    """One evaluation of the estimator: the weights meet the pages of one Euler step."""
+    """One evaluation of the estimator, with the pages of one Euler step."""
 
     def __init__(
         self,

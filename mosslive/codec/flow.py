@@ -1,7 +1,7 @@
 """The flow: codes and a voice → mel frames, four per code, by prefix recomputation.
 
-Every call starts from nothing, which makes it the definition that the cached form (`flow_stream`)
-is tested against. It does not know where codes come from or what becomes of the mel. Invariant:
+Every call computes everything again, so it is the definition that the cached form (`flow_stream`)
+is tested against. It does not know where codes come from or how the mel is used. Invariant:
 prompt and reply are one sequence; chunks, noise and positions count from the prompt's first code.
 """
 
@@ -32,12 +32,12 @@ from mosslive.codec.flow_tensors import load_strictly, shape_of
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.errors import MossliveError
 
-Codes = Sequence[int] | Tensor  # on the host: a device tensor would be waited for
+Codes = Sequence[int] | Tensor  # on the host: reading a device tensor would wait for the device
 
 
 @dataclass(frozen=True, eq=False)
 class FlowVoice:
-    """What a voice prompt is to the flow; P = 0 means no prompt, zeros mean no speaker."""
+    """A voice prompt as the flow takes it; P = 0 means no prompt, zeros mean no speaker."""
 
     prompt_codes: Tensor  # [P] int64
     prompt_feat: Tensor  # [4P, bands], log-mel of the prompt
@@ -92,8 +92,8 @@ class Flow(nn.Module):
         settings: FlowSettings = PUBLISHED,
         head_dim: int = PUBLISHED_HEAD_DIM,
     ) -> "Flow":
-        """The network the tensors describe, in float32 however they are stored. `head_dim` is the
-        estimator's: no shape tells it."""
+        """The network that the tensors describe, in float32 however they are stored. `head_dim`: of
+        the estimator; it cannot be read from a shape."""
         dims = FlowDims.from_tensors(tensors, head_dim)
         with torch.device("meta"):  # weights come from the tensors: nothing to initialise
             flow = cls(dims, settings)
@@ -114,17 +114,17 @@ class Flow(nn.Module):
     def mel_prefix(
         self, codes_so_far: Codes, voice: FlowVoice, chunk: int, finalize: bool
     ) -> Tensor:
-        """The reply's mel as far as N codes tell it, with the streaming mask of `chunk` codes.
+        """The reply's mel as far as N codes determine it, with the streaming mask of `chunk` codes.
 
-        Not finalising, the last three codes are context only: [bands, 4(N - 3)], of which the
-        frames of whole chunks will not change when more codes come. Finalising: [bands, 4N].
+        With `finalize` False the last three codes are context only: [bands, 4(N - 3)], of which
+        the frames of whole chunks do not change when more codes come. True: [bands, 4N].
         """
         if chunk < 1:
             raise MossliveError(f"chunk is {chunk} codes; allowed: 1 or more")
         return self._mel(self.check_codes(codes_so_far), voice, chunk, finalize)
 
     def check_codes(self, codes: Codes) -> Tensor:
-        """[N] int64 on the host, every one a real code."""
+        """[N] int64 on the host; raises `MossliveError` for a number that is not a code."""
         checked = _whole_numbers(codes)
         if checked.dim() != 1:
             raise MossliveError(f"codes have shape {list(checked.shape)}; one axis is needed")
@@ -154,7 +154,7 @@ class Flow(nn.Module):
         return codes
 
     def check_length(self, tokens: int) -> None:
-        """The fixed noise ends, and with it what the flow can say in one go."""
+        """Raises `MossliveError` if the fixed noise is too short for so many tokens."""
         most = self.noise.shape[1] // FRAMES_PER_TOKEN
         if tokens > most:
             raise MossliveError(
@@ -176,11 +176,11 @@ class Flow(nn.Module):
 
     def _mel(self, codes: Tensor, voice: FlowVoice, chunk: int | None, finalize: bool) -> Tensor:
         prompt = self.check_voice(voice)
-        said = len(codes) - (0 if finalize else LOOK_AHEAD)
-        if said < 1:
+        spoken = len(codes) - (0 if finalize else LOOK_AHEAD)
+        if spoken < 1:
             need = 1 if finalize else LOOK_AHEAD + 1
             raise MossliveError(f"{len(codes)} codes; at least {need} are needed")
-        count = len(prompt) + said
+        count = len(prompt) + spoken
         self.check_length(count)
         frames, device = FRAMES_PER_TOKEN * count, self.noise.device
         tokens = torch.cat((prompt, codes)).to(device)
@@ -189,7 +189,7 @@ class Flow(nn.Module):
         table, frame_chunk = self.encoder.table, None if chunk is None else FRAMES_PER_TOKEN * chunk
         token_past = Whole(count, chunk, self.noise, table)
         frame_past = Whole(frames, frame_chunk, self.noise, table)
-        known = F.pad(voice.prompt_feat.to(self.noise).T, (0, FRAMES_PER_TOKEN * said))
+        known = F.pad(voice.prompt_feat.to(self.noise).T, (0, FRAMES_PER_TOKEN * spoken))
         condition = Condition(
             mu=self.mu(tokens[None], present[None], token_past, frame_past),
             speaker=self.speaker(voice)[None],
@@ -201,7 +201,7 @@ class Flow(nn.Module):
 
 
 def _whole_numbers(codes: Codes) -> Tensor:
-    """On the host. Nothing is rounded: a code of 1.5 is somebody's mistake."""
+    """On the host. Does not round: a code of 1.5 is an error."""
     try:
         found = torch.as_tensor(codes, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError):

@@ -1,7 +1,8 @@
-"""The past of streams whose chunks lie in pages, as the networks of `flow_past` ask for it.
+"""The past of streams whose chunks are stored in pages; implements `flow_past.Past`.
 
-One step moves each of B streams by one chunk of T columns. Knows not which network asks; layers and
-convolutions are told apart by their order. Invariant: pages before the chunk's own are only read.
+One step advances each of B streams by one chunk of T columns. Does not know the calling network:
+layers and convolutions are identified by the order of their calls. Invariant: pages before the
+chunk's own are only read.
 """
 
 from collections.abc import Callable
@@ -27,14 +28,14 @@ class Paged:
         self._store, self._chunks = store, chunks
         self._attention, self._table = attention, table
         self._own, self._before = chunks.own, chunks.before
-        self._layer = 0  # asked so far
-        self._value = 0  # tail values asked for so far
+        self._layer = 0  # calls so far
+        self._value = 0  # tail values used so far
 
     @property
     def positions(self) -> Tensor:
         columns = self._store.form.columns
         steps = torch.arange(columns, device=self._own.device)
-        # Padding of a last chunk may stand behind the table's end; nobody sees it.
+        # Padding of a last chunk may lie beyond the table's end; its values are not used.
         places = columns * self._chunks.index[:, None].long() + steps
         return places.clamp(max=len(self._table) - 1)
 

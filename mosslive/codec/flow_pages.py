@@ -1,10 +1,10 @@
-"""Pages of a fixed pool: who holds them, and what they hold of a stack of layers.
+"""Pages of a fixed pool: their reference counts, and their memory for a stack of layers.
 
-A page is what one chunk leaves behind: keys and values of every attention layer, and the last
-columns of every convolution's input, so that any page is a point to go on from. Streams that share
-a beginning share its pages; nothing is ever copied. Knows nothing of networks or of time.
-Invariants: pages 0 and 1 are never lent (0 is all zeros, 1 takes what padding writes); a page that
-several hold is never written; what is given back is there for the next stream at once.
+A page stores one chunk: keys and values of every attention layer, and the last columns of every
+convolution's input, so that a stream can continue after any page. Streams with a common beginning
+share its pages; nothing is copied. Knows nothing of networks or of time.
+Invariants: pages 0 and 1 are never allocated (0 is all zeros, padding writes to 1); a shared page
+is never written; a freed page can be allocated again at once.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from mosslive.errors import MossliveError
 from mosslive.kernels.flow_chunks import ZERO_PAGE
 
 SCRATCH_PAGE = 1
-_NEVER_LENT = 2
+_RESERVED = 2
 
 
 class PoolFull(MossliveError):
-    """No page is left for another chunk; streams that end give theirs back."""
+    """No page is free for another chunk. Streams that end free theirs."""
 
 
 class FlowPagePool:
@@ -30,15 +30,15 @@ class FlowPagePool:
 
     def __init__(self, pages: int, what: str) -> None:
         self.pages, self._what = pages, what
-        self._holders = [0] * (pages + _NEVER_LENT)
-        self._free = list(range(pages + _NEVER_LENT - 1, _NEVER_LENT - 1, -1))
+        self._holders = [0] * (pages + _RESERVED)
+        self._free = list(range(pages + _RESERVED - 1, _RESERVED - 1, -1))
 
     @property
     def used(self) -> int:
         return self.pages - len(self._free)
 
     def require(self, count: int) -> None:
-        """So many pages can be taken, or else `PoolFull`."""
+        """Raises `PoolFull` if fewer pages are free."""
         if count > len(self._free):
             raise PoolFull(
                 f"{self.used} of {self.pages} pages of the flow's {self._what} are in use and "
@@ -53,40 +53,40 @@ class FlowPagePool:
         return page
 
     def share(self, page: int) -> None:
-        if page >= _NEVER_LENT:
+        if page >= _RESERVED:
             self._holders[page] += 1
 
     def give_back(self, page: int) -> None:
-        if page < _NEVER_LENT:
+        if page < _RESERVED:
             return
-        assert self._holders[page] > 0, "a page is given back once by each holder"
+        assert self._holders[page] > 0, "a holder frees a page only once"
         self._holders[page] -= 1
         if not self._holders[page]:
             self._free.append(page)
 
     def alone(self, page: int) -> bool:
-        """Whether giving this page back frees it."""
+        """Whether the page has a single holder."""
         return self._holders[page] == 1
 
 
 class Pages:
-    """The pages of one stream, chunk by chunk; given back when it is closed or forgotten."""
+    """The pages of one stream, chunk by chunk; freed when it is closed or collected."""
 
     def __init__(self, pool: FlowPagePool, held: list[int] | None = None) -> None:
         self._pool = pool
-        self.held = held or []  # page of each chunk; ZERO_PAGE where it was dropped
+        self.held = held or []  # page of each chunk; ZERO_PAGE if dropped
         self._dropped = 0  # chunks before this one are
 
     def append(self) -> None:
         self.held.append(self._pool.take())
 
     def cut(self, chunks: int) -> None:
-        """Forgets all chunks from here on."""
+        """Frees the pages of all chunks from this one on."""
         while len(self.held) > chunks:
             self._pool.give_back(self.held.pop())
 
     def drop_before(self, chunk: int) -> None:
-        """Gives the oldest chunks' pages back; the numbers of the others stay."""
+        """Frees the pages of the chunks before this one; the indices of the others stay."""
         for index in range(self._dropped, min(chunk, len(self.held))):
             self._pool.give_back(self.held[index])
             self.held[index] = ZERO_PAGE
@@ -102,7 +102,7 @@ class Pages:
 
     @property
     def own(self) -> int:
-        """Pages nobody else holds."""
+        """Pages that are not shared."""
         return sum(map(self._pool.alone, self.held))
 
     def __del__(self) -> None:
@@ -111,7 +111,7 @@ class Pages:
 
 @dataclass(frozen=True)
 class PageForm:
-    layers: int  # attention layers, in the order in which they ask
+    layers: int  # attention layers, in the order of their calls
     halves: int  # 1, or 2 where a stream is computed with and without guidance
     heads: int
     columns: int  # per chunk
@@ -126,11 +126,11 @@ class PageForm:
 
 
 class PageStore:
-    """The memory of all pages of a pool. Layers are tensors of their own: on a CPU the system then
-    hands out memory as pages are first written."""
+    """The memory of all pages of a pool. Each layer is a tensor of its own, so that on a CPU the
+    system allocates memory when pages are first written."""
 
     def __init__(self, form: PageForm, pages: int, device: torch.device) -> None:
-        self.form, count = form, pages + _NEVER_LENT
+        self.form, count = form, pages + _RESERVED
         shape = (2, count, form.halves, form.heads, form.columns, form.head_dim)
         try:
             self.layers = [
@@ -143,16 +143,16 @@ class PageStore:
                 f"load the codec with fewer pool_seconds"
             ) from None
         for layer in self.layers:
-            layer[:, :_NEVER_LENT] = 0
-        self.tails[:_NEVER_LENT] = 0
+            layer[:, :_RESERVED] = 0
+        self.tails[:_RESERVED] = 0
 
     @property
     def memory(self) -> list[Tensor]:
         return [*self.layers, self.tails]
 
-    def lent(self, memory: Iterator[Tensor]) -> "PageStore":
-        """The same store in the next tensors of `memory`."""
-        twin = copy(self)
-        twin.layers = [next(memory) for _ in self.layers]
-        twin.tails = next(memory)
-        return twin
+    def over(self, memory: Iterator[Tensor]) -> "PageStore":
+        """The same store over the next tensors of `memory`."""
+        store = copy(self)
+        store.layers = [next(memory) for _ in self.layers]
+        store.tails = next(memory)
+        return store

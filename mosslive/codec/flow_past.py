@@ -1,8 +1,8 @@
-"""What a layer of the flow sees besides its input: the columns before it, and the keys it may read.
+"""The past of a layer of the flow: the columns before its input, and the keys it may read.
 
-The networks are written once, against `Past`. `Whole` is the past of a sequence that is computed
-in one pass; `flow_paged` holds the one of streams that continue. Neither knows which network asks:
-convolutions and attention layers are told apart by the order in which they ask.
+The networks are written once, against `Past`. `Whole` is the past of a sequence that is computed in
+one pass; `flow_paged` has that of streams that continue. Neither knows the calling network:
+convolutions and attention layers are identified by the order of their calls.
 """
 
 from typing import Protocol
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 class Past(Protocol):
     @property
     def positions(self) -> Tensor:
-        """[R or 1, T] int64: where the rows' columns stand, counted from the prompt's start."""
+        """[R or 1, T] int64: positions of the columns, counted from the prompt's start."""
 
     def extend(self, x: Tensor, width: int) -> Tensor:
         """x [R, C, T] → [R, C, width + T]: with the `width` columns before it."""
@@ -43,7 +43,7 @@ def visible(queries: Tensor, keys: Tensor, chunk: int, window: int | None = None
 
 
 def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """What softmax scores need added so that only `seen` keys count."""
+    """A mask to add to softmax scores: 0 for `seen` keys, -inf for the others."""
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, -torch.inf)
 
 

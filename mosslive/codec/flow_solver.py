@@ -1,8 +1,8 @@
 """From noise to mel: the fixed noise, the time grid, and Euler steps with guidance.
 
-Knows of the estimator only that it gives a velocity; what its layers may see of the past is handed
-in. Invariant: noise and grid are those of the reference, bit for bit where PyTorch's CPU generator
-is, so that equal codes give equal mel everywhere.
+Knows of the estimator only that it returns a velocity; the caller passes the past of its layers.
+Invariant: noise and grid are those of the reference, bit for bit where PyTorch's CPU generator is,
+so that equal codes give equal mel everywhere.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class FlowSettings:
 
     steps: int = 10
     guidance: float = 0.7
-    code_limit: int = 16384  # table rows from here on are no codes and would decode to garbage
+    code_limit: int = 16384  # further rows of the table are not codes; they decode to noise
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -37,7 +37,7 @@ class FlowSettings:
 
     @property
     def halves(self) -> int:
-        """Runs of the estimator per stream: told, and told nothing, which only guidance asks."""
+        """Runs of the estimator per stream: with the condition, and for guidance also without."""
         return 2 if self.guidance else 1
 
     @cached_property
@@ -50,7 +50,7 @@ PUBLISHED = FlowSettings()
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """What the frames should say, for B streams."""
+    """What the frames of B streams depend on."""
 
     mu: Tensor  # [B, bands, T]
     speaker: Tensor  # [B, bands]
@@ -74,9 +74,9 @@ def time_grid(steps: int) -> list[float]:
 def solve(
     estimator: Estimator, noise: Tensor, condition: Condition, past: Past, settings: FlowSettings
 ) -> Tensor:
-    """noise [B, bands, T] → mel [B, bands, T]. The past is asked by 2B rows, the guided half first,
-    then the half that is told nothing (by B rows where there is no guidance); and by the layers of
-    one step after those of another."""
+    """noise [B, bands, T] → mel [B, bands, T]. The past gets 2B rows: first the conditional half,
+    then the unconditional one (B rows without guidance). The layers of one Euler step call it
+    after those of the step before."""
     count, bands, frames = noise.shape
     rows = noise.new_zeros(settings.halves * count, estimator.dims.inputs, frames)
     speaker = condition.speaker[:, :, None].expand(-1, -1, frames)
@@ -87,7 +87,7 @@ def solve(
         t = torch.full((1,), now, dtype=x.dtype, device=x.device)
         velocity = estimator(rows, t, past)
         if settings.guidance:
-            told, untold = velocity.chunk(2)
-            velocity = (1 + settings.guidance) * told - settings.guidance * untold
+            conditional, free = velocity.chunk(2)
+            velocity = (1 + settings.guidance) * conditional - settings.guidance * free
         x = x + (then - now) * velocity
     return x

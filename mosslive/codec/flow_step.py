@@ -1,9 +1,9 @@
 """One chunk of many streams, from codes to mel, with every shape fixed beforehand.
 
-What tells streams apart (codes, page tables, positions, voice) comes in as tensors, so that on a
-GPU a step of B streams is one recorded graph, replayed for any streams at any positions. Keeps no
-streams and decides nothing. Invariants: a step reads pages of earlier chunks and writes only those
-its tables name for the new one; running it twice changes nothing.
+Everything that differs between streams (codes, page tables, positions, voice) is an input tensor,
+so that on a GPU a step of B streams is one recorded graph, replayed for any streams at any
+positions. Stores no streams and decides nothing. Invariants: a step reads pages of earlier chunks
+and writes only the pages of the new chunk; running it twice changes nothing.
 """
 
 import weakref
@@ -25,12 +25,12 @@ from mosslive.kernels.flow_chunks import Chunks
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.trace import Traced
 
-BUCKETS = (1, 2, 4, 8, 16, 32, 64)  # streams a recorded step is made for
+BUCKETS = (1, 2, 4, 8, 16, 32, 64)  # numbers of streams for which a step is recorded
 
 
 @dataclass(frozen=True, eq=False)
 class ChunkInput:
-    """What one stream brings to a step."""
+    """The input of one stream to a step."""
 
     tokens: list[int]  # of the chunk, and up to three behind it; fewer at a stream's end
     index: int  # of the chunk, counted from the prompt's start
@@ -69,7 +69,7 @@ class FlowStep:
 
     @torch.no_grad()
     def __call__(self, streams: Sequence[ChunkInput]) -> Tensor:
-        """→ mel [B, bands, T]; frames a chunk does not have are rubbish."""
+        """→ mel [B, bands, T]; frames beyond the end of a last chunk are meaningless."""
         most = BUCKETS[-1]
         batches = [streams[first : first + most] for first in range(0, len(streams), most)]
         return torch.cat([self._batch(batch) for batch in batches])
@@ -77,7 +77,7 @@ class FlowStep:
     def _batch(self, streams: Sequence[ChunkInput]) -> Tensor:
         count, recorded = len(streams), self._device.type == "cuda"
         rows = next(size for size in BUCKETS if size >= count) if recorded else count
-        # Where nothing is recorded for good, tables are as long as the longest past.
+        # Without a graph, tables are only as long as the longest past.
         columns = self._columns if recorded else 1 + max(stream.index for stream in streams)
         numbers = torch.from_numpy(self._numbers(streams, rows, columns)).to(self._device)
         bands = len(self._flow.noise)
@@ -95,7 +95,7 @@ class FlowStep:
 
     @torch.no_grad()
     def compile(self, streams: int) -> None:
-        """Computes a step of streams that are not there, which changes nothing."""
+        """Computes a step of padding alone, which changes no stream."""
         rows = next(size for size in BUCKETS if size >= streams)
         numbers = torch.from_numpy(self._numbers([], rows, self._columns)).to(self._device)
         speaker = torch.zeros(rows, len(self._flow.noise), device=self._device)
@@ -103,8 +103,8 @@ class FlowStep:
         self._compute(numbers, speaker, known, *self._memory, reach=1)
 
     def _weakly(self) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """`_compute` for a graph that this object owns: a circle would keep the pool's memory until
-        it is found."""
+        """`_compute` for a graph that this object owns. A reference cycle would keep the pool's
+        memory until the garbage collector runs."""
         this = weakref.ref(self)
 
         def compute(numbers: Tensor, speaker: Tensor, known: Tensor) -> Tensor:
@@ -154,13 +154,13 @@ class FlowStep:
         *memory: Tensor,
         reach: int | None = None,
     ) -> Tensor:
-        """numbers: the chunk's codes with those behind it, how many of these there are, the chunk's
-        index, the two page tables; memory: of the stores; reach: columns of the tables that are
-        looked at, default: all. → mel [B, bands, T]"""
+        """numbers: the chunk's codes and those after it, how many of these are real, the chunk's
+        index, the two page tables; memory: of the stores; reach: columns of the tables to read,
+        default: all. → mel [B, bands, T]"""
         flow, chunk, width = self._flow, self._chunk, self._chunk + LOOK_AHEAD
         given = iter(memory)
         token_store, frame_store, pages = (
-            store.lent(given) for store in (self._tokens, self._frame_store, self._pages)
+            store.over(given) for store in (self._tokens, self._frame_store, self._pages)
         )
         codes, there, index = numbers[:, :width], numbers[:, width, None], numbers[:, width + 1]
         index, held = index.contiguous(), there[:, 0].clamp(max=chunk)
@@ -181,9 +181,9 @@ class FlowStep:
         )
         places = self._frames * index[:, None] + torch.arange(self._frames, device=numbers.device)
         noise = flow.noise[:, places.clamp(max=flow.noise.shape[1] - 1)].permute(1, 2, 0)
-        told = (mu.mT, speaker[:, None].expand(-1, self._frames, -1), known)
+        condition = (mu.mT, speaker[:, None].expand(-1, self._frames, -1), known)
         mel = self._estimator.solve(
-            noise, torch.cat(told, 2), pages, at, self._window
+            noise, torch.cat(condition, 2), pages, at, self._window
         )  # [B, T, bands]
         return mel.mT
 

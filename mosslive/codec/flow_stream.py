@@ -1,10 +1,10 @@
 """The flow live: codes come in chunks, mel goes out in chunks, and nothing is computed twice.
 
-`open` computes a voice's prompt once; `fork` of that state starts a reply; `step` moves any number
-of replies by a chunk in one batch; `finish` renders what is left. It does not decide when to step
-(`flow_hops` does) and keeps no queue. Invariants: what `step` has returned equals the frames that
-`Flow.mel_prefix` gives for the same codes, and stays so whatever codes follow; a stream that is
-closed, finished or forgotten has given its pages back.
+`open` computes a voice's prompt once; `fork` of that state starts a reply; `step` advances any
+number of replies by a chunk in one batch; `finish` renders the rest. It does not decide when to
+step (`flow_hops` does) and has no queue. Invariants: the frames that `step` returns equal those of
+`Flow.mel_prefix` for the same codes, whatever codes follow; a stream that is closed, finished or
+collected has freed its pages.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ class StreamSettings:
     # Frames the estimator sees before the chunk it computes; None: all. A bound changes results.
     # The conformer always sees all: its keys and values are half a percent of the memory.
     window_frames: int | None = None
-    # Of speech that is remembered, of all streams together, prompts included and shared ones once:
-    # the memory is set aside at the start. At the published size 115 MB a second in halves.
+    # Speech that all streams together can store, prompts included, shared ones counted once. The
+    # memory is allocated at the start: 115 MB a second in half precision at the published size.
     pool_seconds: float = POOL_SECONDS
     dtype: torch.dtype = torch.float32  # of the estimator's products and of its keys and values
     # On a CPU, record the step of a single stream when it first runs, and run the recording without
@@ -59,7 +59,7 @@ class StreamSettings:
 
 @dataclass(eq=False)
 class FlowState:
-    """One reply on its way, or a voice on which replies can start."""
+    """A reply in progress, or a voice that replies can start from."""
 
     voice: FlowVoice
     prompt: list[int]
@@ -79,7 +79,7 @@ class FlowState:
 
     @property
     def own_bytes(self) -> int:
-        """Memory that `close` gives back for certain; what is shared is not counted."""
+        """Memory that `close` frees for certain; shared pages are not counted."""
         conformer, estimator = self.page_bytes
         return self.conformer.own * conformer + self.estimator.own * estimator
 
@@ -94,7 +94,7 @@ class FlowState:
         )
 
     def close(self) -> None:
-        """Gives all pages back, at once and whoever still holds the state."""
+        """Frees all pages at once, even if the state is still referenced."""
         self.conformer.close()
         self.estimator.close()
         self.prompt_feat = self.speaker = torch.empty(0)
@@ -109,17 +109,17 @@ def check_tail(rule: TailRule) -> TailRule:
 
 class _Move(NamedTuple):
     state: FlowState
-    tokens: list[int]  # to compute, and behind them those to look at
+    tokens: list[int]  # to compute, followed by those of the look-ahead
     new: int  # tokens to compute
     codes: list[int]  # the reply's codes among them, the last ones
 
 
 class FlowStream:
     def __init__(self, flow: Flow, settings: StreamSettings, dispatch: Dispatch = AUTO) -> None:
-        """Sets the pool's memory aside. Streams of one flow and one setting share it."""
+        """Allocates the pool. Streams of one flow and one setting share it."""
         self.flow, self.settings = flow, settings
         pages = settings.pages
-        # A window gives the estimator's old pages back but not the conformer's small ones.
+        # A window frees the estimator's old pages but not the conformer's small ones.
         few = pages if settings.window_frames is None else 4 * pages
         self.pools = FlowPagePool(few, "conformer"), FlowPagePool(pages, "estimator")
         self._step = FlowStep(
@@ -135,7 +135,7 @@ class FlowStream:
         self._page_bytes = tokens + frames, estimator
 
     def compile(self, streams: int) -> None:
-        """On a GPU: has the kernels of a step of so many streams compiled, if they are not yet."""
+        """On a GPU: compiles the kernels of a step of so many streams."""
         self._step.compile(streams)
 
     @torch.no_grad()
@@ -214,7 +214,7 @@ class FlowStream:
         assert len(set(map(id, states))) == len(states), "a stream moves once per call"
         marks = [len(state.conformer.held) for state in states]
         pieces: list[list[Tensor]] = [[] for _ in moves]
-        for pool in self.pools:  # before anything is computed in vain
+        for pool in self.pools:  # before anything is computed
             pool.require(sum(-(-move.new // chunk) for move in moves))
         try:
             for begin in range(0, max(move.new for move in moves), chunk):
@@ -230,7 +230,7 @@ class FlowStream:
         mels = []
         for move, parts in zip(moves, pieces, strict=True):
             move.state.codes += move.codes
-            self._forget(move.state)
+            self._free_old(move.state)
             end = FRAMES_PER_TOKEN * move.new
             begin = end - FRAMES_PER_TOKEN * len(move.codes)
             mels.append(torch.cat(parts, 1)[:, begin:end])
@@ -251,8 +251,8 @@ class FlowStream:
             state.prompt_feat[frames * index : frames * (index + 1)],
         )
 
-    def _forget(self, state: FlowState) -> None:
-        """Gives pages back that no later chunk can see."""
+    def _free_old(self, state: FlowState) -> None:
+        """Frees the pages that no later chunk can see."""
         window = self.settings.window_frames
         if window is not None:
             done, frames = len(state.estimator.held), FRAMES_PER_TOKEN * self.settings.chunk

@@ -1,7 +1,7 @@
 """From published tensors to a network of the flow: sizes read from shapes, then a strict load.
 
-Knows names and shapes, not the maths. Invariant: whatever is wrong with the tensors is said in one
-`MossliveError` that names them, before any network runs.
+Knows names and shapes, not the maths. Invariant: one `MossliveError` names everything that is wrong
+with the tensors, before any network runs.
 """
 
 import re
@@ -26,7 +26,7 @@ def shape_of(tensors: Mapping[str, Tensor], name: str, axes: int) -> tuple[int, 
 
 
 def count_of(tensors: Mapping[str, Tensor], prefix: str) -> int:
-    """How many numbered parts `prefix.0.`, `prefix.1.`, ... there are; a gap shows at the load."""
+    """Number of parts `prefix.0.`, `prefix.1.`, ...; `load_strictly` reports gaps."""
     pattern = re.compile(re.escape(prefix) + r"\.(\d+)\.")
     numbers = [int(found[1]) for name in tensors if (found := pattern.match(name))]
     if not numbers:
@@ -35,8 +35,8 @@ def count_of(tensors: Mapping[str, Tensor], prefix: str) -> int:
 
 
 def load_strictly(network: Network, tensors: Mapping[str, Tensor]) -> Network:
-    """Takes the tensors as the network's weights, if names and shapes agree: in float32 without a
-    copy, in less precision widened, which is exact."""
+    """Makes the tensors the network's weights, if names and shapes agree. Float32 tensors are not
+    copied; others are converted to float32, which is exact."""
     wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     faults = []
     if absent := sorted(wanted.keys() - tensors.keys()):

@@ -1,7 +1,7 @@
 """What a codec or BigVGAN folder holds, network by network, each loaded as strictly as for use.
 
-The networks judge their own files: sizes come from the tensors, so there is no list to compare with
-beforehand. Knows nothing of tables or colours.
+The networks check their own files: sizes come from the tensors, so there is no list to compare with
+beforehand. Knows nothing of how the result is printed.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,11 +15,12 @@ from torch import Tensor
 from mosslive.checkpoint.bigvgan import GENERATOR_FILE, read_bigvgan
 from mosslive.checkpoint.codec import FLOW_FILES, FLOW_FOLDER, CodecFiles, FlowProfile
 from mosslive.codec.bigvgan import BigVgan
-from mosslive.codec.codec import Codec, flow_settings, vocoder_settings
+from mosslive.codec.codec import Codec, flow_settings
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.flow import Flow
 from mosslive.codec.hift import Hift
 from mosslive.codec.speaker import SpeakerEncoder
+from mosslive.codec.vocoder_files import hift_settings
 from mosslive.config.folders import CODEC_FOLDER, VOICES_FOLDER
 from mosslive.errors import MossliveError
 
@@ -60,7 +61,7 @@ def inspect_codec(folder: Path) -> list[Part]:
 
     def vocoder() -> Mapping[str, Tensor]:
         tensors = files.vocoder_tensors()
-        Hift.from_tensors(tensors, vocoder_settings(files.decoder))
+        Hift.from_tensors(tensors, hift_settings(files.decoder))
         return tensors
 
     parts = [_part("encoder", encoder)]
@@ -68,7 +69,7 @@ def inspect_codec(folder: Path) -> list[Part]:
         if (file := files.flow_file(profile)) == own:
             parts.append(_part(f"flow, {profile}", partial(flow, profile)))
         else:
-            parts.append(Part(f"flow, {profile}: {file}"))  # counted where it stands
+            parts.append(Part(f"flow, {profile}: {file}"))  # counted under its own profile
     parts.append(_part("HiFT vocoder", vocoder))
     try:
         SpeakerEncoder(files.speaker_path)
@@ -79,7 +80,7 @@ def inspect_codec(folder: Path) -> list[Part]:
 
 
 def inspect_voices(folder: Path) -> list[Part]:
-    """The voices that lie in a codec folder, or beside the codec of a whole model."""
+    """The voices in a codec folder, or in the folder of the model that the codec belongs to."""
     files = CodecFiles(folder)
     homes = (folder, folder.parent) if folder.name == CODEC_FOLDER else (folder,)
     paths = [path for home in homes for path in sorted((home / VOICES_FOLDER).glob("*.voice"))]

@@ -25,7 +25,7 @@ BLOCK_SAMPLES = 1280  # one code: hop 160 · convolution stride 2 · pooling 4
 # Far above what resampling adds to full scale; 16-bit numbers mistaken for floats are far above it.
 _MOST_AMPLITUDE = 4.0
 _LEAST_POWER = 1e-10
-_RANGE = 8.0  # what lies this many powers of ten below the loudest value is cut off
+_RANGE = 8.0  # values this many powers of ten below the loudest are raised to that floor
 
 _LEAST_MAGNITUDE = 1e-5
 _SQUARE_OFFSET = 1e-9  # under the root of re² + im²; the published training code has it
@@ -41,6 +41,17 @@ class MelSettings:
     bands: int
     fmin_hz: float
     fmax_hz: float
+
+    def description(self) -> dict[str, str]:
+        """For people: every property that a vocoder depends on."""
+        return {
+            "sample rate": f"{self.sample_rate_hz} Hz",
+            "bands": str(self.bands),
+            "range": f"{self.fmin_hz:g}-{self.fmax_hz:g} Hz",
+            "hop": f"{self.hop_samples} samples",
+            "window": f"{self.n_fft} samples",
+            "values": f"ln magnitude >= {_LEAST_MAGNITUDE:g}",
+        }
 
     @property
     def edge_samples(self) -> int:
@@ -105,7 +116,7 @@ def check_pcm(pcm: Tensor) -> Tensor:
 def log10_mel(framed: Tensor, bands: int) -> Tensor:
     """log10 of the mel power of every whole window, without the floor.
 
-    framed [..., n], with whatever stands before and after the sound already joined on: frame t is
+    framed [..., n], with the padding before and after the sound included: frame t is
     samples 160t .. 160t+399 → [..., bands, (n - 400) // 160 + 1].
 
     In double precision inside: a float32 transform is only good to some 1e-5 near the floor, and by

@@ -1,8 +1,8 @@
-"""Where a reply's mel comes from, chunk by chunk: from the flow's caches, or all anew each time.
+"""The mel of a live reply, chunk by chunk: from the flow's caches, or recomputed each time.
 
-Both give the same mel for committed chunks. "prefix" renders everything from the start for each
-chunk, as the published stream does; "cached" computes nothing twice, and moves many replies in one
-batch. Knows nothing of sound.
+Both give the same mel for rendered chunks. "prefix" renders everything from the start for each
+chunk, as the published stream does; "cached" computes nothing twice, and renders many replies in
+one batch. Knows nothing of sound.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class MelSource(Protocol):
     leads_in: bool  # whether `step` takes three codes alone, for the end of the prompt
 
     def check(self, codes: Sequence[int], tokens: int) -> None:
-        """Refuses what is no code, and a reply that has `tokens` with them, prompt included, if
-        that is more than the flow can say."""
+        """Raises `MossliveError` for a number that is not a code, and if `tokens`, which counts the
+        prompt and these codes, exceeds the flow's limit."""
 
     def step(self, codes: list[int]) -> Tensor:
         """The next hop, 0 to lead in, and three codes of look-ahead → the hop's mel
@@ -34,7 +34,7 @@ class MelSource(Protocol):
         """All codes not rendered yet → their mel."""
 
     def close(self) -> None:
-        """Lets go of all memory."""
+        """Frees all memory."""
 
 
 class PrefixMel:
@@ -86,8 +86,8 @@ class CachedMel:
 
 
 def step_together(sources: Sequence[MelSource], codes: Sequence[list[int]]) -> list[Tensor]:
-    """`step` of every source; cached ones, which must share a flow stream, in one batch that moves
-    as a whole or not at all."""
+    """`step` of every source. Cached ones, which must share a flow stream, advance in one batch,
+    all or none."""
     cached = [row for row, source in enumerate(sources) if isinstance(source, CachedMel)]
     mels: dict[int, Tensor] = {}
     if cached:

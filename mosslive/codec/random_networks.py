@@ -1,25 +1,27 @@
 """The codec's networks with random weights, in the sizes of the random language models.
 
-Values keep signals near one through the depth and the pitch near a voice's, so that what comes out
-is a hum, not silence and not a clipped roar. Every tensor differs from every other. Knows no files.
+Values keep signals near one through the depth and the pitch near a voice's, so that the output is
+neither silent nor clipped. Every tensor differs from every other. Knows no files.
 """
 
 import hashlib
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from mosslive.checkpoint.synth import SizeName
 from mosslive.codec.bigvgan import BigVgan
+from mosslive.codec.bigvgan.snake import sinc_filter
 from mosslive.codec.conformer import ConformerDims
 from mosslive.codec.encoder import Encoder, EncoderDims
 from mosslive.codec.estimator import EstimatorDims
 from mosslive.codec.flow import Flow, FlowDims
 from mosslive.codec.flow_solver import FlowSettings
 from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.snake import sinc_filter
+from mosslive.codec.mel import FLOW_MEL
 from mosslive.config.bigvgan import BigVganConfig
 
 _PITCH_HZ = 140.0
@@ -73,6 +75,21 @@ _BIGVGAN = {
 }
 
 
+# For the mel that the flow makes. Odd rates have the kernel 2 · rate + 1, as in HiFT.
+_FLOW_BIGVGAN = _BIGVGAN | {
+    "sampling_rate": FLOW_MEL.sample_rate_hz,
+    "num_mels": FLOW_MEL.bands,
+    "n_fft": FLOW_MEL.n_fft,
+    "win_size": FLOW_MEL.n_fft,
+    "hop_size": FLOW_MEL.hop_samples,
+    "fmin": FLOW_MEL.fmin_hz,
+    "fmax": FLOW_MEL.fmax_hz,
+    "upsample_rates": [5, 4, 3, 2, 2, 2],
+    "upsample_kernel_sizes": [11, 8, 7, 4, 4, 4],
+}
+BigVganMel = Literal["published", "flow"]
+
+
 # Shapes without values, on the device "meta".
 
 
@@ -102,14 +119,15 @@ def empty_hift(s: CodecSize) -> Hift:
         return Hift(HiftSettings(channels=s.hift_channels, f0_channels=s.f0_channels))
 
 
-def bigvgan_config(s: CodecSize) -> dict[str, object]:
-    """Of 24 kHz and 100 bands, as published."""
-    return _BIGVGAN | {"upsample_initial_channel": s.bigvgan_channels}
+def bigvgan_config(s: CodecSize, mel: BigVganMel = "published") -> dict[str, object]:
+    """`mel`: 24 kHz and 100 bands, as published, or the mel of the flow."""
+    config = _FLOW_BIGVGAN if mel == "flow" else _BIGVGAN
+    return config | {"upsample_initial_channel": s.bigvgan_channels}
 
 
-def empty_bigvgan(s: CodecSize) -> BigVgan:
+def empty_bigvgan(s: CodecSize, mel: BigVganMel = "published") -> BigVgan:
     with torch.device("meta"):
-        return BigVgan(BigVganConfig.from_dict(bigvgan_config(s)))
+        return BigVgan(BigVganConfig.from_dict(bigvgan_config(s, mel)))
 
 
 # Values; the same `key`, the same values.
@@ -117,7 +135,7 @@ def empty_bigvgan(s: CodecSize) -> BigVgan:
 
 def encoder_tensors(s: CodecSize, codes: int, key: str) -> dict[str, Tensor]:
     tensors = random_tensors(empty_encoder(s, codes), key)
-    tensors["codebook.weight"] *= math.sqrt(s.encoder_width)  # as large as the states it meets
+    tensors["codebook.weight"] *= math.sqrt(s.encoder_width)  # as large as the states
     return tensors
 
 

@@ -1,6 +1,6 @@
 """Changing the sample rate: the published windowed-sinc resampler, whole or as it arrives.
 
-Codes depend on the exact resampler, so sound on its way to the encoder goes through `resample` or
+Codes depend on the exact resampler, so sound for the encoder goes through `resample` or
 `ResampleStream`, which give torchaudio's default result. For everything that no network was
 trained on (playing, storing, odd rates) use `resample_soxr`. Knows nothing of networks.
 """
@@ -28,8 +28,8 @@ def resample(wave: Tensor, from_hz: int, to_hz: int) -> Tensor:
 
 
 class ResampleStream:
-    """`resample` for sound that arrives in pieces: what push and finish return, joined, is what
-    `resample` gives for the whole."""
+    """`resample` for sound that arrives in pieces: the results of push and finish, joined, equal
+    `resample` of the whole."""
 
     def __init__(self, from_hz: int, to_hz: int) -> None:
         for name, rate in (("from_hz", from_hz), ("to_hz", to_hz)):
@@ -54,7 +54,7 @@ class ResampleStream:
 
     @property
     def delay_samples(self) -> int:
-        """Input samples that must follow a sample before all it decides is out, at most."""
+        """The most input samples that must follow a sample before its last output is returned."""
         return 0 if self._from == self._to else self._reach + self._from
 
     def push(self, wave: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sound from outside as the networks want it: one channel, float32 in [-1, 1].
+"""Sound of callers and files in the form of the networks: one channel, float32 in [-1, 1].
 
 Files are read by soundfile, which is imported only for that. Knows nothing of networks.
 """
@@ -51,7 +51,7 @@ def mono(pcm: Pcm) -> Tensor:
 
 
 def check_rate(rate_hz: object) -> int:
-    """8 to 192 kHz: below, speech is not intelligible; above, nobody records."""
+    """8 to 192 kHz: below, speech is not intelligible; above, no device records."""
     whole = isinstance(rate_hz, int | np.integer) and not isinstance(rate_hz, bool)
     if not whole or not 8000 <= rate_hz <= 192_000:  # type: ignore[operator]
         raise BadSound(f"sample_rate is {rate_hz!r}; allowed: 8000..192000 Hz, a whole number")

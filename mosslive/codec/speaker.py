@@ -1,4 +1,4 @@
-"""The speaker encoder: who is speaking, as one vector of 192 numbers.
+"""The speaker encoder: a speaker as one vector of 192 numbers.
 
 Runs the published CAM++ graph with onnxruntime on the CPU, once per voice. The network may be any
 graph of the published form, whatever its widths and weights. Knows nothing of voices or files of
@@ -18,7 +18,7 @@ from mosslive.codec.fbank import BANDS, RATE_HZ, fbank
 from mosslive.errors import MossliveError
 
 # Half a second. The network itself would take 3 frames; but a vector of less than a syllable or two
-# tells which sound was made, not who made it, and every reply would be spoken with it.
+# describes the sound, not the speaker, and every reply would be spoken with it.
 MIN_SAMPLES = RATE_HZ // 2
 
 _SILENT = 4  # onnxruntime logs only what ends the process: everything else is raised here
@@ -26,7 +26,7 @@ _PROBE_FRAMES = (50, 51)  # even and odd: a graph frozen at one length cannot pa
 
 
 class BadSpeakerModel(MossliveError):
-    """The file is no speaker network of the published form."""
+    """The file is not a speaker network of the published form."""
 
 
 class BadVoiceAudio(MossliveError):

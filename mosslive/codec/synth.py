@@ -28,6 +28,7 @@ from mosslive.checkpoint.writer import new_folder
 from mosslive.codec.hift import HiftSettings
 from mosslive.codec.random_networks import (
     CODEC_SIZES,
+    BigVganMel,
     CodecSize,
     bigvgan_config,
     empty_bigvgan,
@@ -63,15 +64,18 @@ def synthesise_codec(out: Path, size: SizeName, seed: int = 0) -> Path:
     return out / "codec"
 
 
-def synthesise_bigvgan(out: Path, size: SizeName, seed: int = 0) -> Path:
-    """Writes `out/bigvgan`, a 24 kHz, 100 band vocoder, and returns it."""
+def synthesise_bigvgan(
+    out: Path, size: SizeName, seed: int = 0, mel: BigVganMel = "published"
+) -> Path:
+    """Writes `out/bigvgan` and returns it. `mel`: that of the published 24 kHz, 100 band vocoder,
+    or that of the flow, so that the codec can use it."""
     s = CODEC_SIZES[size]
-    network = empty_bigvgan(s)
+    network = empty_bigvgan(s, mel)
     with new_folder(out / "bigvgan") as work:
         tensors = random_tensors(network, f"{seed}:bigvgan")
         halves = _split(tensors, network, ("weight_g", "weight_v"), plain=())
         torch.save({"generator": halves}, work / GENERATOR_FILE)
-        _write_json(work / CONFIG_FILE, bigvgan_config(s))
+        _write_json(work / CONFIG_FILE, bigvgan_config(s, mel))
     return out / "bigvgan"
 
 

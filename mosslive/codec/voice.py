@@ -1,7 +1,7 @@
-"""A voice: what a few seconds of somebody's speech are to the decoder, prepared once.
+"""A voice: a few seconds of a speaker, prepared once as the decoder's prompt.
 
-The codes, the mel and the speaker vector of the prompt, cut to whole codes; stored as safetensors
-with a manifest that says which codec they belong to. Knows nothing of how replies are rendered.
+The codes, the mel and the speaker vector of the prompt, cut to whole codes. Stored as safetensors
+with a manifest that names the codec that made them. Knows nothing of how replies are rendered.
 """
 
 import json
@@ -22,7 +22,7 @@ _TENSORS = ("prompt_codes", "prompt_feat", "embedding")
 
 
 class BadVoice(MossliveError):
-    """A voice file that is not one, is damaged, or belongs to another codec."""
+    """The file is not a voice, is damaged, or belongs to another codec."""
 
 
 def another_codec(what: str, theirs: object, ours: str) -> BadVoice:
@@ -44,7 +44,7 @@ class Voice:
         return len(self.prompt.prompt_codes)
 
     def save(self, path: str | Path) -> None:
-        """Written under another name and renamed when whole."""
+        """Writes under another name and renames when complete."""
         manifest = {
             "format": _FORMAT,
             "version": str(_VERSION),
@@ -64,7 +64,7 @@ class Voice:
 
     @classmethod
     def load(cls, path: str | Path, codec: str) -> "Voice":
-        """Refuses a voice another codec prepared: its codes and vector mean something else here."""
+        """Raises `BadVoice` if another codec made the voice: its codes mean something else here."""
         manifest, tensors = _read(Path(path))
         if manifest.get("format") != _FORMAT or manifest.get("version") != str(_VERSION):
             raise BadVoice(f"{path}: not a voice of version {_VERSION}; make it again")

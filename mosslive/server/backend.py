@@ -150,13 +150,17 @@ def load_backend(settings: ServerSettings) -> Backend:
     parts = find_parts(settings.model, settings.codec, settings.voice)
     if parts.voice and not parts.codec:
         raise refuse("voice", str(parts.voice), "none, without a codec")
+    if settings.vocoder and not parts.codec:
+        raise refuse("vocoder", str(settings.vocoder), "none, without a codec")
     drawn = Sampling.driver() if settings.preset == "driver" else folder_sampling(parts.model)
     taught = folder_capabilities(parts.model)
     goal = goal_rows(settings, taught)
     if settings.voice and not taught.voices:
         _log.warning("--voice has no effect: this model speaks with one voice")
     # The codec first: an engine takes what memory is left on a GPU for its pages.
-    codec = load_codec(parts.codec, settings.device) if parts.codec else None
+    codec = None
+    if parts.codec:
+        codec = load_codec(parts.codec, settings.device, vocoder=settings.vocoder)
     default = codec.voice(parts.voice) if codec and parts.voice else None
     others = []
     if codec and (voices := settings.voices or parts.voices):

@@ -34,6 +34,9 @@ class ServerSettings:
     voice: Path | None = _setting(
         None, "The default voice: a .voice file, or a recording; default: the codec's."
     )
+    vocoder: Path | None = _setting(
+        None, "A BigVGAN folder, trained on the flow's mel, to use instead of the codec's HiFT."
+    )
     voices: Path | None = _setting(None, "A folder of more .voice files; default: the codec's.")
     voices_dir: Path | None = _setting(
         None, "A folder where uploaded voices are kept; default: they end with the process."

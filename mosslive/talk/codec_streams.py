@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from mosslive.codec.encoder_stream import HeardTurn
-from mosslive.codec.flow_hops import leads_in, needed_codes, next_hop
+from mosslive.codec.flow_hops import HopCounter
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice, aligned
 from mosslive.errors import MossliveError
@@ -76,24 +76,23 @@ class Speaking:
         """`tail`: how its end is rendered; see `Codec.decoder_stream`."""
         self._thread, self._voice, self._chunk, self._seed = thread, voice, chunk, seed
         self._tail: TailRule = tail
-        self._prompt = len(aligned(voice.prompt, chunk).prompt_codes)
+        # Predicts what the batch, which is on the thread, does with the codes it is given.
+        self._count = HopCounter(len(aligned(voice.prompt, chunk).prompt_codes), chunk)
         self._member: Any = None  # of the batch
-        self._given = self._rendered = 0  # codes
         self._closed = False
 
     def ready(self, waiting: int) -> bool:
-        """Whether so many codes that were not pushed yet would give sound."""
-        given = self._given + waiting
-        return next_hop(given, self._rendered, self._prompt, self._chunk) is not None
+        """Whether so many codes that were not pushed yet fill a chunk, which can be rendered."""
+        return self._count.next_hop(waiting) is not None
 
     @property
     def needs(self) -> int:
         """Codes that must have come, beyond those rendered, before there is more sound."""
-        return needed_codes(self._rendered, self._prompt, self._chunk)
+        return self._count.needed + self._thread.codec.delay_codes(self._chunk)
 
     def leads_in(self, waiting: int) -> bool:
         """Whether so many first codes are enough to prepare for the sound of those that follow."""
-        return not self._given and leads_in(waiting, 0, self._prompt, self._chunk)
+        return not self._count.received and self._count.leads_in(waiting)
 
     async def open(self, due: float) -> None:
         """Ahead of the first codes, so that they need not wait for it."""
@@ -103,9 +102,8 @@ class Speaking:
         """All the sound that is settled now. `on_trial`: nobody may ever hear it; it is no part of
         a step that is due before."""
         given = list(codes)
-        self._given += len(given)
-        while hop := next_hop(self._given, self._rendered, self._prompt, self._chunk):
-            self._rendered += hop
+        self._count.received += len(given)
+        self._count.render_all()
         return await self._thread.render(self._opened, given, due, due if on_trial else NOW)
 
     async def finish(

@@ -42,14 +42,14 @@ def speaking_pieces(
     """First and further chunks of 1, 2, 4 ... and so many replies, then ends of every length; or,
     where steps are not `recorded` as on a GPU, one reply with one end, twice: what PyTorch runs
     side by side (`kernels.trace.fork`) it looks at in one run and improves in the next."""
-    two_chunks = 2 * chunk + LOOK_AHEAD
+    two_chunks, steady = 2 * chunk + LOOK_AHEAD, batch.warm_chunks * chunk + LOOK_AHEAD
     if not recorded:
         for _ in range(2):
             yield partial(_whole_reply, batch, voice, two_chunks)
         return
     together = min(replies, MOST_REPLIES)
     for size in [*(size for size in BUCKETS if size < together), together]:
-        yield partial(_speak_together, batch, voice, two_chunks, size)
+        yield partial(_speak_together, batch, voice, steady, size)
     # With and without a chunk before them.
     for codes in range(1, two_chunks):
         yield partial(_whole_reply, batch, voice, codes)

@@ -13,7 +13,7 @@ from mosslive.codec.encoder import EncoderDims
 from mosslive.codec.estimator import EstimatorDims
 from mosslive.codec.flow import FlowDims
 from mosslive.codec.hift import HiftSettings
-from mosslive.codec.hift_source import SourceSettings
+from mosslive.codec.hift.source import SourceSettings
 from mosslive.config import ModelConfig
 
 MEL_BANDS = 80

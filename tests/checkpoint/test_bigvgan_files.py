@@ -19,7 +19,7 @@ from mosslive.checkpoint import CheckpointError, faults
 from mosslive.checkpoint.bigvgan import GENERATOR_FILE, read_bigvgan, stored_shapes
 from mosslive.config import ConfigError
 from mosslive.config.bigvgan import BigVganConfig
-from tests.codec.test_bigvgan import PUBLISHED_22K, PUBLISHED_24K, TINY, write_folder
+from tests.codec.bigvgan.test_bigvgan import PUBLISHED_22K, PUBLISHED_24K, TINY, write_folder
 
 # The published file of the 24 kHz model, discriminator and training fields included.
 PUBLISHED_JSON = """{

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from mosslive import LanguageModel, MossliveError, Turn
 from mosslive.cli.app import app
 from mosslive.codec import load_codec
-from mosslive.codec.synth import synthesise_codec
+from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
 from mosslive.talk import load_turns
 from tests.codec.conftest import speech
 
@@ -85,6 +85,30 @@ def test_files_in_files_out(
     grown = load_turns(tmp_path / "more.json", nano_lm.ids)
     assert [said.rows for said in grown[:5]] == [said.rows for said in saved]
     assert list(grown[5].rows) == nano_lm.format.turn(Turn("user", text="Hello"))
+
+
+def test_another_vocoder(
+    folder: Path, nano_folder: Path, nano_lm: LanguageModel, tmp_path: Path
+) -> None:
+    """--vocoder: a live reply through BigVGAN is its codes rendered through BigVGAN by the library,
+    1920 samples per code."""
+    bigvgan = synthesise_bigvgan(tmp_path, "nano", mel="flow")
+    out, saved = tmp_path / "answer.wav", tmp_path / "talk.json"
+    parts = ("--model", nano_folder, "--codec", folder, "--voice", folder / "anna.voice")
+    length = ("--max-new", "33", "--min-new", "34", "--seed", "3", "--system", "Hi.")
+    files = ("-o", out, "--save", saved)
+    result = run("--text", "Hello", *parts, "--vocoder", bigvgan, *length, *files)
+    assert result.exit_code == 0, result.output
+    rows = load_turns(saved, nano_lm.ids)[-1].rows
+    ids = nano_lm.ids
+    codes = [audio for text, audio in rows if text == ids.modality_pad and audio != ids.eosp]
+    codec = load_codec(folder, vocoder=bigvgan)
+    stream = codec.decoder_stream(codec.voice(folder / "anna.voice"), tail="cached")
+    wanted = np.concatenate((stream.push(codes), stream.finish()))
+    sound, _ = soundfile.read(out, dtype="float32")
+    assert len(codes) == 33
+    assert sound.shape == wanted.shape == (33 * 1920,)
+    np.testing.assert_allclose(sound, wanted.clip(-1, 1), atol=1e-3)  # 16 bits
 
 
 def test_text_to_speech(folder: Path, nano_folder: Path, tmp_path: Path) -> None:

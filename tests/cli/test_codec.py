@@ -63,6 +63,27 @@ def test_resynth(folder: Path, tmp_path: Path) -> None:
     assert soundfile.info(out).frames == 20 * 1920
 
 
+@pytest.mark.parametrize("chunk", ["0", "5"])
+def test_another_vocoder(folder: Path, tmp_path: Path, chunk: str) -> None:
+    """--vocoder speaks through a BigVGAN folder: other sound of the same length; one for another
+    mel is refused."""
+    for name, mel in (("fits", "flow"), ("other", "published")):
+        only = ("--only", "bigvgan", "--bigvgan-mel", mel)
+        assert run("synth", tmp_path / name, *only).exit_code == 0
+    arguments = ("codec", "resynth", folder / "anna.wav", "--codec", folder, "--chunk", chunk)
+    sounds = []
+    for number, extra in enumerate(((), ("--vocoder", tmp_path / "fits" / "bigvgan"))):
+        out = tmp_path / f"{number}.wav"
+        done = run(*arguments, "-o", out, *extra)
+        assert done.exit_code == 0, done.output
+        sounds.append(soundfile.read(out)[0])
+    assert [len(sound) for sound in sounds] == [20 * 1920] * 2
+    assert abs(sounds[0] - sounds[1]).max() > 1e-3
+    refused = run(*arguments, "-o", tmp_path / "no.wav", "--vocoder", tmp_path / "other/bigvgan")
+    assert refused.exit_code == 1
+    assert "trained on another mel than the flow makes" in str(refused.exception)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -71,7 +92,7 @@ def test_resynth(folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input(folder: Path, arguments: tuple[str, ...], message: str) -> None:
-    """A missing file exits with code 1 and its name."""
+    """A missing file is named, and the exit code is 1."""
     result = run("codec", *arguments, "--codec", folder)
     assert result.exit_code == 1
     assert message in str(result.exception)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from mosslive.cli import demo_talk
 from mosslive.cli.app import app
 from mosslive.codec import load_codec
-from mosslive.codec.synth import synthesise_codec
+from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
 from mosslive.config import folders
 from mosslive.errors import MossliveError
 from mosslive.server.backend import load_backend
@@ -122,6 +122,15 @@ def test_the_server_takes_the_same_parts(whole: Path) -> None:
         assert not plain.sampling().greedy
     finally:
         asyncio.run(plain.close())
+
+
+def test_the_server_checks_its_vocoder_first(whole: Path, tmp_path: Path) -> None:
+    """A vocoder for another mel, or one without a codec, is an error before the model is loaded."""
+    other = synthesise_bigvgan(tmp_path, "nano")
+    with pytest.raises(MossliveError, match="trained on another mel"):
+        load_backend(ServerSettings(model=whole, vocoder=other))
+    with pytest.raises(MossliveError, match=r"vocoder is .*allowed: none, without a codec"):
+        load_backend(ServerSettings(model=whole / "lm", vocoder=other))
 
 
 @pytest.mark.parametrize("fails", ["warm", "fill"])

@@ -29,6 +29,12 @@ def codec_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def flow_bigvgan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BigVGAN for the flow's mel."""
+    return synthesise_bigvgan(tmp_path_factory.mktemp("vocoder"), "nano", seed=2, mel="flow")
+
+
+@pytest.fixture(scope="session")
 def codec(codec_folder: Path) -> Codec:
     """Runs every step in Python. To record the steps takes seconds for each kind of stream."""
     return load_codec(codec_folder, trace_cpu_steps=False)

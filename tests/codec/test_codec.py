@@ -67,8 +67,8 @@ def test_any_form_of_pcm_is_heard_alike(codec: Codec, form: str) -> None:
     st.lists(st.integers(1, 9000), min_size=1, max_size=9),
 )
 def test_hearing_live_equals_hearing_whole(codec: Codec, rate: int, sizes: list[int]) -> None:
-    """Law 2: after finish the codes are the offline ones, at any rate and packet size, and the
-    revision is stated: mended as the result says, the live list becomes exact."""
+    """After finish the codes are the offline ones, at any rate and packet size, and the
+    revision is stated: corrected as the result says, the live list becomes exact."""
     pcm = speech(1.0, rate, seed=len(sizes))
     stream = codec.encoder_stream(rate)
     live: list[int] = []
@@ -98,7 +98,7 @@ def test_hearing_live_equals_hearing_whole(codec: Codec, rate: int, sizes: list[
     ],
 )
 def test_bad_sound_is_refused(codec: Codec, pcm: Any, rate: Any, message: str) -> None:
-    """Law 4."""
+    """Sound of a wrong type, shape, rate or range is an error that names the value."""
     with pytest.raises(MossliveError, match=message):
         codec.encode(pcm, rate)
 
@@ -114,7 +114,7 @@ def test_a_hundredth_of_a_second_and_ten_minutes(codec: Codec) -> None:
 
 
 def test_a_voice_is_cut_to_whole_codes(voice: Voice) -> None:
-    """Spec 3: P = min(frames // 4, codes), and four frames for each."""
+    """A voice has P = min(frames // 4, codes) codes, and four frames for each."""
     assert voice.codes == 26  # 2.1 s: 105 frames, 27 codes
     assert voice.prompt.prompt_feat.shape == (4 * 26, 80)
     assert voice.prompt.embedding.shape == (192,)
@@ -155,7 +155,7 @@ def _cut(path: Path) -> None:
 def test_bad_voice_files(
     codec: Codec, voice: Voice, tmp_path: Path, damage: Callable[[Path], None], message: str
 ) -> None:
-    """Law 4."""
+    """A damaged or missing voice file is an error that names the file."""
     path = tmp_path / "a.voice"
     voice.save(path)
     damage(path)
@@ -164,7 +164,7 @@ def test_bad_voice_files(
 
 
 def test_bad_recordings(codec: Codec, tmp_path: Path) -> None:
-    """A file that is no sound, and one too short to tell who speaks."""
+    """A file that is not sound, and a recording that is too short for a voice, are errors."""
     (tmp_path / "x.wav").write_bytes(b"RIFFnothing")
     with pytest.raises(MossliveError, match="not readable as sound"):
         codec.voice(tmp_path / "x.wav")
@@ -186,7 +186,7 @@ def test_bad_recordings(codec: Codec, tmp_path: Path) -> None:
 def test_cached_equals_prefix_recomputation(
     codec: Codec, voice: Voice, count: int, chunk: int, align: bool, sizes: list[int]
 ) -> None:
-    """Law 2: both streams give the same samples, 1920 per code, however the codes arrive."""
+    """Both streams give the same samples, 1920 per code, however the codes arrive."""
     codes = [(7 * n + count) % 500 for n in range(count)]
     waves = []
     for method in ("prefix", "cached"):
@@ -216,8 +216,8 @@ def test_later_codes_do_not_change_earlier_sound(codec: Codec, voice: Voice) -> 
 
 
 def test_prompt_caches_are_shared_and_go_with_the_voice(codec: Codec) -> None:
-    """Two replies of one voice open it once; another voice does not drive it out; a voice that is
-    gone leaves nothing behind."""
+    """Two replies of one voice open it once; another voice does not evict it; a voice that is
+    collected leaves nothing behind."""
     first, second = (
         codec.voice(Sound(torch.from_numpy(speech(1.5, 16000, seed)), 16000)) for seed in (5, 6)
     )
@@ -233,7 +233,7 @@ def test_prompt_caches_are_shared_and_go_with_the_voice(codec: Codec) -> None:
 
 
 def test_closing_frees_and_ends(codec: Codec, voice: Voice) -> None:
-    """A cancelled stream lets go of its memory, answers clearly, and hurts no other."""
+    """A cancelled stream frees its memory, raises a clear error when used, and affects no other."""
     stream, other = codec.decoder_stream(voice), codec.decoder_stream(voice)
     stream.push(list(range(8)))
     state = stream.reply.source.state  # type: ignore[attr-defined]
@@ -275,10 +275,10 @@ def test_a_voice_is_of_one_codec(codec: Codec, voice: Voice) -> None:
             use()
 
 
-def test_voices_leave_room_for_a_reply(codec: Codec) -> None:
-    """A recording as long as all the flow can say would be a voice that cannot speak; one too short
-    is told the limit that counts."""
-    with pytest.raises(MossliveError, match=r"a voice of 300 s leaves no room .* less than 300 s"):
+def test_voices_leave_time_for_a_reply(codec: Codec) -> None:
+    """A recording as long as the flow's limit is not a voice; the error for one that is too short
+    states the limit that applies."""
+    with pytest.raises(MossliveError, match=r"a voice of 300 s leaves no time .* less than 300 s"):
         codec.voice(Sound(torch.zeros(300 * 8000), 8000))
     with pytest.raises(MossliveError, match=r"0\.010 s is too short .* 0\.5 s or more"):
         codec.voice(Sound(torch.zeros(160), 16000))
@@ -296,7 +296,7 @@ def test_sound_as_numpy_has_it(codec: Codec) -> None:
 
 
 def test_bad_options(codec: Codec, voice: Voice, codec_folder: Path) -> None:
-    """Law 4: field, value, allowed."""
+    """An error names the field, its value and what is allowed."""
     with pytest.raises(ConfigError, match="chunk is 7; allowed: 5, 25"):
         codec.decoder_stream(voice, 7)
     with pytest.raises(ConfigError, match="method is 'x'; allowed: cached, prefix"):
@@ -363,7 +363,7 @@ def test_damaged_weights(
     damage: Callable[[Path], None],
     error: type[Exception],
 ) -> None:
-    """Each fault of a pickle is told apart, and nothing in it is executed."""
+    """Each fault of a pickle has its own message, and nothing in it is executed."""
     monkeypatch.chdir(tmp_path)
     folder = shutil.copytree(codec_folder, tmp_path / "codec")
     damage(folder / "flow" / name)

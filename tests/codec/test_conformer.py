@@ -42,7 +42,7 @@ def frequencies(width: int) -> list[float]:
     ],
 )
 def test_golden_hidden_frames(name: str, chunk: int | None, finalize: bool) -> None:
-    """Spec 2.2 as the reference computes it: full attention, chunk mask, look-ahead context."""
+    """The conformer equals the reference: full attention, chunk mask, look-ahead context."""
     model = golden()
     wanted = model.io[name]
     tokens = torch.cat((model.io["prompt_codes"], model.io["codes"]))
@@ -62,7 +62,7 @@ def test_turned_queries_see_differences() -> None:
 
 
 def test_layer_formula_with_its_tiny_eps() -> None:
-    """Spec 2.2 layer by its formula; input so small that a norm eps of 1e-5 would drown it."""
+    """A layer equals its formula; the input is so small that a norm eps of 1e-5 would show."""
     dims = ConformerDims(width=12, heads=3, ffn=7, layers=1, up_layers=1)
     layer = ConformerLayer(dims).double().requires_grad_(False)
     for seed, parameter in enumerate(layer.parameters()):
@@ -103,7 +103,7 @@ def test_layer_formula_with_its_tiny_eps() -> None:
 def test_later_tokens_do_not_change_whole_chunks(
     chunk: int, count: int, more: int, data: st.DataObject
 ) -> None:
-    """Spec 2.2: frames of whole chunks depend on tokens up to three behind them, and on no more."""
+    """Frames of whole chunks depend on tokens up to three after them, and on no later one."""
     flow, border = small_flow(), chunk * count
     tokens = torch.randint(CODES, (border + 3 + more,), generator=torch.Generator().manual_seed(1))
     kept = hidden(flow, tokens[: border + 3], chunk, finalize=False)
@@ -117,7 +117,7 @@ def test_later_tokens_do_not_change_whole_chunks(
 
 
 def test_end_of_stream_is_not_a_token() -> None:
-    """Spec 2.2: at the end three zero vectors follow `embed`, not three embedded tokens."""
+    """At the end three zero vectors follow `embed`, not three embedded tokens."""
     flow, tokens = small_flow(), torch.arange(9)
     ended = hidden(flow, tokens, 3, finalize=True)
     for code in (0, 1):
@@ -126,7 +126,7 @@ def test_end_of_stream_is_not_a_token() -> None:
 
 
 def test_only_differences_of_positions_enter() -> None:
-    """A past that stands elsewhere gives the same scores: caches need no new encoding."""
+    """Scores depend on position differences alone, so cached keys stay valid."""
     flow = small_flow()
     layer = copy.deepcopy(flow.encoder.up_encoders[0])
     x = random(1, 6, 12).float()

@@ -1,4 +1,4 @@
-"""Many replies at once, codes to samples: each sounds as it would alone, and leaves nothing."""
+"""Many replies at once, codes to samples: each sounds as it would alone and frees its pages."""
 
 from pathlib import Path
 
@@ -41,8 +41,8 @@ def alone(codec: Codec, voice: Voice, codes: list[int], seed: int) -> Samples:
 def test_replies_sound_as_they_would_alone(
     codec: Codec, voices: list[Voice], counts: tuple[int, ...], packets: list[int]
 ) -> None:
-    """Whatever comes when and to whom: the samples of each reply are those of a stream of its own,
-    1920 per code, in order; a cancelled neighbour changes nothing."""
+    """For any order of packets, the samples of each reply are those of a stream of its own,
+    1920 per code, in order; a cancelled reply changes no other."""
     batch = codec.decoder_batch()
     replies: list[Reply] = []
     todo: list[list[int]] = []
@@ -98,7 +98,7 @@ def test_three_codes_ask_for_the_end_of_the_prompt(codec: Codec, voices: list[Vo
 
 
 def test_ended_replies_leave_no_page(codec_folder: Path, voices: list[Voice]) -> None:
-    """Finished, cancelled or forgotten: the pool holds the voices' prompts alone, and nothing once
+    """Replies that end in any way free their pages; the pool then holds only prompts, nothing once
     the voices are gone."""
     codec = load_codec(codec_folder, trace_cpu_steps=False)
     voice = Voice(voices[1].prompt, voices[1].codec)
@@ -127,7 +127,7 @@ def test_ended_replies_leave_no_page(codec_folder: Path, voices: list[Voice]) ->
 
 
 def test_a_full_pool_is_an_error_that_passes(codec_folder: Path, voices: list[Voice]) -> None:
-    """Too many replies for the pool: the oldest go on, the youngest waits; once none can move the
+    """If pages are short, the oldest replies continue and the youngest waits; if none can, the
     step says so; nothing is lost when pages come back."""
     # 5 pages; each reply needs 2
     codec = load_codec(codec_folder, pool_seconds=2.0, trace_cpu_steps=False)
@@ -150,8 +150,8 @@ def test_a_full_pool_is_an_error_that_passes(codec_folder: Path, voices: list[Vo
         load_codec(codec_folder, pool_seconds=0)
 
 
-def test_a_reply_that_is_too_long_stops_nobody_else(codec: Codec, voices: list[Voice]) -> None:
-    """The flow's limit is told to whoever pushes beyond it, what was said before stays valid, and
+def test_a_reply_that_is_too_long_does_not_stop_others(codec: Codec, voices: list[Voice]) -> None:
+    """A push beyond the flow's limit is an error; codes pushed before stay valid, and
     the others go on."""
     batch = codec.decoder_batch()
     long, other = batch.add(voices[0]), batch.add(voices[1])
@@ -200,7 +200,7 @@ def test_halves_stay_near_float32(
 
 @pytest.mark.parametrize("window", [40])
 def test_windows_have_pools_of_their_own(codec: Codec, voices: list[Voice], window: int) -> None:
-    """Replies with and without a window do not share pages; only the windowed one lets go."""
+    """Replies with and without a window share no pages; only the windowed one frees pages early."""
     bounded = codec.decoder_batch(window_frames=window, tail="cached")
     reply = bounded.add(voices[1])
     bounded.push(reply, some_codes(33, 2))

@@ -42,14 +42,14 @@ def as_steps(features: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("case", ["", "_random"])
 def test_states_and_codes_are_the_published_ones(encoder: Encoder, case: str) -> None:
-    """Spec 1.4: features to pooled states to codes."""
+    """Features give the reference's pooled states and codes."""
     states = encoder(GOLDEN[f"io.feat{case}"][None])[0]
     assert error(states, GOLDEN[f"io.states{case}"]) < LIMIT
     assert torch.equal(encoder.quantise(states), GOLDEN[f"io.codes{case}"])
 
 
 def test_waveform_to_codes(encoder: Encoder) -> None:
-    """Spec 1.1 to 1.4 together: 30 000 samples, 24 codes, the published ones."""
+    """30 000 samples give the 24 codes of the reference."""
     assert torch.equal(encoder.encode(GOLDEN["io.wave"]), GOLDEN["io.codes"])
 
 
@@ -63,7 +63,7 @@ def test_progress_is_told_by_segment(encoder: Encoder) -> None:
 
 
 def test_sizes_are_read_from_the_tensors(encoder: Encoder) -> None:
-    """Every size but the heads stands in a shape."""
+    """Every size except the number of heads is read from a shape."""
     with safe_open(Path(__file__).parents[1] / "golden" / "whisper_vq.safetensors", "pt") as file:
         config = json.loads(file.metadata()["config"])
     assert encoder.dims == EncoderDims(
@@ -81,7 +81,7 @@ def test_sizes_are_read_from_the_tensors(encoder: Encoder) -> None:
 @given(case=st.sampled_from(["", "_random"]), sizes=st.lists(st.integers(1, 9), min_size=40))
 @example(case="", sizes=[1] * 24)
 def test_steps_are_the_whole(encoder: Encoder, case: str, sizes: list[int]) -> None:
-    """Spec 1.6: states by blocks of any number of codes equal the reference's, within limits."""
+    """States by blocks of any number of codes equal the reference's, within limits."""
     frames, reference = as_steps(GOLDEN[f"io.feat{case}"][None]), GOLDEN[f"io.states{case}"]
     state, done = encoder.open(1), 0
     for size in sizes:
@@ -100,7 +100,7 @@ def test_steps_are_the_whole(encoder: Encoder, case: str, sizes: list[int]) -> N
 
 def test_streams_of_one_batch_are_apart(encoder: Encoder) -> None:
     """Streams at different positions share a step: each gets what it would get alone, idle ones
-    stay where they are, whatever they are fed and however little room they have."""
+    stay where they are, whatever frames they get and however few positions are left."""
     features = noise(3, 128, 80)
     wanted = [encoder(row[None])[0] for row in features]
     frames = as_steps(features)
@@ -144,8 +144,8 @@ def test_an_idle_stream_may_be_full() -> None:
 @settings(derandomize=True, deadline=None, max_examples=15)
 @given(cut=st.integers(0, 12), done=st.integers(0, 12))
 def test_truncate_goes_back_exactly(encoder: Encoder, cut: int, done: int) -> None:
-    """Spec 1.6: after going back, other frames from there on give what a fresh stream gives; a
-    stream that stands earlier is not moved."""
+    """After going back, other frames from there on give what a fresh stream gives; a
+    stream that is earlier is not moved."""
     old, new = (as_steps(noise(1, 128, 96, seed=seed)) for seed in (1, 2))
     state = encoder.open(1)
     if done:
@@ -162,7 +162,7 @@ def test_truncate_goes_back_exactly(encoder: Encoder, cut: int, done: int) -> No
 
 
 def test_later_frames_change_nothing_before(encoder: Encoder) -> None:
-    """Spec 1.6: code k depends on frames up to 8k+6, and does depend on that one."""
+    """Code k depends on frames up to 8k+6, and does depend on that one."""
     features = noise(1, 128, 80)
     states = encoder(features)
     for frame, first_changed in ((39, 5), (38, 4), (40, 5)):
@@ -173,7 +173,7 @@ def test_later_frames_change_nothing_before(encoder: Encoder) -> None:
 
 
 def test_nearest_code_is_found() -> None:
-    """Spec 1.4: the least Euclidean distance, not the largest product; the first of equals."""
+    """A code has the least Euclidean distance, not the largest product; the first of equals."""
     encoder = Encoder(EncoderDims(4, 8, 2, 8, 1, 4, 30))
     codebook = noise(30, 8).round()  # small whole numbers: products and ties are exact
     codebook[20:] = codebook[5:15]
@@ -188,7 +188,7 @@ def test_nearest_code_is_found() -> None:
 
 
 def test_odd_frames_are_pooled_with_zeros(encoder: Encoder) -> None:
-    """Spec 1.4: states that do not fill a code are averaged with zeros."""
+    """States that do not fill a code are averaged with zeros."""
     seen: list[Tensor] = []
     hook = encoder.layers[-1].register_forward_hook(lambda _, __, out: seen.append(out))
     states = encoder(noise(1, 128, 11))
@@ -199,7 +199,7 @@ def test_odd_frames_are_pooled_with_zeros(encoder: Encoder) -> None:
 
 @pytest.mark.parametrize("samples", [0, 1, 1280, 1281, 25599, 25600, 25601, 60000])
 def test_segments_know_nothing_of_each_other(samples: int) -> None:
-    """Spec 1.1: each piece has its own positions, loudness and ceil(n / 1280) codes."""
+    """Each segment has its own positions, loudness and ceil(n / 1280) codes."""
     encoder = _with_positions(80)
     assert encoder.dims.segment_samples == 25600
     wave = noise(samples) * torch.linspace(1e-6, 0.3, samples)
@@ -211,7 +211,7 @@ def test_segments_know_nothing_of_each_other(samples: int) -> None:
 
 
 def test_segments_are_of_thirty_seconds() -> None:
-    """Spec 1.1 and 7: 375 codes per segment, and the published counts of whole files."""
+    """A segment has 375 codes, and whole files have the published counts."""
     dims = EncoderDims(128, 8, 1, 8, 1, 1500, 4)
     assert (dims.segment_codes, dims.segment_samples) == (375, 480_000)
     assert EncoderDims(128, 8, 1, 8, 1, 3000, 4).segment_codes == 375
@@ -237,13 +237,13 @@ def test_sixteen_bit_sound(encoder: Encoder) -> None:
     ],
 )
 def test_bad_sound(encoder: Encoder, wave: Tensor, message: str) -> None:
-    """What is no mono sound in [-1, 1] is refused with what is allowed."""
+    """Input that is not mono sound in [-1, 1] is an error that states what is allowed."""
     with pytest.raises(MossliveError, match=message):
         encoder.encode(wave)
 
 
 def test_names_are_the_published_ones(encoder: Encoder) -> None:
-    """Spec 1.7: the module's own names, prefix stripped, are the file's, less what no code needs;
+    """The module's own names, prefix stripped, are the file's, less what no code needs;
     loading them strictly gives the same encoder, its derived numbers included."""
     own = {name.removeprefix("encoder."): tensor for name, tensor in WEIGHTS.items()}
     assert set(own) - set(encoder.state_dict()) == {"embed_positions2.weight"}
@@ -256,7 +256,7 @@ def test_names_are_the_published_ones(encoder: Encoder) -> None:
 
 
 def test_what_the_file_has_besides_is_ignored() -> None:
-    """Spec 1.7: later layers, training's buffers and other networks do not disturb."""
+    """Later layers, buffers of the training and other networks in the file are ignored."""
     later = {
         name.replace("layers.1", "layers.2"): tensor + 1
         for name, tensor in WEIGHTS.items()

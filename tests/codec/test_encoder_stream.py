@@ -85,7 +85,7 @@ def mend(live: list[int], turn: HeardTurn) -> list[int]:
 @example(kind="loud at the border", samples=SEGMENT_SAMPLES + 2000, chunks=[1000])
 @example(kind="falling", samples=1280, chunks=[7])
 def test_live_is_offline(encoder: Encoder, kind: str, samples: int, chunks: list[int]) -> None:
-    """Law: after finish the codes are those of the whole sound, for any sound and chunk sizes, and
+    """After finish the codes are those of the whole sound, for any sound and chunk sizes, and
     the live codes differ from them first where the result says."""
     wave = sound(kind, samples)
     live, turn = speak(EncoderStream(encoder), wave, chunks)
@@ -105,7 +105,7 @@ def test_live_is_offline(encoder: Encoder, kind: str, samples: int, chunks: list
 
 @pytest.mark.parametrize("position", [0, 7, 19, 20, 33])
 def test_a_code_leaves_in_time(encoder: Encoder, position: int) -> None:
-    """Spec 1.6: code k leaves with sample 1160 of its block, no sooner and no later."""
+    """Code k is returned with sample 1160 of its block, no sooner and no later."""
     stream, wave = EncoderStream(encoder), sound("even", 1280 * 35)
     last = 1280 * position + 1160
     assert len(stream.push(wave[: last - 1])) == position
@@ -139,7 +139,7 @@ class Watched:
 
 
 def test_loud_after_quiet_is_revised(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A floor that rises late changes earlier codes: they are found, named and mended, and only
+    """A floor that rises late changes earlier codes: they are reported and corrected, and only
     from the first changed block on; noise that stays above the floor before it is not redone."""
     wave = torch.cat((0.1 * noise(12_800), sound("even", 5120) / 1e3, noise(6400) / 4))
     stream, steps = EncoderStream(encoder), Watched(encoder, monkeypatch).steps
@@ -164,7 +164,7 @@ def test_nothing_is_redone_without_need(encoder: Encoder, monkeypatch: pytest.Mo
 
 
 def test_the_frame_no_code_uses_counts(encoder: Encoder) -> None:
-    """Spec 1.3: a knock that only the last kept frame sees still lifts the floor of all others."""
+    """A knock that only the last kept frame sees still lifts the floor of all others."""
     quiet = sound("even", 12_800) / 1e2
     knock = quiet.clone()
     knock[-120:] = 0.9 * torch.sin(torch.arange(120) * 0.5)
@@ -187,7 +187,7 @@ def test_the_frame_no_code_uses_counts(encoder: Encoder) -> None:
 def test_frames_are_the_offline_ones(
     encoder: Encoder, monkeypatch: pytest.MonkeyPatch, samples: int, loud: slice, seed: int
 ) -> None:
-    """Spec 1.3 and 1.6: in the end every code stands on the offline features: same frames, same
+    """In the end every code comes from the offline features: same frames, same
     floor, wherever the loudest moment lies."""
     watched = Watched(encoder, monkeypatch)
     # Dull noise, so that high bands lie on the floor and show where it is.
@@ -239,7 +239,7 @@ def test_sixteen_bit_packets(encoder: Encoder) -> None:
     ],
 )
 def test_bad_packets_change_nothing(encoder: Encoder, bad: Tensor, message: str) -> None:
-    """A refused packet leaves the turn as it was."""
+    """A packet that raises an error does not change the turn."""
     wave, stream = sound("rising", 9000), EncoderStream(encoder)
     live = stream.push(wave[:5000])
     with pytest.raises(MossliveError, match=message):

@@ -36,14 +36,14 @@ def golden_input() -> Tensor:
     ("name", "chunk"), [("est_out_full", None), ("est_out_chunk", 4 * GOLDEN_CHUNK)]
 )
 def test_golden_velocity(name: str, chunk: int | None) -> None:
-    """Spec 2.3 as the reference computes it, with a length that is no multiple of the chunk."""
+    """The estimator equals the reference, for a length that is no multiple of the chunk."""
     model, x = golden(), golden_input()
     found = model.flow.estimator(x, model.io["est_t"], Whole(x.shape[2], chunk, x))[0]
     assert error(found, model.io[name]) < LIMIT
 
 
 def test_head_dim_is_not_guessed() -> None:
-    """No tensor tells the head width: another one loads as well, and gives something else."""
+    """The head width is in no tensor: another one loads too and gives another result."""
     model, x = golden(), golden_input()
     limit = FlowSettings(code_limit=GOLDEN_CODES)
     other = Flow.from_tensors(model.weights, limit, GOLDEN_HEAD_DIM // 2)
@@ -64,7 +64,7 @@ def test_time_embedding_formula() -> None:
 
 
 def test_transformer_block_formula() -> None:
-    """Spec 2.3: pre-norm attention and GELU (erf) feed-forward, norm eps 1e-5: the input is small
+    """Pre-norm attention and GELU (erf) feed-forward, norm eps 1e-5: the input is small
     enough to tell it from 1e-6."""
     dims = EstimatorDims(3, 12, 8, 9, 12, 4, 7, 1, 1)
     block = Estimator(dims).double().requires_grad_(False).mid_blocks[0][1][0]  # type: ignore[index]
@@ -97,7 +97,7 @@ def test_transformer_block_formula() -> None:
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(chunk=st.integers(1, 9), count=st.integers(1, 4), more=st.integers(1, 11))
 def test_later_frames_do_not_change_whole_chunks(chunk: int, count: int, more: int) -> None:
-    """Spec 2.8: with the chunk mask everything is chunk-causal; and a chunk does see itself."""
+    """With the chunk mask everything is chunk-causal, and a chunk does see itself."""
     estimator, border = small_flow().estimator, chunk * count
     x = torch.randn(2, 12, border + more, generator=torch.Generator().manual_seed(chunk))
     t = torch.tensor([0.3])

@@ -30,7 +30,7 @@ def test_published_front_end() -> None:
 
 
 def test_one_frame_by_hand() -> None:
-    """Spec 3 in double precision, sum by sum: offset, pre-emphasis, window, spectrum, triangles."""
+    """The formula in float64, sum by sum: offset, pre-emphasis, window, spectrum, triangles."""
     wave = noise(400)
     x = [float(sample) for sample in wave]
     x = [sample - math.fsum(x) / 400 for sample in x]
@@ -86,7 +86,7 @@ def test_loudness_is_an_offset() -> None:
 
 
 def test_constant_offset_is_removed() -> None:
-    """Each frame's mean goes first: an offset of the recording is not heard."""
+    """Each frame's mean is removed first: a constant offset has no effect."""
     wave = noise(4000)
     torch.testing.assert_close(fbank(wave + 0.5), fbank(wave), rtol=0, atol=5e-3)
 

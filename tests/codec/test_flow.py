@@ -31,7 +31,7 @@ LIMIT = 5e-5  # golden README
 
 
 def test_noise_listed_values() -> None:
-    """Spec 7: the values of rand_noise at four places; the noise is not in any checkpoint."""
+    """The fixed noise has the published values at four places; no checkpoint stores it."""
     noise = fixed_noise(80)
     listed = {
         (0, 0): "-1.12583983 -1.15236020 -0.25057858 -0.43387884 0.84871036 0.69200915 -0.31601277 "
@@ -49,7 +49,7 @@ def test_noise_listed_values() -> None:
 
 
 def test_noise_by_its_recipe() -> None:
-    """Spec 7: all 1 200 000 values from MT19937 and Box-Muller, should PyTorch ever change."""
+    """All 1 200 000 values follow from MT19937 and Box-Muller, should PyTorch ever change."""
     draws = np.random.RandomState(0).randint(0, 2**32, 1_200_000, dtype=np.uint32)
     u = ((draws & 0xFFFFFF) * 2.0**-24).reshape(-1, 2, 8)
     radius, angle = np.sqrt(-2 * np.log(1 - u[:, 0])), 2 * np.pi * u[:, 1]
@@ -58,7 +58,7 @@ def test_noise_by_its_recipe() -> None:
 
 
 def test_grid_in_float32() -> None:
-    """Spec 7: the float32 values, which differ from the exact ones in the last digits."""
+    """The time grid has the reference's float32 values, not the exact ones."""
     listed = (
         "0 .0123116374 .0489434600 .108993471 .190982997 .292893231 .412214816 .546009481 "
         ".690983057 .843565524 1"
@@ -69,7 +69,7 @@ def test_grid_in_float32() -> None:
 
 
 def test_speaker_vector() -> None:
-    """Spec 2.1: on the unit sphere before the projection; zeros stay zeros, so the bias is left."""
+    """A speaker vector is normalised before the projection; zeros stay zeros, plus the bias."""
     model = golden()
     assert error(model.flow.speaker(model.voice), model.io["spks"]) < 1e-5
     loud = replace(model.voice, embedding=17 * model.voice.embedding)
@@ -95,12 +95,12 @@ def no_prompt() -> FlowVoice:
     ],
 )
 def test_golden_mel(name: str, render: Callable[..., Tensor]) -> None:
-    """Spec 2.3 end to end: 10 steps, guidance 0.7, fixed noise; with and without prompt, mask."""
+    """Codes to mel equals the reference: 10 steps, guidance 0.7; with and without prompt, mask."""
     assert error(render(golden()), golden().io[name]) < LIMIT
 
 
 def test_golden_prefix_calls() -> None:
-    """Spec 2.7 step 2: prefix calls give the new frames, and do not change the earlier ones."""
+    """Prefix calls give the new frames, and do not change the earlier ones."""
     model = golden()
     cursor, earlier = 0, torch.zeros(80, 0)
     for call, hop in enumerate((8, 5, 5)):
@@ -120,7 +120,7 @@ def test_chunk_mask_is_not_full_attention() -> None:
 
 @pytest.mark.parametrize(("steps", "guidance"), [(1, 0.7), (3, 0.0), (4, 1.5)])
 def test_euler_with_guidance(steps: int, guidance: float) -> None:
-    """Spec 2.3: x += dt · ((1 + g) v_told - g v_untold), the untold half sees only x and t."""
+    """x += dt · ((1 + g) v_cond - g v_free), where the unconditional half sees only x and t."""
     flow, frames = small_flow(), 9
     generator = torch.Generator().manual_seed(3)
     mu, known = torch.randn(2, 2, 3, frames, generator=generator)
@@ -143,7 +143,7 @@ def test_euler_with_guidance(steps: int, guidance: float) -> None:
 
 @pytest.mark.parametrize("code", [GOLDEN_CODES, 2**40, -1])
 def test_codes_that_are_none_are_refused(code: int) -> None:
-    """Spec 2.1: table rows beyond the codes decode to garbage without an error; also negatives."""
+    """Codes beyond the limit, which have table rows, and negative ones are errors."""
     model = golden()
     codes = [*model.io["codes"].tolist()[:4], code, 7]
     message = rf"code {code} at index 4 .* 0\.\.199"
@@ -157,7 +157,7 @@ def test_codes_that_are_none_are_refused(code: int) -> None:
 
 
 def test_limit_is_below_the_table() -> None:
-    """The last real code is allowed although the table goes on; the limit is a setting."""
+    """The last real code is allowed although the table has more rows; the limit is a setting."""
     flow, voice = small_flow(), small_voice(2, 0)
     assert flow.input_embedding.weight.shape[0] > CODES
     assert torch.isfinite(flow.mel_offline([CODES - 1], voice)).all()
@@ -231,7 +231,7 @@ def test_weights_in_less_precision_are_widened(dtype: torch.dtype) -> None:
 
 
 def test_full_size_inventory() -> None:
-    """Spec 2.5: 1121 tensors and 120 724 464 values, named and shaped as published."""
+    """The flow has 1121 tensors and 120 724 464 values, named and shaped as published."""
     conformer = ConformerDims(width=512, heads=8, ffn=2048, layers=6, up_layers=4)
     estimator = EstimatorDims(80, 320, 256, 1024, 512, 64, 1024, 4, 12)
     with torch.device("meta"):

@@ -16,14 +16,14 @@ from mosslive.codec.flow_hops import leads_in, needed_codes, next_hop, settled_p
     ],
 )
 def test_first_hop_table(prompt: int, hop: int, needed: int, samples: int) -> None:
-    """Spec 7: the first hop aligns the prompt, and three more codes must be there for it."""
+    """The first hop aligns the prompt, and needs three more codes."""
     assert next_hop(needed, 0, prompt, 5) == hop
     assert next_hop(needed - 1, 0, prompt, 5) is None
     assert 1920 * hop - 3840 == samples
 
 
 def test_later_hops() -> None:
-    """Spec 2.7: after the first hop always one chunk, also when the codes are complete and fewer
+    """After the first hop every hop is one chunk, also when the codes are complete and fewer
     than another first hop are left (S8, not the older loop)."""
     first = next_hop(12, 0, 11, 5)
     assert first == 9
@@ -47,7 +47,7 @@ def test_a_hop_takes_what_it_says_it_needs(cursor: int, prompt: int, chunk: int)
     [(0, 5, 0), (2, 5, 0), (7, 5, 0), (8, 5, 5), (12, 5, 5), (13, 5, 10), (342, 25, 325)],
 )
 def test_settled_prompt(prompt: int, chunk: int, settled: int) -> None:
-    """Spec 2.8: only chunks whose look-ahead lies in the prompt can be computed with the voice."""
+    """Only chunks whose look-ahead lies in the prompt can be computed with the voice."""
     assert settled_prompt(prompt, chunk) == settled
 
 

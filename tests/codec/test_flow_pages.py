@@ -1,4 +1,4 @@
-"""The pool of pages: nobody loses one, nobody gets another's, and the memory is what is said."""
+"""The pool of pages: none is lost, none is given out twice, and its memory has the stated size."""
 
 import torch
 from hypothesis import given, settings
@@ -10,7 +10,7 @@ from mosslive.codec.flow_pages import FlowPagePool, PageForm, Pages, PageStore, 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 5), max_size=60))
 def test_pool_accounting(choices: list[int]) -> None:
-    """Whatever streams do, a page is free exactly when nobody holds it, and none is held twice by
+    """A page is free exactly when no stream holds it, and none is held twice by
     streams that did not share it."""
     pool = FlowPagePool(6, "test")
     streams = [Pages(pool)]

@@ -120,7 +120,7 @@ def test_a_page_is_as_large_as_documented() -> None:
 
 
 def test_a_stream_alone_runs_without_python_and_the_same() -> None:
-    """On a CPU one stream's step is recorded once. Guards: the recording holds for any length of
+    """On a CPU one stream's step is recorded once. The recording holds for any length of
     the past and any pages, and writes what later chunks read."""
     flow, settings = small_flow(), StreamSettings(4, pool_seconds=8)
     recorded, plain = FlowStream(flow, settings), replace(settings, trace_cpu_steps=False)

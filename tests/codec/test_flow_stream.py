@@ -100,7 +100,7 @@ def test_the_end_of_the_prompt_comes_ahead_of_the_first_hop(
 
 
 def test_golden_chunks() -> None:
-    """Spec 2.8: cached chunks equal the reference's prefix calls, the prompt cached beforehand."""
+    """Cached chunks equal the reference's prefix calls, with the prompt cached beforehand."""
     model = golden()
     stream = FlowStream(model.flow, StreamSettings(GOLDEN_CHUNK))
     opened = stream.open(model.voice)
@@ -124,8 +124,8 @@ def test_golden_chunks() -> None:
 @settings(derandomize=True, deadline=None, max_examples=15)
 @given(data=st.data(), chunk=st.integers(1, 6))
 def test_any_mix_of_streams_equals_recomputation(data: st.DataObject, chunk: int) -> None:
-    """The law of 2.8: whichever streams move together, from whichever points and by however many
-    chunks, each gets the frames it would get alone from a recomputation of its prefix."""
+    """Whichever streams advance together, from any points and by any number of chunks, each gets
+    the frames of a recomputation of its prefix."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(chunk, trace_cpu_steps=False))
     talks = [
@@ -164,7 +164,7 @@ def recording_stream(chunk: int) -> FlowStream:
 @settings(derandomize=True, deadline=None, max_examples=10)
 @given(prompt=st.integers(0, 11), count=st.integers(1, 14), chunk=st.sampled_from([2, 3, 5]))
 def test_both_ends(prompt: int, count: int, chunk: int) -> None:
-    """Spec 2.7 step 6 and its cached variant, also for replies too short for any hop: pieces add up
+    """Both rules for the end, also for replies too short for any hop: pieces add up
     to 4 frames per code, and the last one follows its rule."""
     stream = recording_stream(chunk)
     flow = stream.flow
@@ -200,7 +200,7 @@ def test_without_guidance_there_is_one_run() -> None:
 
 
 def test_the_two_ends_differ() -> None:
-    """Spec 2.8: the cached end is not the reference's; the test above must be able to tell."""
+    """The cached end differs from the reference's, so the test above can tell them apart."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(3, trace_cpu_steps=False))
     talk = run(stream, begin(stream, 4, 16, seed=3))
@@ -224,7 +224,7 @@ def test_nothing_left_to_finish() -> None:
 
 def test_forks_share_the_voice_and_nothing_else() -> None:
     """Two replies on one opened voice: the prompt's pages exist once, are not written, and neither
-    reply changes the other; a fork in mid-reply goes its own way."""
+    reply changes the other; a fork in mid-reply continues on its own."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(4, trace_cpu_steps=False))
     voice = small_voice(14, 1)
@@ -254,8 +254,8 @@ def test_forks_share_the_voice_and_nothing_else() -> None:
 
 
 def test_close_frees() -> None:
-    """Barge-in: a closed stream gives its pages back, though someone holds the stream; the voice
-    and its other replies go on; a closed stream refuses to move; at the end the pool is empty."""
+    """A closed stream frees its pages although it is still referenced; the voice and its other
+    replies continue; a closed stream raises when it is used; at the end the pool is empty."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(4, trace_cpu_steps=False))
     opened = stream.open(small_voice(9, 2))

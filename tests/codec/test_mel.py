@@ -47,7 +47,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_hearing_features_are_whispers(index: int) -> None:
-    """Spec 1.3: speech, a fade on which the floor acts, and silence, as Whisper hears them."""
+    """Speech, a fade that reaches the floor, and silence give Whisper's features."""
     golden = load_file(GOLDEN / "logmel.safetensors")
     wave, reference = golden[f"io.wave{index}"], golden[f"io.feat{index}"]
     log10 = segment_log10_mel(wave, 128)
@@ -56,7 +56,7 @@ def test_hearing_features_are_whispers(index: int) -> None:
 
 
 def test_filterbanks_are_librosas() -> None:
-    """Spec 1.3: Slaney scale and area, both banks, computed in double and stored in float32."""
+    """Both filter banks have Slaney scale and area, from float64, stored in float32."""
     hearing = load_file(GOLDEN / "logmel.safetensors")["io.mel_bank"]
     flow = load_file(GOLDEN / "flow_mel.safetensors")["io.mel_bank"]
     assert error(slaney_filterbank(16_000, 400, 128, 0, 8000), hearing) < 1e-6
@@ -65,7 +65,7 @@ def test_filterbanks_are_librosas() -> None:
 
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_flow_mel_is_matchas(index: int) -> None:
-    """Spec 2.3: the prompt's mel, a fade on which the clamp acts and three frames included."""
+    """The prompt's mel equals the reference, also where the floor acts, and for three frames."""
     golden = load_file(GOLDEN / "flow_mel.safetensors")
     result = log_mel(golden[f"io.wave{index}"], FLOW_MEL)
     assert error(result, golden[f"io.mel{index}"]) < LIMIT
@@ -73,14 +73,14 @@ def test_flow_mel_is_matchas(index: int) -> None:
 
 @pytest.mark.parametrize(("name", "rate", "bands"), [("22k80", 22050, 80), ("24k100", 24000, 100)])
 def test_bigvgan_mel_is_bigvgans(name: str, rate: int, bands: int) -> None:
-    """Spec 4.1: settings read from the config, fmax of null meaning half the rate."""
+    """Mel settings are read from the config; an fmax of null means half the sample rate."""
     golden = load_file(GOLDEN / "bigvgan_mel.safetensors")
     mel = MelSettings.from_bigvgan(BIGVGAN | {"sampling_rate": rate, "num_mels": bands})
     assert error(log_mel(golden[f"io.wave_{name}"], mel), golden[f"io.mel_{name}"]) < LIMIT
 
 
 def test_bigvgan_fmax_is_obeyed() -> None:
-    """Spec 4.1: the sibling checkpoint differs in fmax alone, and its mel with it."""
+    """A checkpoint that differs in fmax alone has another mel."""
     narrow = MelSettings.from_bigvgan(BIGVGAN | {"fmax": 8000})
     assert narrow.fmax_hz == 8000
     assert not torch.equal(
@@ -90,12 +90,12 @@ def test_bigvgan_fmax_is_obeyed() -> None:
 
 @pytest.mark.parametrize("samples", [0, 1, 1279, 1280, 1281, 16000])
 def test_eight_frames_per_block(samples: int) -> None:
-    """Spec 1.1: ceil(n / 1280) codes, so eight times as many frames, from nothing at all on."""
+    """n samples, 0 included, give 8 · ceil(n / 1280) frames: eight per code."""
     assert segment_log10_mel(noise(samples), 128).shape == (128, 8 * -(-samples // BLOCK_SAMPLES))
 
 
 def test_leading_axes_are_a_batch() -> None:
-    """Rows of a batch do not see each other, whatever axes they stand on."""
+    """Rows of a batch are independent, for any leading axes."""
     waves = noise(2, 3, 4000)
     hearing, flow = segment_log10_mel(waves, 40), log_mel(waves, FLOW_MEL)
     assert hearing.shape == (2, 3, 40, 32)
@@ -131,7 +131,7 @@ def test_floor_rises_means_other_features(lowest: float, loudest: float, rise: f
 
 @pytest.mark.parametrize("mel", [FLOW_MEL, MelSettings.from_bigvgan(BIGVGAN)])
 def test_too_short_for_a_mel(mel: MelSettings) -> None:
-    """Spec 2.3 and 4.1: the mirrored ends need 721 and 385 samples; fewer are refused by name."""
+    """The mirrored ends need 721 and 385 samples; fewer are an error that says so."""
     least = {1920: 721, 1024: 385}[mel.n_fft]
     assert log_mel(noise(least), mel).shape[-1] == least // mel.hop_samples
     with pytest.raises(MossliveError, match=f"{least - 1} samples.*allowed: {least}"):

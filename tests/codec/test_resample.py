@@ -27,7 +27,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
     [(48000, 16000), (44100, 16000), (44100, 24000), (24000, 16000), (16000, 24000)],
 )
 def test_resampler_is_torchaudios(from_hz: int, to_hz: int) -> None:
-    """Spec 1.8: kernel, padding and length of the published default."""
+    """Kernel, padding and length are those of torchaudio's default."""
     golden = load_file(GOLDEN / "front.safetensors")
     result = resample(golden[f"io.wave_{from_hz}_{to_hz}"], from_hz, to_hz)
     reference = golden[f"io.out_{from_hz}_{to_hz}"]

@@ -1,4 +1,4 @@
-"""Sound from outside: what cannot be sound is refused with what it is and what is allowed."""
+"""Sound of callers and files: errors name the value and what is allowed."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from mosslive.codec.sound import BadSound, mono, read_sound
     ],
 )
 def test_what_is_no_sound_is_refused(given: object, said: str) -> None:
-    """Rule: bad input gets a clear answer, whatever holds it."""
+    """Bad input of any container type is an error that names it."""
     with pytest.raises(BadSound, match=said):
         mono(given)  # type: ignore[arg-type]
 

@@ -99,7 +99,7 @@ def test_sound_to_vector(encoder: SpeakerEncoder) -> None:
 
 
 def test_loudness_does_not_matter(encoder: SpeakerEncoder) -> None:
-    """Spec 3: the mean per band is removed, and with it the level; a vector without that moves."""
+    """The mean per band is removed, and with it the level; without that the vector would move."""
     wave = noise(12_000)
     vector = encoder.vector(wave)
     torch.testing.assert_close(encoder.vector(wave / 4), vector, rtol=1e-4, atol=1e-4)
@@ -151,7 +151,7 @@ def test_broken_samples_are_refused(encoder: SpeakerEncoder, value: float, place
 
 
 def test_overflow_is_refused(encoder: SpeakerEncoder) -> None:
-    """Finite samples whose power is not: the sound is named, not the network."""
+    """Finite samples with infinite power are an error of the sound, not of the network."""
     with pytest.raises(BadVoiceAudio, match="features"):
         encoder.vector(noise(MIN_SAMPLES) * 1e30)
 
@@ -237,7 +237,7 @@ def test_bad_file_is_one_clear_error(
 
 @pytest.mark.parametrize("kind", ["absent", "folder"])
 def test_no_file(tmp_path: Path, kind: str) -> None:
-    """A wrong path is said to be one."""
+    """A missing file is named."""
     path = tmp_path / "campplus.onnx"
     if kind == "folder":
         path.mkdir()

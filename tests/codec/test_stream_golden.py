@@ -14,7 +14,7 @@ from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.flow_solver import FlowSettings
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
 from mosslive.codec.hift import Hift
-from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel_source import CachedMel, MelSource, PrefixMel
 
 LIMIT = 3e-3  # of the golden README, as a share of the largest sample
@@ -30,7 +30,7 @@ def golden() -> tuple[dict[str, Tensor], dict[str, int]]:
 
 @pytest.mark.parametrize("method", ["prefix", "cached"])
 def test_pieces_equal_the_reference(method: str) -> None:
-    """Spec 2.7: the same pieces at the same codes, by recomputation and from caches."""
+    """The reference's pieces at the same codes, by recomputation and from caches."""
     tensors, config = golden()
     weights = {
         part: {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}

@@ -8,15 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mosslive.codec import bigvgan_graph, hift_stream
-from mosslive.codec.bigvgan import BigVgan
+from mosslive.codec.bigvgan import BigVgan, BigVganVocoder
+from mosslive.codec.bigvgan import graph as bigvgan_graph
 from mosslive.codec.encoder import Encoder, EncoderDims
 from mosslive.codec.encoder_stream import EncoderStream
 from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.hift import stream as hift_stream
+from mosslive.codec.hift.stream import HiftStream
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.dispatch import TRITON_ONLY
-from tests.codec.test_bigvgan import TINY, random_mel, random_tensors
+from tests.codec.bigvgan.test_bigvgan import TINY, random_mel, random_tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HIFT = HiftSettings(
@@ -70,10 +71,42 @@ def test_bigvgan_offline_and_stream() -> None:
     stream, wave = network.stream(), []
     for begin in range(0, 60, 15):
         wave.append(stream.push(mel[..., begin : begin + 15].to(DEVICE)))
-    assert isinstance(stream._state, bigvgan_graph.FullState)
+    assert isinstance(stream._stream.state, bigvgan_graph.FullState)
     wave.append(stream.push(mel[..., :0].to(DEVICE)))  # an odd chunk between
     wave.append(stream.finish())
     assert close(torch.cat(wave, -1), exact(mel.double()))
+
+
+@pytest.mark.usefixtures("exact_products")
+def test_bigvgan_streams_share_recorded_steps() -> None:
+    """Three streams, the third one chunk later: each equals its offline wave, and those at the
+    same point are padded to a power of two in one recorded step."""
+    config = replace(
+        TINY,
+        hop_size=2,
+        upsample_rates=(2,),
+        upsample_kernel_sizes=(4,),
+        resblock_kernel_sizes=(1, 3),
+        resblock_dilation_sizes=((1,), (2,)),
+    )
+    tensors = random_tensors(config)
+    exact = BigVgan.from_tensors(tensors, config).double()
+    vocoder = BigVganVocoder(BigVgan.from_tensors(tensors, config, TRITON_ONLY).to(DEVICE))
+    mels = [random_mel(5, 75, seed).float() for seed in range(3)]
+    streams, waves = [vocoder.open() for _ in mels], [[], [], []]  # type: ignore[var-annotated]
+    for chunk in range(6):
+        members = [k for k in range(3) if chunk - (k == 2) in range(5)]
+        firsts = [15 * (chunk - (k == 2)) for k in members]
+        pushed = [mels[k][:, n : n + 15].to(DEVICE) for k, n in zip(members, firsts, strict=True)]
+        for k, wave in zip(
+            members, vocoder.push([streams[k] for k in members], pushed), strict=True
+        ):
+            waves[k].append(wave)
+    assert all(isinstance(stream.state, bigvgan_graph.FullState) for stream in streams)
+    nothing = [mel[:, :0].to(DEVICE) for mel in mels]
+    for k, wave in enumerate(vocoder.finish(streams, nothing)):
+        waves[k].append(wave)
+        assert close(torch.cat(waves[k]), exact(mels[k].double()))
 
 
 @pytest.mark.usefixtures("exact_products")
@@ -107,7 +140,7 @@ def test_hift_offline_and_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("exact_products")
 def test_encoder_steps() -> None:
-    """A turn in blocks gives the codes and states of the whole; its seat is used again."""
+    """A turn in blocks gives the codes and states of the whole; its slot is used again."""
     torch.manual_seed(0)
     network = Encoder(EncoderDims(4, 16, 2, 24, 1, 40, 30), TRITON_ONLY).to(DEVICE)
     network.codebook.weight.copy_(random(30, 16))
@@ -123,17 +156,18 @@ def test_encoder_steps() -> None:
         turn = stream.finish()
         assert turn.codes == wanted
         assert len(live) == 3
-        seat = stream._seat
+        slot = stream._slot
         del stream
-    assert network.take_seat() is seat
+    assert network.take_slot() is slot
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE != "cuda", reason="no NVIDIA GPU on this machine")
 def test_golden_values_on_a_gpu() -> None:
-    """The published values within the CPU's limits, in float32, whatever PyTorch's switches say."""
-    from tests.codec import test_encoder, test_hift
-    from tests.codec.test_bigvgan import golden, golden_network, relative_error
+    """The published values within the CPU's limits, in float32, whatever switches are set."""
+    from tests.codec import test_encoder
+    from tests.codec.bigvgan.test_bigvgan import golden, golden_network, relative_error
+    from tests.codec.hift import test_hift
 
     torch.backends.cudnn.allow_tf32 = True
     io = golden("io")

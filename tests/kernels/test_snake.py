@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mosslive.codec.snake import sinc_filter
+from mosslive.codec.bigvgan.snake import sinc_filter
 from mosslive.kernels import snake as plain
 from mosslive.kernels.conv1d import channels_together
 from mosslive.kernels.conv1d import snake as plain_snake

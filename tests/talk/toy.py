@@ -82,6 +82,8 @@ class ToyReply:
 
 
 class ToyBatch:
+    warm_chunks = 2
+
     def __init__(self) -> None:
         self.replies: list[ToyReply] = []
         self.sizes: list[int] = []  # of the steps made
@@ -129,6 +131,9 @@ class ToyCodec:
     def encode(self, pcm: Tensor, sample_rate: int) -> list[int]:
         return toy_codes(pcm, sample_rate)
 
+    def delay_codes(self, chunk: int = 5) -> int:
+        return 0
+
     def encoder_stream(self, sample_rate: int) -> ToyHearing:
         if self.hearing_fails:
             raise RuntimeError("the toy is deaf")
@@ -144,4 +149,4 @@ class Halves:
     def __init__(self, hears: Codec, speaks: ToyCodec) -> None:
         self.sample_rate, self.device = speaks.sample_rate, speaks.device
         self.encode, self.encoder_stream = hears.encode, hears.encoder_stream
-        self.decoder_batch = speaks.decoder_batch
+        self.decoder_batch, self.delay_codes = speaks.decoder_batch, speaks.delay_codes

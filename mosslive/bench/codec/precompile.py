@@ -19,7 +19,7 @@ import torch
 from mosslive.bench.codec.check import HALVES
 from mosslive.bench.codec.kernel_share import take_share
 from mosslive.checkpoint.synth import SIZES, SizeName
-from mosslive.codec.bigvgan_stream import BigVganState, advance
+from mosslive.codec.bigvgan.step import BigVganState, advance
 from mosslive.codec.convolution import compute_in
 from mosslive.codec.encoder import BLOCK_FRAMES, POOL
 from mosslive.codec.flow_stream import FlowStream, StreamSettings

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -79,6 +80,7 @@ class TalkBenchSettings:
     precision: str = "bf16"  # of the language model
     codec_precision: str = "bf16"  # of the flow's estimator; all else of the codec is float32
     tail: TailRule = "cached"  # how the end of a reply is rendered: reference or cached
+    vocoder: Path | None = None  # a BigVGAN folder; None: a random HiFT
     stagger_s: float = 2.0  # over which the conversations of a round start
 
     def __post_init__(self) -> None:
@@ -95,7 +97,7 @@ class TalkBenchSettings:
             f"--question-s {self.question_s:g} --reply-codes {self.reply_codes} "
             f"--precision {self.precision} --codec-precision {self.codec_precision} "
             f"--tail {self.tail}"
-        )
+        ) + (f" --vocoder {self.vocoder}" if self.vocoder else "")
 
 
 @dataclass(frozen=True)
@@ -123,11 +125,13 @@ def measure_talk(
         seen(f"{time.monotonic() - began:.0f} s: {done}")
 
     most = max(settings.conversations)
-    jobs = compile_jobs(settings.codec_precision, most)  # type: ignore[arg-type]  # checked there
+    precision: Any = settings.codec_precision  # checked above
+    jobs = compile_jobs(precision, most, with_hift=settings.vocoder is None)
     with compiling(subject.size, subject.device, jobs):
         # The codec first: it reserves its memory at the start.
         dtype, reply_s = _DTYPES[settings.codec_precision], settings.reply_codes * 0.08
-        codec = RandomCodec(subject.size, subject.device, dtype, (reply_s + 2) * most + 30)
+        pool_s = (reply_s + 2) * most + 30
+        codec = RandomCodec(subject.size, subject.device, dtype, pool_s, settings.vocoder)
         report_progress("the codec's weights made")
         stepper = _stepper(settings, report_progress)
     if subject.device == "cuda":

@@ -5,6 +5,8 @@ the packages that read codec files. Also lists the kernels that conversations us
 compiled during one.
 """
 
+from dataclasses import dataclass
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,8 +27,10 @@ from mosslive.codec import Codec, Voice
 from mosslive.codec.conformer import FRAMES_PER_TOKEN
 from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.flow_step import BUCKETS
-from mosslive.codec.hift_stream import OVERLAP_FRAMES
+from mosslive.codec.hift.stream import OVERLAP_FRAMES, HiftStream
 from mosslive.codec.mel import FLOW_MEL
+from mosslive.codec.vocoder import Vocoder
+from mosslive.codec.vocoder_files import open_bigvgan_folder
 from mosslive.kernels.arithmetic import Precision
 
 PROMPT_CODES = 50
@@ -35,7 +39,9 @@ _NAME = "random"
 _HIFT_PROCESSES = 4  # to compile HiFT's kernels, for one stream and for several
 
 
-def compile_jobs(precision: Precision, conversations: int) -> list[CompileJob]:
+def compile_jobs(
+    precision: Precision, conversations: int, with_hift: bool = True
+) -> list[CompileJob]:
     """Returns the compile jobs for this many conversations with replies in `precision`."""
     first = FRAMES_PER_TOKEN * CHUNK_CODES  # frames of a reply's first window
     steady = OVERLAP_FRAMES + first
@@ -48,16 +54,31 @@ def compile_jobs(precision: Precision, conversations: int) -> list[CompileJob]:
         hift.append(CompileJob("hift", "fp32", several, (first, steady)))
     return [
         *(CompileJob("flow", precision, (size,)) for size in BUCKETS if size < 2 * conversations),
-        *(part for job in hift for part in job.split(_HIFT_PROCESSES)),
+        *(part for job in hift if with_hift for part in job.split(_HIFT_PROCESSES)),
         # By rows of a product: very few, few, and more. Larger products use the vendor's library.
         *(CompileJob("encoder", "fp32", (1,), codes=codes) for codes in ((1, 2), (4,), (12,))),
     ]
 
 
+@dataclass(frozen=True)
+class _RandomHift:
+    size: SizeName
+    delay_frames: int = OVERLAP_FRAMES
+
+    def load(self, device: torch.device, trace_cpu_steps: bool) -> Vocoder:
+        return HiftStream(random_hift(self.size).to(device), trace_cpu_steps)
+
+
 class RandomCodec(Codec):
     def __init__(
-        self, size: SizeName, device: str, dtype: torch.dtype, pool_seconds: float
+        self,
+        size: SizeName,
+        device: str,
+        dtype: torch.dtype,
+        pool_seconds: float,
+        vocoder: Path | None = None,
     ) -> None:
+        self._vocoder_files = open_bigvgan_folder(vocoder) if vocoder else _RandomHift(size)
         self.device = torch.device(device)
         self.dtype, self._pool_seconds = dtype, pool_seconds
         self._trace_cpu_steps = True
@@ -67,7 +88,6 @@ class RandomCodec(Codec):
         self._opened = WeakKeyDictionary()
         # Fills the attributes in which `cached_property` stores what it reads from files.
         vars(self)["_encoder"] = random_encoder(size).to(self.device)
-        vars(self)["_hift"] = random_hift(size).to(self.device)
         vars(self)["fingerprint"] = _NAME
 
     def random_voice(self) -> Voice:

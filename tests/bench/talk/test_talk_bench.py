@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ from mosslive.bench.talk.timing_report import quantile
 from mosslive.bench.verified import NotVerified
 from mosslive.codec.decoder_batch import DecoderBatch
 from mosslive.codec.hift import HiftResult
-from mosslive.codec.hift_stream import HiftStream
+from mosslive.codec.hift.stream import HiftStream
+from mosslive.codec.synth import synthesise_bigvgan
 
 NANO = TalkBenchSettings(
     subject=Subject("nano", "cpu"),
@@ -81,6 +84,15 @@ def test_wrong_sound_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DecoderBatch, "finish", noisy)
     with pytest.raises(NotVerified, match="cosine"):
         measure_talk(NANO, JumpClock())
+
+
+def test_a_vocoder_folder_is_measured(tmp_path: Path) -> None:
+    """Conversations speak through the vocoder that was asked for, and are verified as ever."""
+    vocoder = synthesise_bigvgan(tmp_path, "nano", mel="flow")
+    settings = replace(NANO, conversations=(2,), reply_codes=33, vocoder=vocoder)
+    result = measure_talk(settings, JumpClock())
+    assert (result.figures or {})["2 conversations, replies"] == 2
+    assert f"--vocoder {vocoder}" in text_report(result)
 
 
 class SilentMel:

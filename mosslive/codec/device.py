@@ -1,4 +1,4 @@
-"""What a caller may choose when a network is loaded: where it computes, and in which numbers."""
+"""What a caller chooses when a network is loaded: the device and the type of its numbers."""
 
 import torch
 
@@ -8,7 +8,7 @@ COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 def check_device(name: str) -> torch.device:
-    """Tries it, because a device that PyTorch knows by name may not be there."""
+    """Allocates on the device, because PyTorch also knows the names of absent devices."""
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, TypeError) as error:

@@ -1,6 +1,6 @@
 """Noise drawn ahead is the noise that would have been drawn.
 
-Guards: a voice's seed gives the same sound whether or not its windows are as long as expected.
+A seed gives the same sound whether or not the windows are as long as expected.
 """
 
 import threading
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mosslive.codec.noise_ahead import Drawn, draw_ahead, take
+from mosslive.codec.hift.noise_ahead import Drawn, draw_ahead, take
 
 
 def draw(frames: int, generator: torch.Generator) -> Tensor:

@@ -1,9 +1,9 @@
-"""A stream's noise, drawn before it is asked for, on a thread of its own.
+"""A stream's noise, drawn ahead of time on a thread of its own.
 
-On a CPU drawing it takes an eighth of the time of a chunk, and needs nothing of the chunk but its
-length, which is as a rule that of the one before. Knows neither windows nor what noise is for.
-Invariant: what is taken, and where the generator stands afterwards, is as if it were drawn then,
-also if others have drawn from it since.
+On a CPU drawing it takes an eighth of the time of a chunk, and depends only on the length of the
+chunk, which is usually that of the one before. Knows neither windows nor the use of the noise.
+Invariant: the noise, and the state of the generator afterwards, are as if it were drawn when it is
+taken, also if something else has drawn from the generator since.
 """
 
 import threading
@@ -19,8 +19,8 @@ Draw = Callable[[int, torch.Generator], Tensor]  # a length and a generator, whi
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Noise of so many frames, from where the generator stood, and the generator as it will be when
-    that is taken."""
+    """Noise of so many frames, the generator's state before it, and a generator that is in the
+    state after it."""
 
     frames: int
     stood: Tensor
@@ -29,16 +29,16 @@ class Drawn:
 
 
 def draw_ahead(draw: Draw, frames: int, generator: torch.Generator) -> Drawn | None:
-    """The generator itself stays where it is. None: there is no thread for it."""
+    """Does not change the generator. Returns None if no thread can be started."""
     own, noise = generator.clone_state(), Future[Tensor]()
 
     def work() -> None:
         try:
             noise.set_result(draw(frames, own))
-        except BaseException as error:  # told to whoever takes it
+        except BaseException as error:  # `take` raises it
             noise.set_exception(error)
 
-    # One for each: it ends by itself, so nobody has to see to it when a codec is no longer needed.
+    # One thread per draw: it ends by itself and needs no cleanup with the codec.
     thread = threading.Thread(target=work, name="mosslive-noise", daemon=True)
     stood = generator.get_state()
     try:

@@ -6,16 +6,13 @@ streams share a graph. Invariant: a step returns what `advance` returns, capture
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from mosslive.codec.bigvgan_stream import BigVganState, advance
+from mosslive.codec.bigvgan.network import BigVganNetwork
+from mosslive.codec.bigvgan.step import BigVganState, advance
 from mosslive.kernels.graph import Graphed
-
-if TYPE_CHECKING:
-    from mosslive.codec.bigvgan import BigVgan
 
 Shapes = tuple[torch.Size, ...]
 
@@ -30,7 +27,7 @@ class FullState(BigVganState):
 
 
 def graphed_advance(
-    network: "BigVgan", state: BigVganState, mel: Tensor
+    network: BigVganNetwork, state: BigVganState, mel: Tensor
 ) -> tuple[Tensor, BigVganState]:
     """As `advance`; a step is captured when its shapes repeat, and then replayed."""
     if not network.dispatch(mel).is_triton:
@@ -45,15 +42,15 @@ def graphed_advance(
     shapes = tuple(part.shape for part in after.kept)
     if shapes != tuple(part.shape for part in state.kept):
         return wave, after
-    return wave, _full(_packed(after.kept), shapes, frames, after.samples)
+    return wave, full_state(_packed(after.kept), shapes, frames, after.samples)
 
 
 class _Step:
-    def __init__(self, network: "BigVgan", state: FullState, mel: Tensor) -> None:
+    def __init__(self, network: BigVganNetwork, state: FullState, mel: Tensor) -> None:
         shapes, frames = state.shapes, state.frames
 
         def work(mel: Tensor, packed: Tensor) -> tuple[Tensor, Tensor]:
-            full = _full(packed, shapes, frames, 0)
+            full = full_state(packed, shapes, frames, 0)
             wave, after = advance(network, full, mel, copies=False)
             return wave, _packed(after.kept)
 
@@ -64,14 +61,14 @@ class _Step:
         assert state.packed is not None
         wave, packed = (result.clone() for result in self._graph(mel, state.packed))
         samples = state.samples + wave.shape[-1]
-        return wave, _full(packed, state.shapes, state.frames, samples)
+        return wave, full_state(packed, state.shapes, state.frames, samples)
 
 
 def _packed(kept: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([part.transpose(1, 2).flatten(1) for part in kept], 1)
 
 
-def _full(packed: Tensor, shapes: Shapes, frames: int, samples: int) -> FullState:
+def full_state(packed: Tensor, shapes: Shapes, frames: int, samples: int) -> FullState:
     parts = torch.split(packed, [channels * count for _, channels, count in shapes], 1)
     kept = tuple(
         part.view(len(part), count, channels).transpose(1, 2)

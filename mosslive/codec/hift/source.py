@@ -1,6 +1,6 @@
-"""Pitch of a mel and the excitation made from it: what HiFT hums before it speaks.
+"""Pitch of a mel and the excitation made from it: HiFT's harmonic source.
 
-Knows mel frames, Hz and samples; not the network that shapes the hum into speech, and no stream.
+Knows mel frames, Hz and samples; not the network that filters the source, and no stream.
 Invariant: nothing here is computed below float32, whatever the caller's precision, because an
 error of the pitch grows with every frame of the phase sum.
 """
@@ -22,12 +22,12 @@ _F0_LAYERS = 5  # fixed by the published network, as is their kernel of 3
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """How a pitch becomes a hum. Amplitudes are of the waveform, full scale 1."""
+    """How a pitch becomes an excitation. Amplitudes are of the waveform, full scale 1."""
 
     sample_rate_hz: int = 24000
     voiced_above_hz: float = 10.0
     sine_amplitude: float = 0.1
-    voiced_noise: float = 0.003  # standard deviation beside the sines
+    voiced_noise: float = 0.003  # standard deviation, added to the sines
     unvoiced_noise: float = 0.1 / 3  # standard deviation where there are no sines
 
 

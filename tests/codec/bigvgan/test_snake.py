@@ -8,15 +8,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mosslive.codec.snake import (
+from mosslive.codec.bigvgan.snake import (
     SNAKE_REACH_SAMPLES,
     AntiAliasedSnake,
     sinc_filter,
 )
 from mosslive.kernels.snake import anti_aliased_snake
-from tests.codec.test_bigvgan import golden, relative_error
+from tests.codec.bigvgan.test_bigvgan import golden, relative_error
 
-# Spec 4.2: the first half of the taps; the second mirrors it.
+# The first half of the published taps; the second half mirrors it.
 HALF_TAPS = [0.00202896, 0.00938947, -0.02554346, -0.05765738, 0.12857258, 0.44320980]
 
 
@@ -44,7 +44,7 @@ def written_out(
 
 
 def test_filter_taps() -> None:
-    """Spec 4.2: Kaiser-windowed sinc, symmetric, sum 1."""
+    """The filter is a Kaiser-windowed sinc, symmetric, with sum 1."""
     taps = sinc_filter()[0, 0]
     assert taps.dtype == torch.float32
     wanted = torch.tensor(HALF_TAPS + HALF_TAPS[::-1])

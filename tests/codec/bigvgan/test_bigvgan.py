@@ -19,15 +19,15 @@ from torch.nn import functional as F
 
 from mosslive.checkpoint.bigvgan import GENERATOR_FILE, folded_shapes, stored_shapes
 from mosslive.codec.bigvgan import BigVgan, load_bigvgan, reach_of
+from mosslive.codec.bigvgan.snake import sinc_filter
 from mosslive.codec.mel import MelSettings
-from mosslive.codec.snake import sinc_filter
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.config import ConfigError
 from mosslive.config.bigvgan import BigVganConfig
 from mosslive.errors import MossliveError
 from mosslive.kernels.snake import anti_aliased_snake
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "bigvgan.safetensors"
+GOLDEN = Path(__file__).parents[2] / "golden" / "bigvgan.safetensors"
 
 PUBLISHED_24K = BigVganConfig(
     sampling_rate=24_000,
@@ -153,7 +153,7 @@ def test_golden_block() -> None:
 
 
 def written_out(config: BigVganConfig, tensors: dict[str, Tensor], mel: Tensor) -> Tensor:
-    """Spec 4.2 line by line from a folded state dict; shares only the snake with the network."""
+    """The published formulas one by one, from a folded state dict; only the snake is shared."""
 
     def snake(name: str, x: Tensor) -> Tensor:
         names = ("act.alpha", "act.beta", "upsample.filter", "downsample.lowpass.filter")
@@ -197,7 +197,7 @@ def test_any_config(config: BigVganConfig) -> None:
     ("config", "parameters"), [(PUBLISHED_24K, 112_414_512), (PUBLISHED_22K, 112_199_472)]
 )
 def test_published_inventory(config: BigVganConfig, parameters: int) -> None:
-    """Spec 4.1 and 4.3: 783 stored tensors, and the parameter count of the folded generator."""
+    """A published folder stores 783 tensors; the folded generator has the published size."""
     with torch.device("meta"):
         network = BigVgan(config)
     assert sum(p.numel() for p in network.parameters()) == parameters
@@ -224,7 +224,7 @@ def touched_samples(network: BigVgan, frame: int, frames: int) -> list[int]:
 
 
 def test_published_reach() -> None:
-    """Spec 4.4: a frame reaches 9501 samples beyond its own on both sides, so 38 frames."""
+    """A frame changes 9501 samples beyond its own on both sides, which are 38 frames."""
     assert reach_of(PUBLISHED_24K) == (38, 38)
     wide = BigVgan.from_tensors(golden("w"), GOLDEN_CONFIG).double()
     touched = touched_samples(wide, frame=40, frames=81)
@@ -291,7 +291,7 @@ def test_bfloat16_is_close() -> None:
 
 
 def test_folded_weights_are_taken_too() -> None:
-    """Spec 4.3: a checkpoint whose weight norm is folded already loads to the same network."""
+    """A checkpoint whose weight norm is folded already loads to the same network."""
     stored = golden("w")
     folded = fold_weight_norm(stored)
     assert len(folded) < len(stored)

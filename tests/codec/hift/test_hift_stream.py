@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mosslive.codec import hift_stream
 from mosslive.codec.hift import Hift, HiftResult, HiftSettings
-from mosslive.codec.hift_stream import HiftState, HiftStream, is_recorded
+from mosslive.codec.hift import stream as hift_stream
+from mosslive.codec.hift.stream import HiftState, HiftStream, is_recorded
 from mosslive.errors import MossliveError
 from mosslive.kernels import convolve
 from mosslive.kernels.kernel_set import KernelSet
 
-FILE = load_file(Path(__file__).parent.parent / "golden" / "hift.safetensors")
+FILE = load_file(Path(__file__).parents[2] / "golden" / "hift.safetensors")
 S = 480  # samples per frame
-LAW = settings(derandomize=True, deadline=None, max_examples=15)
+PROPERTY = settings(derandomize=True, deadline=None, max_examples=15)
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -51,7 +51,7 @@ STREAM = HiftStream(HIFT)
 
 
 def straight(hift: Hift, mels: Sequence[Tensor], noises: Sequence[Tensor]) -> list[Tensor]:
-    """Spec 2.7, steps 3-6, read aloud: one stream, the last mel is the final call's."""
+    """The published window rule, written out for one stream; the last mel is the final call's."""
     fade = np.hamming(7680)
     cache: tuple[Tensor, Tensor, Tensor] | None = None
     pieces = []
@@ -92,7 +92,7 @@ def window_noises(lengths: Sequence[int]) -> list[Tensor]:
     return [random(S * (n + 8 * (k > 0)), 9, seed=50 + k) for k, n in enumerate(lengths)]
 
 
-@LAW
+@PROPERTY
 @given(st.lists(st.integers(8, 24), max_size=3), st.integers(1, 14))
 def test_window_rule(pushes: list[int], last: int) -> None:
     """Every piece of every split is the straight-line one: overlap, reused source, fade, hold."""
@@ -119,7 +119,7 @@ def test_window_rule_in_float32() -> None:
         assert float((piece - reference).abs().max() / reference.abs().max()) < 3e-3
 
 
-@LAW
+@PROPERTY
 @given(
     st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=5), min_size=1, max_size=3),
     st.booleans(),
@@ -145,7 +145,7 @@ def test_no_sample_is_lost(streams: list[list[int]], silent: bool) -> None:
     assert got_samples == [S * frames for frames in given_frames]
 
 
-@LAW
+@PROPERTY
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6))
 def test_short_pieces_wait(lengths: list[int]) -> None:
     """Pushes of fewer than 8 new frames give nothing and change nothing: the next ones render the
@@ -163,7 +163,7 @@ def test_short_pieces_wait(lengths: list[int]) -> None:
     assert [len(piece) > 0 for piece in found[:-1]].count(True) <= len(windows)
 
 
-@LAW
+@PROPERTY
 @given(st.lists(st.sampled_from([8, 9, 16]), min_size=2, max_size=4), st.integers(0, 3))
 def test_company_does_not_matter(lengths: list[int], late: int) -> None:
     """A stream gives the same samples alone and beside others, of which some have a cache and some
@@ -298,7 +298,7 @@ class Graphs(KernelSet):
 
 
 class Plain(HiftStream):
-    """Whatever is recorded, this is what it should give."""
+    """The result that a recording must reproduce."""
 
     def _window(self, *given: Tensor) -> HiftResult:
         return self._compute(*given)
@@ -347,14 +347,14 @@ def test_recorded_windows_are_the_computed_ones(recording: HiftStream, last: int
     ],
 )
 def test_what_is_recorded(streams: int, frames: int, follows: bool, recorded: bool) -> None:
-    """First and later windows of chunks for any company, last ones for a stream alone."""
+    """Windows of chunks are recorded for any number of streams, last windows for one stream."""
     assert is_recorded(streams, frames, follows) == recorded
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_chunk_of_one_stream_runs_without_python_and_the_same(threads: int) -> None:
     """On a CPU the windows of chunks are recorded, with blocks that run side by side where every
-    operation has one core. Guards: the recording holds for other sound and other noise."""
+    operation has one core. The recording holds for other sound and other noise."""
     before, hift = torch.get_num_threads(), tiny()
     torch.set_num_threads(threads)
     try:
@@ -381,7 +381,7 @@ def test_a_window_of_any_length_runs_as_the_chunks_recording(
     library: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU ends of replies, of all lengths, and chunks of 25 run by the recordings that chunks
-    of 5 have left. Guards: no length is part of a recording, whichever way convolutions take;
+    of 5 have left. No length is part of a recording, whichever way convolutions take;
     before a chunk has come, an end is computed and records nothing."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", library)
     monkeypatch.setattr(convolve, "_MOST_VALUES", 1000)  # long signals are computed in pieces

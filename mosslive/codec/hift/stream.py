@@ -3,8 +3,9 @@
 The published window rule, for several streams at once. Each window begins with the last frames of
 the one before, reuses their source and fades from its waveform; the end of a window is held back
 until the next one has faded it. This is not the offline waveform: the phase restarts in each
-window. Knows nothing of codes or of the flow. Invariants: a finished stream has given exactly 480
-samples per frame; no sample is faded twice; what a stream gives does not depend on its company.
+window. Knows nothing of codes or of the flow. Invariants: a finished stream has returned exactly
+480 samples per frame; no sample is faded twice; the samples of a stream do not depend on the
+others.
 """
 
 from collections.abc import Sequence
@@ -13,20 +14,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mosslive.codec.hift import Hift, HiftResult
-from mosslive.codec.noise_ahead import Drawn, draw_ahead, take
+from mosslive.codec.hift.network import Hift, HiftResult
+from mosslive.codec.hift.noise_ahead import Drawn, draw_ahead, take
+from mosslive.codec.mel import FLOW_MEL, MelSettings
 from mosslive.errors import MossliveError
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.trace import Traced
 
 OVERLAP_FRAMES = 8
-_CHUNK_FRAMES = (20, 100)  # new ones in the window of a chunk of 5 codes, and of 25
-_LAST_FRAMES = tuple(range(4, 29, 4))  # ... of what is left behind chunks of 5: 1 to 7 codes
-_MOST_FRAMES = 108  # ... of what is left behind chunks of 25
+_CHUNK_FRAMES = (20, 100)  # new frames in the window of a chunk of 5 codes, and of 25
+_LAST_FRAMES = tuple(range(4, 29, 4))  # new frames of a last window after chunks of 5: 1 to 7 codes
+_MOST_FRAMES = 108  # most new frames of a last window after chunks of 25
 _MOST_RECORDED = 64  # streams in one graph
 
 
-@dataclass(eq=False)  # a stream is itself; tensors do not compare to one truth value
+@dataclass(eq=False)  # compared by identity; tensors have no single truth value
 class HiftState:
     """One stream, S = 480. The first three are empty until a window was rendered."""
 
@@ -35,7 +37,7 @@ class HiftState:
     wave: Tensor  # [1, 8 · S], faded in but not out, and not given out yet
     waiting: Tensor  # [1, M, 0 to 7], frames that no window has held
     generator: torch.Generator | None  # of this stream's noise; None: no noise
-    expected: int = 0  # new frames that the coming windows are likely to have; 0: nobody knows
+    expected: int = 0  # new frames that most of the next windows have; 0: unknown
     drawn: Drawn | None = None  # noise of the next window, if that is as expected
 
 
@@ -54,9 +56,30 @@ class HiftStream:
         )
         self._rising, self._falling = torch.chunk(window, 2)
 
+    @property
+    def mel_settings(self) -> MelSettings:
+        return FLOW_MEL
+
+    @property
+    def device(self) -> torch.device:
+        return self.hift.window.device
+
+    @property
+    def delay_frames(self) -> int:
+        return OVERLAP_FRAMES
+
+    def warm_chunks(self, frames: int) -> int:
+        """A first window and a later one."""
+        return 2
+
+    def whole(self, mel: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """mel [M, T] → samples [S · T], in one window."""
+        result: HiftResult = self.hift(mel[None], generator)
+        return result.wave[0]
+
     def open(self, generator: torch.Generator | None = None, expected: int = 0) -> HiftState:
-        """A stream that has seen nothing. `expected`: new frames that most of its windows will
-        have, so that noise for them can be drawn while something else is waited for."""
+        """A stream that has received nothing. `expected`: new frames of most of its windows, so
+        that their noise can be drawn ahead."""
         state = HiftState(*self._nothing(), generator, expected)
         self._expect(state)
         return state
@@ -69,9 +92,9 @@ class HiftStream:
     ) -> list[Tensor]:
         """New frames [M, n] of each stream → the samples [k] that these settle.
 
-        Fewer than 8 new frames wait for the next call: they would leave samples to be faded a
-        second time. noises: [S · W, H] for the whole window of each stream, cached and waiting
-        frames included, in place of its generator's; not looked at where frames only wait.
+        Fewer than 8 new frames wait for the next call: otherwise samples would be faded twice.
+        noises: [S · W, H] for the whole window of each stream, cached and waiting frames included,
+        in place of its generator's; not used where frames only wait.
         """
         windows = self._windows(states, mels)
         caches = [state.mel.shape[-1] for state in states]
@@ -84,7 +107,7 @@ class HiftStream:
                 pieces.append(state.wave[0, :0])
                 continue
             wave, source = rendered[k]
-            # Copies: a view would keep the whole batch of windows alive.
+            # Copies: a view would keep the memory of all windows of the batch.
             state.mel = windows[k][..., -OVERLAP_FRAMES:].clone()
             state.source, state.wave = source[:, -held:].clone(), wave[:, -held:].clone()
             state.waiting = state.mel[..., :0]
@@ -98,8 +121,8 @@ class HiftStream:
         mels: Sequence[Tensor],
         noises: Sequence[Tensor] | None = None,
     ) -> list[Tensor]:
-        """The last frames [M, n] of each stream, n may be 0 → all samples still owed. The streams
-        are then as newly opened, except that their generators have moved on."""
+        """The last frames [M, n] of each stream, n may be 0 → all samples that are left. The
+        streams are then as newly opened, except that their generators have advanced."""
         windows = self._windows(states, mels)
         ready = [k for k, window in enumerate(windows) if window.shape[-1]]
         rendered = self._render(states, windows, ready, noises)
@@ -207,7 +230,7 @@ class HiftStream:
         return take(drawn, self.hift.m_source.draw_noise, frames, state.generator)
 
     def _expect(self, state: HiftState) -> None:
-        """Begins to draw the noise of the next window, where that takes a while."""
+        """Starts to draw the noise of the next window, on a CPU, where that takes time."""
         generator = state.generator
         if not state.expected or generator is None or state.wave.device.type != "cpu":
             return

@@ -13,7 +13,7 @@ from torch import Tensor
 from mosslive.codec.hift import Hift, HiftSettings
 from mosslive.errors import MossliveError
 
-FILE = load_file(Path(__file__).parent.parent / "golden" / "hift.safetensors")
+FILE = load_file(Path(__file__).parents[2] / "golden" / "hift.safetensors")
 WEIGHTS = {name[2:]: tensor for name, tensor in FILE.items() if name.startswith("w.")}
 IO = {name[3:]: tensor[None] for name, tensor in FILE.items() if name.startswith("io.")}
 S = 480  # samples per frame
@@ -41,18 +41,19 @@ def error(found: Tensor, wanted: Tensor) -> float:
 
 
 def test_golden_f0(hift: Hift) -> None:
-    """Spec 2.4 step 1; limit of the golden file."""
+    """The pitch equals the golden values within the limit of the golden file."""
     assert error(hift.f0(IO["mel"]), IO["f0"]) < 5e-6
 
 
 def test_golden_source(hift: Hift) -> None:
-    """Spec 2.4 step 3, given the pitch, with noise and without; two frames are unvoiced."""
+    """The source of a given pitch equals the reference, with and without noise; two frames are
+    unvoiced."""
     assert error(hift.source(IO["f0"], IO["noise"]), IO["source"]) < 5e-4
     assert error(hift.source(IO["f0"]), IO["source_zero_noise"]) < 5e-4
 
 
 def test_golden_decode(hift: Hift) -> None:
-    """Spec 2.4 steps 4-6, given the source."""
+    """The wave of a given source equals the reference."""
     cached = IO["source_zero_noise"].clone()
     cached[:, :3840] = IO["cache_source"]
     assert error(hift.decode(IO["mel"], IO["source"]), IO["wave"]) < 1e-4
@@ -61,7 +62,7 @@ def test_golden_decode(hift: Hift) -> None:
 
 
 def test_golden_whole(hift: Hift) -> None:
-    """Spec 2.4 from mel to samples, with noise, without, and with a cached source."""
+    """Mel to samples equals the reference: with noise, without, and with a cached source."""
     assert error(hift(IO["mel"], IO["noise"]).wave, IO["wave"]) < 5e-3
     assert error(hift(IO["mel"]).wave, IO["wave_zero_noise"]) < 5e-3
     wave, source = hift(IO["mel"], None, IO["cache_source"])
@@ -71,7 +72,7 @@ def test_golden_whole(hift: Hift) -> None:
 
 
 def test_published_inventory() -> None:
-    """Spec 2.5: at full size 328 tensors and 20 821 295 values, the lengths of the weight-normed
+    """At full size there are 328 tensors and 20 821 295 values, the lengths of the weight-normed
     layers counted; everything but five kinds of tensors is weight-normed."""
     with torch.device("meta"):
         tensors = Hift(HiftSettings()).state_dict()
@@ -113,7 +114,7 @@ def test_other_harmonics_and_bins() -> None:
 
 @pytest.mark.parametrize("frames", [1, 2, 5])
 def test_source_formula(exact: Hift, frames: int) -> None:
-    """Spec 2.4 step 3 as one formula, sample by sample: the phase is flat at both ends and linear
+    """The source equals one formula, sample by sample: the phase is flat at both ends and linear
     between middles of frames, voicing switches at borders; 10 Hz itself is unvoiced."""
     pitch = torch.tensor([180.0, 10.0, 3100.0, 10.001, 95.5], dtype=torch.float64)[:frames]
     noise = random(1, S * frames, 9).double()
@@ -133,7 +134,7 @@ def test_source_formula(exact: Hift, frames: int) -> None:
 
 
 def test_phase_is_rounded_to_float32(hift: Hift) -> None:
-    """Spec 2.4: the rounding of the float32 phase is part of the reference; after 500 frames it
+    """The rounding of the float32 phase is part of the reference; after 500 frames it
     is some 1e-3 from the exact source, not zero and not large."""
     pitch = 150 + 60 * torch.linspace(0, 20, 500).sin()[None]
     exact = Hift.from_tensors(WEIGHTS).double().source(pitch)
@@ -143,7 +144,7 @@ def test_phase_is_rounded_to_float32(hift: Hift) -> None:
 
 @pytest.mark.parametrize(("log_magnitude", "magnitude"), [(1.0, math.e), (4.7, 100), (1e30, 100)])
 def test_lines_are_bounded(hift: Hift, log_magnitude: float, magnitude: float) -> None:
-    """Spec 2.4 step 6: a spectral line is at most 100 strong. Only the constant line here, so each
+    """The magnitude of a spectral line is at most 100. Only the constant line here, so each
     frame of 16 is magnitude/16 · Hann, and hops of 4 sum up to 2 windows over 1.5 squared ones."""
     tensors = hift.state_dict() | {"conv_post.weight": torch.zeros(18, 6, 7)}
     tensors["conv_post.bias"] = torch.tensor([log_magnitude, *[-1e30] * 8, *[0.0] * 9])
@@ -161,7 +162,7 @@ def moved(run: Callable[[Tensor], Tensor], x: Tensor, first: int) -> tuple[int, 
 
 
 def test_reach(exact: Hift) -> None:
-    """Spec 2.4, receptive field: mel 13.13 frames to each side in the main path, a source sample
+    """The receptive field: mel 13.13 frames to each side in the main path, a source sample
     6840 samples, and through the pitch 9480 samples ahead. Output further ahead is settled."""
     mel = random(1, 80, 60).double()
     source = 0.1 * random(1, S * 60, seed=1).double()
@@ -178,7 +179,7 @@ def test_reach(exact: Hift) -> None:
 
 
 def test_rows_do_not_meet(exact: Hift) -> None:
-    """A batch gives what each row gives alone, whatever stands beside it."""
+    """Each row of a batch gives what it gives alone."""
     mel, noise = random(3, 80, 6).double(), random(3, S * 6, 9, seed=1).double()
     cached = random(3, 700, seed=2).double()
     together = exact(mel, noise, cached)
@@ -190,7 +191,7 @@ def test_rows_do_not_meet(exact: Hift) -> None:
 
 
 def test_noise_by_generator(hift: Hift) -> None:
-    """Spec 2.4: per call rand [9], randn [480T, 9], randn [480T] are drawn, so that a seed gives
+    """A call draws rand [9], randn [480T, 9] and randn [480T], so that a seed gives
     the published noise also in the second call; rows of a batch draw one after another."""
     ours, theirs = (torch.Generator().manual_seed(7) for _ in range(2))
     for frames in (3, 2):
@@ -208,7 +209,7 @@ def test_noise_by_generator(hift: Hift) -> None:
 
 
 def test_no_global_randomness() -> None:
-    """Loading and speaking leave torch's own generator as it was."""
+    """Loading and decoding do not change torch's global generator."""
     before = torch.get_rng_state()
     Hift.from_tensors(WEIGHTS)(IO["mel"], torch.Generator())
     assert torch.equal(torch.get_rng_state(), before)

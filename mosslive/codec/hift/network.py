@@ -1,8 +1,8 @@
 """HiFT, the vocoder of the flow's mel: 50 frames a second in, a 24 kHz waveform out.
 
 A harmonic source follows the mel's pitch; convolutions shape its short spectra into those of
-speech, which one inverse transform turns into samples. Keeps no state and knows no stream: that is
-`hift_stream`. Invariant: T frames give exactly 480 · T samples, rows of a batch do not meet.
+speech, which one inverse transform turns into samples. Has no state and knows no stream (`stream`
+does). Invariant: T frames give exactly 480 · T samples; rows of a batch are independent.
 """
 
 import math
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mosslive.codec.convolution import Convolution, Upsampling
-from mosslive.codec.hift_source import F0Predictor, HarmonicSource, SourceSettings
+from mosslive.codec.hift.source import F0Predictor, HarmonicSource, SourceSettings
 from mosslive.codec.recording_cache import RecordingCache
 from mosslive.codec.weight_norm import fold_weight_norm
 from mosslive.errors import MossliveError, name_list
@@ -30,8 +30,8 @@ _LAST_SLOPE = 0.01  # the last leaky ReLU is the published one with its default 
 
 @dataclass(frozen=True)
 class HiftSettings:
-    """The published network. Widths are replaced by those of the tensors; the rest cannot be read
-    from shapes, but a kernel that contradicts them is refused."""
+    """The published network. Widths are replaced by those of the tensors. The rest cannot be read
+    from shapes; a kernel of another size is an error."""
 
     mel_bins: int = 80
     channels: int = 512  # halved by each upsampling
@@ -127,9 +127,9 @@ class _ResBlock(nn.Module):
         scale: float = 1,
         slope: float = 1,
     ) -> Tensor:
-        """x, others [B, C, T] → leaky ReLU of (this block's result + the others) · scale. A snake
-        is computed by the convolution before it, the last sum by the last convolution; until then
-        the others need not be there."""
+        """x, others [B, C, T] → leaky ReLU of (this block's result + the others) · scale. The
+        convolution before a snake computes it, the last convolution the last sum; the others are
+        needed only then."""
         snakes1 = [each.get_parameter("alpha") for each in self.activations1]
         snakes2 = [each.get_parameter("alpha") for each in self.activations2]
         bent, last = self.dispatch(x).snake(x, snakes1[0]), len(snakes1) - 1
@@ -177,7 +177,7 @@ class Hift(nn.Module):
             )
         self.conv_post = Convolution(width, lines, 7, padding=3, dispatch=dispatch)
         self.recordings: RecordingCache[Any] = RecordingCache()  # windows of streams
-        # Not in the checkpoint. Its device is named so that building on "meta" leaves it real.
+        # Not in the checkpoint. On the CPU by name, so that it is real when built on "meta".
         window = torch.hann_window(settings.n_fft, periodic=True, device="cpu")
         self.register_buffer("window", window, persistent=False)
 
@@ -189,9 +189,9 @@ class Hift(nn.Module):
         dispatch: Dispatch = AUTO,
     ) -> "Hift":
         """The network of a checkpoint, weight norm folded or not, in float32 on the tensors'
-        device. `settings` gives what shapes cannot tell; default: as published."""
+        device. `settings` gives what shapes cannot; default: as published."""
         folded = {name: tensor.float() for name, tensor in fold_weight_norm(tensors).items()}
-        with torch.device("meta"):  # no memory, and no draw from the global generator
+        with torch.device("meta"):  # no memory, and no use of the global generator
             hift = cls((settings or HiftSettings()).sized_by(folded), dispatch)
         wanted = {name: tensor.shape for name, tensor in hift.state_dict().items()}
         if missing := sorted(wanted.keys() - folded.keys()):
@@ -219,8 +219,8 @@ class Hift(nn.Module):
         samples = f0.shape[1] * self.settings.samples_per_frame
         if not 0 <= begin <= samples:
             raise MossliveError(f"HiFT: source from sample {begin} on; allowed: 0 to {samples}")
-        hum: Tensor = self.m_source(f0, noise, begin)
-        return hum
+        excitation: Tensor = self.m_source(f0, noise, begin)
+        return excitation
 
     def decode(self, mel: Tensor, source: Tensor) -> Tensor:
         """mel [B, M, T], source [B, S · T] → waveform [B, S · T] within ±audio_limit."""
@@ -240,8 +240,8 @@ class Hift(nn.Module):
         return self.dispatch(x).signal_layout(x)
 
     def _stage(self, stage: int, before: Callable[[], Tensor], spectra: Tensor) -> Tensor:
-        """One upsampling and the blocks behind it. The result of the stage `before` is asked for
-        when the source's block is all but done."""
+        """One upsampling and the blocks after it. Waits for the result of the stage `before` only
+        when the source's block is almost done."""
         slope, last = self.settings.slope, stage == len(self.ups) - 1
 
         def up() -> Tensor:
@@ -272,7 +272,9 @@ class Hift(nn.Module):
         if cached_source is not None:
             known = cached_source.shape[-1]
             _check("cached_source", cached_source, (len(f0), min(known, samples)))
-        source = self.source(f0, noise, known)  # a sine of every harmonic for each sample: not free
+        source = self.source(
+            f0, noise, known
+        )  # expensive: a sine of every harmonic for each sample
         if cached_source is not None:
             source = torch.cat((cached_source.to(source.dtype), source), 1)
         return HiftResult(self.decode(mel, source), source)
