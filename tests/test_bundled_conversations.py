@@ -17,12 +17,12 @@ from mosslive.codec import Sound, load_codec
 from mosslive.config.folders import find_parts
 from mosslive.engine import Engine
 from mosslive.engine.load import load_stepper
-from mosslive.rows import READ_ALOUD_SYSTEM, Reply
+from mosslive.rows import READ_ALOUD_SYSTEM, ReplyKind
 from mosslive.server.backend import Backend
-from mosslive.server.once import reply_once, turn_of
+from mosslive.server.one_shot import one_shot_reply, turn_of
 from mosslive.server.settings import ServerSettings
-from mosslive.server.voices import VoiceShelf
-from mosslive.talk import CodecThread
+from mosslive.server.voice_store import VoiceStore
+from mosslive.talk import CodecWorker
 from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault
 
 ANSWERS = {
@@ -59,8 +59,8 @@ def backend() -> Iterator[Backend]:
     made = Backend(
         # Its clock stands still: it never refuses speech because the machine is slow.
         Engine(*load_stepper(parts.model), clock=lambda: 0.0),
-        CodecThread(codec),
-        VoiceShelf(codec.voice(parts.voice), [], 1),
+        CodecWorker(codec),
+        VoiceStore(codec.voice(parts.voice), [], 1),
         ServerSettings(max_sessions=2, max_requests=1),
         drawn=folder_sampling(parts.model),
         taught=taught,
@@ -78,14 +78,14 @@ async def spoken(backend: Backend, text: str) -> Sound:
     ]
     assert backend.voices.default is not None
     settings = backend.task_settings("speech")
-    events = reply_once(backend, turns, settings, backend.voices.default.voice)
+    events = one_shot_reply(backend, turns, settings, backend.voices.default.voice)
     pieces = [event.pcm async for event in events if isinstance(event, AudioChunk)]
     wave = np.concatenate([*pieces, np.zeros(backend.rate_hz // 5, np.float32)])
     return Sound(torch.from_numpy(wave), backend.rate_hz)
 
 
 async def replies(
-    backend: Backend, reply: Reply, questions: Sequence[str | Sound]
+    backend: Backend, reply: ReplyKind, questions: Sequence[str | Sound]
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Text and codes of each reply, in one conversation with the server's settings."""
     assert backend.voices.default is not None

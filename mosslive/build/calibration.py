@@ -18,7 +18,7 @@ from mosslive.rows import (
     DRIVER_SYSTEM,
     END_OF_TEXT,
     PromptFormat,
-    Reply,
+    ReplyKind,
     Row,
     RowIds,
     TextTokenizer,
@@ -103,7 +103,7 @@ class Samples:
             return self._checked(rows, len(rows))
         if reply is not None:
             raise CalibrationError("reply is given, but the last turn is already a reply")
-        kind: Reply = "text" if last.codes is None else "speech"
+        kind: ReplyKind = "text" if last.codes is None else "speech"
         opening = len(self._format.reply_prefix(kind))
         prompt = self._format.prompt(before, kind)
         # A turn starts with the rows of the reply prefix, which the prompt already has.
@@ -120,7 +120,7 @@ class Samples:
             count = chance.randint(*_CODES)
             return Turn(role, codes=[chance.randrange(self.ids.eosp) for _ in range(count)])
 
-        reply: Reply = "speech" if number % 2 else "text"
+        reply: ReplyKind = "speech" if number % 2 else "text"
         turns = [Turn("system", text=DRIVER_SYSTEM[reply])]
         for _ in range(chance.randint(*_TURNS)):
             turns.append(said("user", chance.random() < 0.5))

@@ -156,7 +156,7 @@ def chat(
 
     from mosslive.cli.conversation import Chat
     from mosslive.talk import AdaptiveSilence, FixedSilence, TalkSettings, TurnSettings
-    from mosslive.talk.cores import share_cores
+    from mosslive.talk.cpu_threads import share_cpu_threads
 
     plain = TalkSettings()
     silence = AdaptiveSilence() if adaptive else FixedSilence()
@@ -173,6 +173,6 @@ def chat(
         context_rows=plain.context_rows if rows is None else rows,
     )
     if parts.codec:
-        share_cores(device)
+        share_cpu_threads(device)
     job = Chat(parts, settings, output, as_json, device, dtype)
     asyncio.run(job.run(files or [], text or [], mic, resume, save, timeline))

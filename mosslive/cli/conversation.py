@@ -16,9 +16,10 @@ from mosslive.codec import Sound, load_codec, read_sound, write_sound
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.config.folders import Parts
 from mosslive.engine import Engine
-from mosslive.engine.courtesy import Courtesy
+from mosslive.engine.device_priority import DevicePriority
 from mosslive.errors import MossliveError
-from mosslive.talk import CodecThread, Talk, TalkSettings, load_turns, save_turns
+from mosslive.talk import CodecWorker, Talk, TalkSettings, load_turns, save_turns
+from mosslive.talk.conversation_file import read_saved
 from mosslive.talk.events import (
     AudioChunk,
     ContextTrimmed,
@@ -32,7 +33,6 @@ from mosslive.talk.events import (
     TimingReady,
     TurnDetected,
 )
-from mosslive.talk.saved import read_saved
 from mosslive.talk.timeline import timeline_html
 from mosslive.talk.timing import TurnTiming
 from mosslive.talk.vad import SileroVad
@@ -96,15 +96,15 @@ class Chat:
         # The codec first: on a GPU an engine uses all remaining memory for its pages.
         codec = load_codec(parts.codec, self._device) if parts.codec else None
         voice = codec.voice(parts.voice) if codec and parts.voice else None
-        courtesy = Courtesy()  # of the two on one device
-        thread = CodecThread(codec, courtesy=courtesy) if codec else None
+        priority = DevicePriority()  # of the two on one device
+        thread = CodecWorker(codec, priority=priority) if codec else None
         self._rate_hz = thread.sample_rate if thread else 0
         async with AsyncExitStack() as open_parts:
             if thread:
                 open_parts.push_async_callback(thread.close)
             if thread and voice:
                 await thread.warm(voice, self._settings.chunk, tail=self._settings.tail)
-            loaded = Engine.load(parts.model, self._device, self._dtype, courtesy=courtesy)
+            loaded = Engine.load(parts.model, self._device, self._dtype, priority=priority)
             engine = await open_parts.enter_async_context(loaded)
             turns = load_turns(resume, engine.ids) if resume else []
             talk = Talk(engine, thread, voice, self._settings, turns=turns, vad=vad)

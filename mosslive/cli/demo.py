@@ -32,9 +32,9 @@ def demo(
         return
     from mosslive.cli import demo_talk
     from mosslive.codec import read_sound, write_sound
-    from mosslive.talk.cores import share_cores
+    from mosslive.talk.cpu_threads import share_cpu_threads
 
-    share_cores("cpu")
+    share_cpu_threads("cpu")
     question = read_sound(home / QUESTION)
     words = (home / WORDS).read_text(encoding="utf-8").strip()
     out.print(f"question: {words}", markup=False)

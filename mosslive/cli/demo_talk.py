@@ -14,10 +14,10 @@ from mosslive.checkpoint.generation import folder_sampling
 from mosslive.codec import Sound, load_codec
 from mosslive.config.folders import Parts
 from mosslive.engine import Engine
-from mosslive.engine.courtesy import Courtesy
+from mosslive.engine.device_priority import DevicePriority
 from mosslive.errors import MossliveError
 from mosslive.rows import WRITE_DOWN_SYSTEM
-from mosslive.talk import CodecThread, Talk, TalkSettings
+from mosslive.talk import CodecWorker, Talk, TalkSettings
 from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault, TimingReady
 from mosslive.talk.timing import TurnTiming
 
@@ -42,11 +42,11 @@ async def ask(parts: Parts, question: Sound) -> tuple[Answer, str]:
     sampling = replace(folder_sampling(parts.model), ignored_audio="pad")
     settings = TalkSettings(sampling=sampling, turns=None, lead_s=None)
     listener = replace(settings, reply="text", system=WRITE_DOWN_SYSTEM)
-    courtesy = Courtesy()  # of the two on one device
-    thread = CodecThread(codec, courtesy=courtesy)
+    priority = DevicePriority()  # of the two on one device
+    thread = CodecWorker(codec, priority=priority)
     try:
         await thread.warm(voice, settings.chunk)
-        async with Engine.load(parts.model, courtesy=courtesy) as engine:
+        async with Engine.load(parts.model, priority=priority) as engine:
             answer = await _ask(Talk(engine, thread, voice, settings), question, in_real_time=True)
             silence = np.zeros(round(_SILENCE_S * answer.rate_hz), np.float32)
             heard_as = np.concatenate((answer.sound, silence))

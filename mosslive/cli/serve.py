@@ -20,9 +20,9 @@ def _run(config: Path | None, **flags: Any) -> None:
     """
     settings = read_settings(flags, os.environ, config)
     from mosslive.server.run import serve as run_server
-    from mosslive.talk.cores import share_cores
+    from mosslive.talk.cpu_threads import share_cpu_threads
 
-    share_cores(settings.device)
+    share_cpu_threads(settings.device)
     run_server(settings)
 
 

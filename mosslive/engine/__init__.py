@@ -1,9 +1,9 @@
 """Running the model: the plain loop, the language model as a library, and the served engine."""
 
-from mosslive.engine.conversation import Conversation, Reply
+from mosslive.engine.conversation import Conversation, ReplyStream
+from mosslive.engine.engine import Engine, EngineStats
+from mosslive.engine.errors import Busy, EngineBroken, EngineFull, StepFailed
 from mosslive.engine.lm import Generation, LanguageModel, load_lm
-from mosslive.engine.refusals import Busy, EngineBroken, EngineFull, StepFailed
-from mosslive.engine.served import Engine, EngineStats
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.stepper import PlainStepper, Stepper, Tails
 
@@ -18,7 +18,7 @@ __all__ = [
     "Generation",
     "LanguageModel",
     "PlainStepper",
-    "Reply",
+    "ReplyStream",
     "StepFailed",
     "Stepper",
     "Tails",

@@ -6,7 +6,7 @@ page more is needed where rows are written after a shared, half-filled page. The
 """
 
 from mosslive.cache import PagePool
-from mosslive.engine.schedule import headroom_pages
+from mosslive.engine.scheduler import headroom_pages
 from mosslive.engine.settings import EngineSettings
 
 # A system turn, a question and an answer of several seconds each.

@@ -11,8 +11,8 @@ import torch
 
 from mosslive.cache import OutOfPages, PageTable
 from mosslive.engine.graph_runner import GraphRunner
-from mosslive.engine.history import History
 from mosslive.engine.request import Request
+from mosslive.engine.seen_ids import SeenIds
 from mosslive.engine.step_buffers import StepBuffers
 from mosslive.engine.step_graphs import StepGraphs
 from mosslive.engine.stepper import Made, PlainStepper
@@ -35,7 +35,7 @@ class GraphStepper:
             "text": self.config.vocab_size,
             "audio": self.config.audio_vocab_size,
         }
-        self._history = History(most, sizes, device)
+        self._history = SeenIds(most, sizes, device)
         self.graphs = StepGraphs(runner.decoder, runner.storage, self._buffers, self._history)
         self._stamps = [-1] * most  # of the page table that stands in each row
         # The requests whose settings stand in the fields of each tail.

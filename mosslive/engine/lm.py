@@ -13,7 +13,7 @@ from torch import Tensor
 from mosslive.cache import PagePool, PageStorage, PageTable, row_bytes
 from mosslive.config import ModelConfig, Sampling, refuse
 from mosslive.engine.batch import Part, make_batch
-from mosslive.engine.loop import generate_rows
+from mosslive.engine.generate import generate_rows
 from mosslive.engine.read import read_decoder, read_device
 from mosslive.engine.request import Request, Stop
 from mosslive.engine.runner import Runner
@@ -24,7 +24,7 @@ from mosslive.rows import (
     Fallback,
     Output,
     PromptFormat,
-    Reply,
+    ReplyKind,
     Row,
     RowIds,
     TextStream,
@@ -134,7 +134,7 @@ class LanguageModel:
     def prompt(
         self,
         turns: Sequence[Turn],
-        reply: Reply = "speech",
+        reply: ReplyKind = "speech",
         *,
         fallback: Fallback = "none",
         control: bool = False,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mosslive.cache import PageStorage
-from mosslive.engine.history import History
+from mosslive.engine.seen_ids import SeenIds
 from mosslive.engine.step_buffers import StepBuffers
 from mosslive.kernels import AttentionMetadata, PagedBatch, SamplingBatch, write_pages
 from mosslive.kernels.graph import GraphRecorder
@@ -25,7 +25,7 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 
 class StepGraphs:
     def __init__(
-        self, decoder: Decoder, storage: PageStorage, buffers: StepBuffers, history: History
+        self, decoder: Decoder, storage: PageStorage, buffers: StepBuffers, history: SeenIds
     ) -> None:
         self.decoder, self.storage = decoder, storage
         self.buffers, self.history = buffers, history

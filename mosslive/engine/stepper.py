@@ -14,7 +14,7 @@ import torch
 
 from mosslive.cache import OutOfPages, PagePool, PageTable
 from mosslive.config import ModelConfig, refuse
-from mosslive.engine.refusals import step_failed
+from mosslive.engine.errors import step_failed
 from mosslive.engine.request import Request
 from mosslive.engine.runner import Runner
 from mosslive.engine.sample import sample_row

@@ -12,17 +12,17 @@ from mosslive.rows.grid import Row, RowIds, RowsError, checked_codes
 from mosslive.rows.tokenizer import TURN_END, TURN_START, TextTokenizer
 
 Role = Literal["system", "user", "assistant"]
-Reply = Literal["speech", "text"]
+ReplyKind = Literal["speech", "text"]
 Fallback = Literal["none", "processor"]
 
 # The explicit first system turn of the published driver.
-DRIVER_SYSTEM: dict[Reply, str] = {
+DRIVER_SYSTEM: dict[ReplyKind, str] = {
     "speech": "You are a helpful voice assistant. "
     "Answer the user's questions with spoken responses.",
     "text": "You are a helpful assistant. Answer the user's questions with text.",
 }
 # The published processor adds this turn if the first turn is not a system turn.
-PROCESSOR_SYSTEM: dict[Reply, str] = {
+PROCESSOR_SYSTEM: dict[ReplyKind, str] = {
     "speech": "You are a helpful assistant. Respond with spoken outputs.",
     "text": "You are a helpful assistant. Respond with text outputs.",
 }
@@ -56,8 +56,8 @@ class Turn:
 
 
 def check_reply(reply: str) -> None:
-    if reply not in get_args(Reply):
-        raise RowsError(f"reply is {reply!r}; allowed: {', '.join(get_args(Reply))}")
+    if reply not in get_args(ReplyKind):
+        raise RowsError(f"reply is {reply!r}; allowed: {', '.join(get_args(ReplyKind))}")
 
 
 class PromptFormat:
@@ -87,7 +87,7 @@ class PromptFormat:
         rows += [(ids.modality_pad, code) for code in checked_codes(codes, ids, where)]
         return [*rows, (ids.modality_pad, ids.eosp)]
 
-    def reply_prefix(self, reply: Reply) -> list[Row]:
+    def reply_prefix(self, reply: ReplyKind) -> list[Row]:
         check_reply(reply)
         opening = [(self._ids.sosp, self._ids.audio_pad)] if reply == "speech" else []
         return self.header("assistant") + opening
@@ -102,7 +102,7 @@ class PromptFormat:
     def prompt(
         self,
         turns: Sequence[Turn],
-        reply: Reply,
+        reply: ReplyKind,
         fallback: Fallback = "none",
         control: bool = False,
     ) -> list[Row]:

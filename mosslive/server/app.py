@@ -7,21 +7,21 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
-from mosslive.server import chat, operation, secrets_api, speech, transcriptions, voices_api
-from mosslive.server.elsewhere import METHODS, elsewhere
-from mosslive.server.house import House
+from mosslive.server import chat, secrets_api, speech, status_api, transcriptions, voices_api
+from mosslive.server.not_found import METHODS, not_found
 from mosslive.server.requests import Wrapped, http_error
+from mosslive.server.server_state import ServerState
 from mosslive.server.web_page import WebPage
 from mosslive.server.webrtc import endpoints
 from mosslive.server.websocket import realtime
 
 
-def make_app(house: House) -> Starlette:
+def make_app(server_state: ServerState) -> Starlette:
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         yield
         await app.state.calls.close()
-        await house.close()
+        await server_state.close()
 
     routes: list[BaseRoute] = [
         WebSocketRoute("/v1/realtime", realtime),
@@ -38,18 +38,18 @@ def make_app(house: House) -> Starlette:
         Route("/v1/voices", voices_api.upload, methods=["POST"]),
         Route("/v1/voices/{name}", voices_api.removal, methods=["DELETE"]),
         Route("/v1/audio/voices", voices_api.listing),
-        Route("/v1/models", operation.models),
-        Route("/v1/models/{name:path}", operation.model),
-        Route("/health", operation.health),
-        Route("/health/live", operation.alive),
-        Route("/metrics", operation.metrics),
-        Route("/version", operation.version),
+        Route("/v1/models", status_api.models),
+        Route("/v1/models/{name:path}", status_api.model),
+        Route("/health", status_api.health),
+        Route("/health/live", status_api.alive),
+        Route("/metrics", status_api.metrics),
+        Route("/version", status_api.version),
     ]
     # Without it the page's folder would answer for the interface, and say nothing useful.
-    routes.append(Route("/v1/{rest:path}", elsewhere(routes), methods=METHODS))
+    routes.append(Route("/v1/{rest:path}", not_found(routes), methods=METHODS))
     routes.append(Mount("/", WebPage()))
     app = Starlette(routes=routes, lifespan=life, exception_handlers={HTTPException: http_error})
-    app.state.house = house
-    app.state.calls = endpoints.Calls(house)
-    app.add_middleware(Wrapped, house=house)
+    app.state.server_state = server_state
+    app.state.calls = endpoints.Calls(server_state)
+    app.add_middleware(Wrapped, server_state=server_state)
     return app

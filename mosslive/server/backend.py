@@ -18,18 +18,18 @@ from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
 from mosslive.config.capabilities import Capabilities, Medium
 from mosslive.config.folders import find_parts
 from mosslive.engine import Engine
-from mosslive.engine.courtesy import Courtesy
+from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
-from mosslive.rows import DRIVER_SYSTEM, Reply
+from mosslive.rows import DRIVER_SYSTEM, ReplyKind
+from mosslive.server.api_errors import ApiError
 from mosslive.server.limits import Limits, goal_rows, limits_of
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_folder import VoiceFolder
-from mosslive.server.voices import VoiceShelf
-from mosslive.server.wire import Refusal
-from mosslive.talk import CodecThread, Talk, TalkSettings, TurnSettings
-from mosslive.talk.dialogue import Said
+from mosslive.server.voice_store import VoiceStore
+from mosslive.talk import CodecWorker, Talk, TalkSettings, TurnSettings
+from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.vad import SileroVad, VoiceActivity
-from mosslive.talk.warming import MOST_REPLIES
+from mosslive.talk.warmup import MOST_REPLIES
 
 _log = logging.getLogger("mosslive.server")
 
@@ -39,8 +39,8 @@ class Backend:
     """`lead_s` of a conversation: see `TalkSettings`; None where the client plays by itself."""
 
     engine: Engine
-    codec: CodecThread | None
-    voices: VoiceShelf
+    codec: CodecWorker | None
+    voices: VoiceStore
     settings: ServerSettings
     make_vad: Callable[[], VoiceActivity] = SileroVad
     drawn: Sampling = field(default_factory=Sampling.driver)  # how replies are, by default
@@ -62,9 +62,9 @@ class Backend:
         return self.taught.transcripts if asked is None else asked
 
     def check_mode(self, heard: Medium, reply: Medium) -> None:
-        """Raises `Refusal` if the model was not taught it."""
+        """Raises `ApiError` if the model was not taught it."""
         if not self.taught.teaches(heard, reply):
-            raise Refusal(
+            raise ApiError(
                 f"this model was not taught {heard}-to-{reply}; "
                 f"allowed: {', '.join(self.taught.modes)}",
                 "mode_not_supported",
@@ -83,7 +83,7 @@ class Backend:
     def tail(self) -> TailRule:
         return check_tail(self.settings.tail)  # type: ignore[arg-type]  # what is none is refused
 
-    def instructions(self, reply: Reply = "speech") -> str:
+    def instructions(self, reply: ReplyKind = "speech") -> str:
         given = self.settings.instructions
         return DRIVER_SYSTEM[reply] if given is None else given
 
@@ -103,7 +103,7 @@ class Backend:
 
     def talk_settings(
         self,
-        reply: Reply,
+        reply: ReplyKind,
         system: str,
         sampling: Sampling,
         turns: TurnSettings | None = None,
@@ -119,13 +119,15 @@ class Backend:
             context_rows=self.limits.context_rows,
         )
 
-    def task_settings(self, reply: Reply) -> TalkSettings:
+    def task_settings(self, reply: ReplyKind) -> TalkSettings:
         """Of one reply to one turn, such as a text to read aloud: what the model was taught about
         conversations does not limit it, the pool does."""
         settings = self.talk_settings(reply, "", self.sampling())
         return replace(settings, context_rows=max(self.limits.pool_rows, settings.context_rows))
 
-    def talk(self, settings: TalkSettings, voice: Voice | None, turns: Sequence[Said] = ()) -> Talk:
+    def talk(
+        self, settings: TalkSettings, voice: Voice | None, turns: Sequence[HistoryTurn] = ()
+    ) -> Talk:
         vad = self.make_vad() if settings.turns else None
         return Talk(self.engine, self.codec, voice, settings, turns=turns, vad=vad)
 
@@ -163,22 +165,22 @@ def load_backend(settings: ServerSettings) -> Backend:
         for path in sorted(voices.glob("*.voice")):
             if path != parts.voice:
                 others.append((path.stem, codec.voice(path)))
-    courtesy = Courtesy()  # of the two on one device
-    thread = CodecThread(codec, courtesy=courtesy) if codec else None
+    priority = DevicePriority()  # of the two on one device
+    thread = CodecWorker(codec, priority=priority) if codec else None
     try:
         if thread and default:  # its networks and its memory too are there before the engine's
-            seats = min(settings.max_sessions, MOST_REPLIES)
+            slots = min(settings.max_sessions, MOST_REPLIES)
             tail = check_tail(settings.tail)  # type: ignore[arg-type]  # what is none is refused
-            asyncio.run(thread.warm(default, TalkSettings().chunk, seats, tail))
+            asyncio.run(thread.warm(default, TalkSettings().chunk, slots, tail))
         folder = VoiceFolder(settings.voices_dir) if settings.voices_dir else None
-        shelf = VoiceShelf(default, others, settings.max_voices, folder)
+        store = VoiceStore(default, others, settings.max_voices, folder)
         if codec:
-            shelf.fill(codec.voice)
+            store.fill(codec.voice)
         engine = Engine.load(
-            parts.model, settings.device, settings.dtype, courtesy=courtesy, goal_rows=goal
+            parts.model, settings.device, settings.dtype, priority=priority, goal_rows=goal
         )
     except BaseException:
         if thread:
             asyncio.run(thread.close())
         raise
-    return Backend(engine, thread, shelf, settings, drawn=drawn, taught=taught)
+    return Backend(engine, thread, store, settings, drawn=drawn, taught=taught)

@@ -14,20 +14,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mosslive.codec import Sound, Voice
-from mosslive.rows import Reply, Role
+from mosslive.rows import ReplyKind, Role
+from mosslive.server.api_errors import ApiError, new_id
+from mosslive.server.audio_files import check_kind, read_base64, read_file, write_file
 from mosslive.server.gaps import Gaps
-from mosslive.server.house import House
-from mosslive.server.once import reply_once, turn_of
+from mosslive.server.one_shot import one_shot_reply, turn_of
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.config import MOST_TOKENS
 from mosslive.server.realtime.formats import AudioFormat, Samples
 from mosslive.server.realtime.usage import usage_of
-from mosslive.server.requests import Streamed, bearer_of, body_of, house_of
-from mosslive.server.sounds import check_kind, read_base64, read_file, write_file
+from mosslive.server.requests import Streamed, bearer_of, body_of, state_of
+from mosslive.server.server_state import ServerState
 from mosslive.server.speech import speaking_voice
-from mosslive.server.wire import Refusal, new_id
 from mosslive.talk import TalkSettings
-from mosslive.talk.dialogue import Said
+from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import AudioChunk, Event, ReplyDone, TextDelta, TimingReady
 
 _ROLES: dict[str, Role] = {
@@ -43,11 +43,11 @@ _MOST_LONG = 10  # times the longest text of one
 @dataclass
 class _Asked:
     model: str
-    turns: list[Said]
+    turns: list[HistoryTurn]
     settings: TalkSettings
     voice: Voice | None
     form: str  # of the sound
-    reply: Reply
+    reply: ReplyKind
     id: str = field(default_factory=lambda: new_id("chatcmpl"))
     audio_id: str = field(default_factory=lambda: new_id("audio"))
     created: int = field(default_factory=lambda: int(time.time()))
@@ -63,28 +63,28 @@ class _Asked:
 
 
 async def completions(request: Request) -> Response:
-    house, owner = house_of(request), bearer_of(request).owner
+    server_state, owner = state_of(request), bearer_of(request).owner
     raw = await body_of(request)
     stream = fields.flag(raw, "stream", "", False)
     options = fields.record(raw, "stream_options", default={})
-    asked = await _read(house, owner, raw, stream)
-    events = _events(house, owner, asked)
+    asked = await _read(server_state, owner, raw, stream)
+    events = _events(server_state, owner, asked)
     first = await anext(events)  # a refusal still has a status of its own
     if stream:
-        chunks = _streamed(house, asked, first, events, bool(options.get("include_usage")))
+        chunks = _streamed(server_state, asked, first, events, bool(options.get("include_usage")))
         return Streamed(chunks, events, "text/event-stream")
     async with aclosing(events):
-        return JSONResponse(await _whole(house, asked, first, events))
+        return JSONResponse(await _whole(server_state, asked, first, events))
 
 
-async def _read(house: House, owner: str, raw: dict[str, Any], stream: bool) -> _Asked:
-    backend = house.backend
+async def _read(server_state: ServerState, owner: str, raw: dict[str, Any], stream: bool) -> _Asked:
+    backend = server_state.backend
     modalities = fields.many(raw, "modalities", default=["text"])
     if not all(one in ("text", "audio") for one in modalities):
         raise fields.bad("modalities", modalities, "text, audio")
     if fields.whole(raw, "n", 1, 128, default=1) != 1:
         raise fields.bad("n", raw["n"], "1")
-    reply: Reply = "speech" if "audio" in modalities else "text"
+    reply: ReplyKind = "speech" if "audio" in modalities else "text"
     audio = fields.record(raw, "audio", default={})
     voice = speaking_voice(backend, audio.get("voice"), owner) if reply == "speech" else None
     form = check_kind(audio.get("format") or ("pcm16" if stream else "wav"), "audio.format")
@@ -97,20 +97,20 @@ async def _read(house: House, owner: str, raw: dict[str, Any], stream: bool) -> 
     temperature = fields.number(raw, "temperature", 0, 2, default=None)
     sampling = backend.sampling(tokens, None if temperature is None else max(0.01, temperature))
     settings = backend.talk_settings(reply, "", sampling)
-    turns = await _turns(house, fields.many(raw, "messages"))
+    turns = await _turns(server_state, fields.many(raw, "messages"))
     for medium in {said.kind for said in turns if said.role == "user"}:
         backend.check_mode(medium, reply)
     if turns[0].role != "system":
         turns.insert(0, await turn_of(backend, "system", backend.instructions(reply)))
-    model = fields.text(raw, "model", default=house.settings.name)
+    model = fields.text(raw, "model", default=server_state.settings.name)
     return _Asked(model, turns, settings, voice, form, reply)
 
 
-async def _turns(house: House, messages: list[Any]) -> list[Said]:
+async def _turns(server_state: ServerState, messages: list[Any]) -> list[HistoryTurn]:
     if not 0 < len(messages) <= _MOST_MESSAGES:
-        raise Refusal(f"messages: 1 to {_MOST_MESSAGES} of them", param="messages")
+        raise ApiError(f"messages: 1 to {_MOST_MESSAGES} of them", param="messages")
     turns, chars = [], 0
-    most = _MOST_LONG * house.settings.max_text_chars
+    most = _MOST_LONG * server_state.settings.max_text_chars
     for number, message in enumerate(messages):
         where = f"messages[{number}]"
         if not isinstance(message, dict):
@@ -121,40 +121,42 @@ async def _turns(house: House, messages: list[Any]) -> list[Said]:
         if not isinstance(parts, list) or not parts:
             raise fields.bad(f"{where}.content", content, "a string, or a list of parts")
         for part in parts:
-            words = await _words(house, part, f"{where}.content")
+            words = await _words(server_state, part, f"{where}.content")
             chars += len(words) if isinstance(words, str) else 0
             if chars > most:
-                raise Refusal(f"messages: {most} characters at most", param="messages")
-            turns.append(await turn_of(house.backend, role, words))
+                raise ApiError(f"messages: {most} characters at most", param="messages")
+            turns.append(await turn_of(server_state.backend, role, words))
     return turns
 
 
-async def _words(house: House, part: Any, where: str) -> str | Sound:
+async def _words(server_state: ServerState, part: Any, where: str) -> str | Sound:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text":
         text: str = fields.text(part, "text", f"{where}.")
-        if len(text) > house.settings.max_text_chars:
-            raise fields.bad(where, text, f"{house.settings.max_text_chars} characters at most")
+        if len(text) > server_state.settings.max_text_chars:
+            raise fields.bad(
+                where, text, f"{server_state.settings.max_text_chars} characters at most"
+            )
         return text
     if kind == "input_audio":
         audio = fields.record(part, "input_audio", f"{where}.")
         data = read_base64(fields.text(audio, "data", f"{where}.input_audio."), where)
-        return await asyncio.to_thread(read_file, data, house.settings.max_upload_s, where)
+        return await asyncio.to_thread(read_file, data, server_state.settings.max_upload_s, where)
     raise fields.bad(where, part, "parts of type text or input_audio")
 
 
-async def _events(house: House, owner: str, asked: _Asked) -> AsyncGenerator[Event]:
-    reply = reply_once(house.backend, asked.turns, asked.settings, asked.voice)
-    with house.requests.take(owner):
+async def _events(server_state: ServerState, owner: str, asked: _Asked) -> AsyncGenerator[Event]:
+    reply = one_shot_reply(server_state.backend, asked.turns, asked.settings, asked.voice)
+    with server_state.requests.take(owner):
         async with aclosing(reply):
             async for event in reply:
                 if isinstance(event, TimingReady):
-                    house.metrics.turn(event.timing)
+                    server_state.metrics.turn(event.timing)
                 yield event
 
 
 async def _whole(
-    house: House, asked: _Asked, first: Event, events: AsyncIterator[Event]
+    server_state: ServerState, asked: _Asked, first: Event, events: AsyncIterator[Event]
 ) -> dict[str, Any]:
     sound: list[Samples] = []
     done = ReplyDone(0, "", 0, "stop")
@@ -166,7 +168,7 @@ async def _whole(
     message: dict[str, Any] = {"role": "assistant", "content": done.text, "refusal": None}
     if asked.reply == "speech":
         wave = np.concatenate([*sound, np.zeros(0, np.float32)])
-        data = await asyncio.to_thread(write_file, wave, house.backend.rate_hz, asked.form)
+        data = await asyncio.to_thread(write_file, wave, server_state.backend.rate_hz, asked.form)
         message |= {
             "content": None,
             "audio": {
@@ -181,13 +183,17 @@ async def _whole(
 
 
 async def _streamed(
-    house: House, asked: _Asked, first: Event, events: AsyncIterator[Event], with_usage: bool
+    server_state: ServerState,
+    asked: _Asked,
+    first: Event,
+    events: AsyncIterator[Event],
+    with_usage: bool,
 ) -> AsyncGenerator[str]:
     def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
         choice = {"delta": delta, "finish_reason": finish}
         return f"data: {json.dumps(asked.document('chat.completion.chunk', choice))}\n\n"
 
-    gaps = Gaps(house.metrics.gap)
+    gaps = Gaps(server_state.metrics.gap)
     spoken = asked.reply == "speech"
     opening: dict[str, Any] = {"audio": {"id": asked.audio_id}} if spoken else {"content": ""}
     yield chunk({"role": "assistant", **opening})
@@ -199,7 +205,7 @@ async def _streamed(
             case AudioChunk(pcm=pcm):
                 data = base64.b64encode(AudioFormat().encode(pcm)).decode()
                 yield chunk({"audio": {"data": data}})
-                gaps.sent(asked.id, len(pcm) / house.backend.rate_hz)
+                gaps.sent(asked.id, len(pcm) / server_state.backend.rate_hz)
             case ReplyDone():
                 done = event
     yield chunk({"audio": {"expires_at": asked.created}} if spoken else {}, _finish(done))

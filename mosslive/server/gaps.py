@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from mosslive.server.api_errors import Event
 from mosslive.server.realtime.formats import BETA_NAMES, AudioFormat
-from mosslive.server.wire import Event
 
 _DELTAS = ("response.output_audio.delta", "response.audio.delta")  # GA and beta
 _FORMATS = {name: AudioFormat(kind) for kind, name in BETA_NAMES.items()}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mosslive.server.wire import Refusal
+from mosslive.server.api_errors import ApiError
 
 EPHEMERAL = "ek_"
 _MOST_EPHEMERAL = 10_000
@@ -29,7 +29,7 @@ class Bearer:
     def must_last(self) -> None:
         """What changes more than a session is not for keys that are handed to browsers."""
         if self.ephemeral:
-            raise Refusal(
+            raise ApiError(
                 "an ephemeral key cannot do this: it makes no keys and changes no voices",
                 "ephemeral_key",
                 kind="authentication_error",
@@ -86,7 +86,7 @@ class KeyRing:
         for digest in gone:
             del self._ephemeral[digest]
         if len(self._ephemeral) >= _MOST_EPHEMERAL:
-            raise Refusal("too many ephemeral keys are out", "too_many_keys", status=429)
+            raise ApiError("too many ephemeral keys are out", "too_many_keys", status=429)
         key = EPHEMERAL + secrets.token_urlsafe(32)
         self._ephemeral[_digest(key)] = _Ephemeral(Bearer(owner, session, True), now + seconds)
         return key, int(now + seconds)
@@ -96,5 +96,5 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def _wrong(message: str = "the API key is wrong or has expired") -> Refusal:
-    return Refusal(message, "invalid_api_key", kind="authentication_error", status=401)
+def _wrong(message: str = "the API key is wrong or has expired") -> ApiError:
+    return ApiError(message, "invalid_api_key", kind="authentication_error", status=401)

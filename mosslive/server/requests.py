@@ -15,10 +15,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mosslive.errors import MossliveError
-from mosslive.server.house import House
+from mosslive.server.api_errors import ApiError, as_api_error, error_body, read_json, retry_headers
+from mosslive.server.connections import cut
 from mosslive.server.keys import Bearer
-from mosslive.server.sockets import cut
-from mosslive.server.wire import Refusal, as_refusal, error_body, read_json, retry_headers
+from mosslive.server.server_state import ServerState
 
 # Open to everybody: they tell nothing of anybody. What is not below /v1 is the page.
 _OPEN = ("/health", "/health/live", "/version")
@@ -33,22 +33,22 @@ def bearer_of(request: Request) -> Bearer:
     return bearer
 
 
-def house_of(request: Request) -> House:
-    house: House = request.app.state.house
-    return house
+def state_of(request: Request) -> ServerState:
+    server_state: ServerState = request.app.state.server_state
+    return server_state
 
 
 async def body_of(request: Request) -> dict[str, Any]:
     """The JSON object of a request; no body is an empty one."""
     raw = read_json(await request.body() or b"{}", "body")
     if not isinstance(raw, dict):
-        raise Refusal("the body is not a JSON object", "invalid_json")
+        raise ApiError("the body is not a JSON object", "invalid_json")
     return raw
 
 
-def refusal_response(refusal: Refusal) -> Response:
-    body = {"error": error_body(refusal)}
-    return JSONResponse(body, refusal.status, retry_headers(refusal))
+def error_response(api_error: ApiError) -> Response:
+    body = {"error": error_body(api_error)}
+    return JSONResponse(body, api_error.status, retry_headers(api_error))
 
 
 class Streamed(StreamingResponse):
@@ -71,14 +71,14 @@ async def http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for no other"
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "invalid_request")
-    answer = refusal_response(Refusal(error.detail, code, status=error.status_code))
+    answer = error_response(ApiError(error.detail, code, status=error.status_code))
     answer.headers.update(error.headers or {})
     return answer
 
 
 class Wrapped:
-    def __init__(self, app: ASGIApp, house: House) -> None:
-        self._app, self._house = app, house
+    def __init__(self, app: ASGIApp, server_state: ServerState) -> None:
+        self._app, self._server_state = app, server_state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -87,7 +87,7 @@ class Wrapped:
         request = Request(scope)
         told: list[int] = []
         origin = request.headers.get("origin")
-        allowed = origin if origin and self._house.gate.allows_origin(origin) else None
+        allowed = origin if origin and self._server_state.access.allows_origin(origin) else None
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -96,7 +96,7 @@ class Wrapped:
                     more = _cors(allowed, request.headers.get(_WANTED, ""))
                     message = {**message, "headers": [*message["headers"], *more]}
             try:
-                async with asyncio.timeout(self._house.settings.send_timeout_s):
+                async with asyncio.timeout(self._server_state.settings.send_timeout_s):
                     await send(message)
             except TimeoutError:
                 cut(scope)
@@ -114,26 +114,26 @@ class Wrapped:
             if told:  # too late for a status: the connection is cut, so that the client notices
                 _log.error("a response broke off", exc_info=error)
                 raise
-            refusal = self._as_refusal(error)
-            self._house.metrics.refused(refusal.code or "other")
-            await refusal_response(refusal)(scope, receive, counted)
+            api_error = self._as_refusal(error)
+            self._server_state.metrics.refused(api_error.code or "other")
+            await error_response(api_error)(scope, receive, counted)
         finally:
             status = told[0] if told else _GONE
             path = _label(scope)
-            self._house.metrics.requests.labels(path, str(status)).inc()
+            self._server_state.metrics.requests.labels(path, str(status)).inc()
             _log.info("request", extra={"path": path, "status": status})
 
     def _admit(self, request: Request) -> None:
         path = request.url.path
         locked = path.startswith("/v1/") or (
-            path == "/metrics" and self._house.settings.metrics_key
+            path == "/metrics" and self._server_state.settings.metrics_key
         )
         if locked and path not in _OPEN:
-            bearer = self._house.gate.admit(request.headers)
+            bearer = self._server_state.access.admit(request.headers)
             request.scope.setdefault("state", {})["bearer"] = bearer
 
     def _limited(self, request: Request, receive: Receive) -> Receive:
-        most = self._house.settings.max_upload_bytes
+        most = self._server_state.settings.max_upload_bytes
         announced = request.headers.get("content-length", "0")
         if announced.isdecimal() and int(announced) > most:
             raise _too_large(most)
@@ -146,7 +146,7 @@ class Wrapped:
                 async with asyncio.timeout_at(None if whole else end):
                     message = await receive()
             except TimeoutError:
-                raise Refusal("the body took too long", "body_too_slow", status=408) from None
+                raise ApiError("the body took too long", "body_too_slow", status=408) from None
             whole = not message.get("more_body", False)
             came += len(message.get("body", b""))
             if came > most:
@@ -155,15 +155,15 @@ class Wrapped:
 
         return limited
 
-    def _as_refusal(self, error: Exception) -> Refusal:
+    def _as_refusal(self, error: Exception) -> ApiError:
         if isinstance(error, MossliveError):
-            return as_refusal(error)
+            return as_api_error(error)
         _log.error("a request failed", exc_info=error)
-        return Refusal("internal error", "internal_error", kind="server_error", status=500)
+        return ApiError("internal error", "internal_error", kind="server_error", status=500)
 
 
-def _too_large(most: int) -> Refusal:
-    return Refusal(f"the body is longer than {most} bytes", "body_too_large", status=413)
+def _too_large(most: int) -> ApiError:
+    return ApiError(f"the body is longer than {most} bytes", "body_too_large", status=413)
 
 
 def _cors(origin: str, wanted: str) -> list[tuple[bytes, bytes]]:

@@ -17,9 +17,9 @@ from mosslive.server import logs
 from mosslive.server.address import address, check_address, check_certificate
 from mosslive.server.app import make_app
 from mosslive.server.backend import Backend, load_backend
-from mosslive.server.house import House
+from mosslive.server.connections import Connection, Socket
+from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings, check_exposure
-from mosslive.server.sockets import Connection, Socket
 
 _SPARE = 256  # connections beyond those that do the work: health, metrics, refusals
 _PING_S = 20.0  # a peer that does not answer for so long is gone
@@ -27,9 +27,9 @@ _log = logging.getLogger("mosslive.server")
 
 
 class DrainingServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, house: House) -> None:
+    def __init__(self, config: uvicorn.Config, server_state: ServerState) -> None:
         super().__init__(config)
-        self._house = house
+        self._server_state = server_state
         self._draining: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None  # why loading failed
@@ -44,7 +44,7 @@ class DrainingServer(uvicorn.Server):
         await super().startup()
         told = {"host": self.config.host, "port": self.port, "page": f"{self._at('http')}/"}
         _log.info("listening", extra=told)
-        self._loading = asyncio.get_running_loop().create_task(self._house.open())
+        self._loading = asyncio.get_running_loop().create_task(self._server_state.open())
         self._loading.add_done_callback(self._loaded)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -59,7 +59,7 @@ class DrainingServer(uvicorn.Server):
             self._draining = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
-        await self._house.drain()
+        await self._server_state.drain()
         self.should_exit = True
 
     def _loaded(self, task: "asyncio.Task[None]") -> None:
@@ -84,15 +84,15 @@ class DrainingServer(uvicorn.Server):
 
 def make_server(
     settings: ServerSettings, load: Callable[[], Awaitable[Backend]] | None = None
-) -> tuple[DrainingServer, House]:
+) -> tuple[DrainingServer, ServerState]:
     """Refuses what must not be served; loads nothing yet."""
     check_exposure(settings)
     check_certificate(settings.ssl_certfile, settings.ssl_keyfile)
     check_address(settings.host, settings.port)
 
-    house = House(settings, load or (lambda: _load_on_thread(settings)))
+    server_state = ServerState(settings, load or (lambda: _load_on_thread(settings)))
     config = uvicorn.Config(
-        make_app(house),
+        make_app(server_state),
         host=settings.host,
         port=settings.port,
         ssl_certfile=settings.ssl_certfile,
@@ -108,17 +108,17 @@ def make_server(
         log_config=None,
         server_header=False,
     )
-    return DrainingServer(config, house), house
+    return DrainingServer(config, server_state), server_state
 
 
 def serve(settings: ServerSettings) -> None:
     """Until a signal ends it."""
     logs.set_up(settings.log_level)
-    server, house = make_server(settings)
+    server, server_state = make_server(settings)
     server.run()
     if server.failure:
         raise server.failure
-    if not house.loaded:  # nothing else ends a thread that reads a large model
+    if not server_state.loaded:  # nothing else ends a thread that reads a large model
         logging.shutdown()
         os._exit(0)
 

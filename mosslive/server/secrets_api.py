@@ -6,13 +6,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from mosslive.server.house import House
+from mosslive.server.api_errors import ApiError, new_id
 from mosslive.server.keys import Bearer
-from mosslive.server.realtime import fields, rules
+from mosslive.server.realtime import fields, talk_config
+from mosslive.server.realtime.beta_events import session_from_beta, session_to_beta
 from mosslive.server.realtime.config import first_config, merged
-from mosslive.server.realtime.dialect import session_from_beta, session_to_beta
-from mosslive.server.requests import bearer_of, body_of, house_of
-from mosslive.server.wire import Refusal, new_id
+from mosslive.server.requests import bearer_of, body_of, state_of
+from mosslive.server.server_state import ServerState
 
 _MOST_SESSION = 1 << 16  # bytes, kept with a key until it expires
 _LEAST_S, _MOST_S, _DEFAULT_S = 10, 7200, 600
@@ -20,38 +20,38 @@ _LEAST_S, _MOST_S, _DEFAULT_S = 10, 7200, 600
 
 async def client_secrets(request: Request) -> Response:
     raw = await body_of(request)
-    house, bearer = house_of(request), bearer_of(request)
+    server_state, bearer = state_of(request), bearer_of(request)
     session = fields.record(raw, "session", default={})
-    shown = _shown(house, bearer, session)
-    key, expires_at = _lend(house, bearer, raw, session)
+    shown = _shown(server_state, bearer, session)
+    key, expires_at = _lend(server_state, bearer, raw, session)
     return JSONResponse({"value": key, "expires_at": expires_at, "session": shown})
 
 
 async def beta_sessions(request: Request) -> Response:
     raw = await body_of(request)
-    house, bearer = house_of(request), bearer_of(request)
+    server_state, bearer = state_of(request), bearer_of(request)
     session = session_from_beta(raw)
-    shown = session_to_beta(_shown(house, bearer, session))
+    shown = session_to_beta(_shown(server_state, bearer, session))
     secret = fields.record(raw, "client_secret", default={})
-    key, expires_at = _lend(house, bearer, secret, session)
+    key, expires_at = _lend(server_state, bearer, secret, session)
     return JSONResponse(shown | {"client_secret": {"value": key, "expires_at": expires_at}})
 
 
 def _lend(
-    house: House, bearer: Bearer, raw: dict[str, Any], session: dict[str, Any]
+    server_state: ServerState, bearer: Bearer, raw: dict[str, Any], session: dict[str, Any]
 ) -> tuple[str, int]:
     bearer.must_last()
     if len(json.dumps(session)) > _MOST_SESSION:
-        raise Refusal(f"session: {_MOST_SESSION} bytes at most", "session_too_large", "session")
+        raise ApiError(f"session: {_MOST_SESSION} bytes at most", "session_too_large", "session")
     after = fields.record(raw, "expires_after", default={})
     where = "expires_after."
     seconds = fields.whole(after, "seconds", _LEAST_S, _MOST_S, where, _DEFAULT_S)
-    return house.keys.lend(bearer.owner, seconds, session or None)
+    return server_state.keys.lend(bearer.owner, seconds, session or None)
 
 
-def _shown(house: House, bearer: Bearer, session: dict[str, Any]) -> dict[str, Any]:
+def _shown(server_state: ServerState, bearer: Bearer, session: dict[str, Any]) -> dict[str, Any]:
     """The session as it would begin; what is wrong with it is said now."""
-    offer = rules.offer(house.backend, bearer.owner)
-    model = fields.text(session, "model", "session.", house.settings.name)
+    offer = talk_config.offer(server_state.backend, bearer.owner)
+    model = fields.text(session, "model", "session.", server_state.settings.name)
     document = merged(first_config(offer, model), session, offer).document()
     return {"id": new_id("sess"), "expires_at": 0} | document

@@ -16,69 +16,69 @@ from starlette.responses import Response
 
 from mosslive.codec import Voice
 from mosslive.rows import READ_ALOUD_SYSTEM
+from mosslive.server.api_errors import ApiError
+from mosslive.server.audio_files import check_kind, media_type, write_file
 from mosslive.server.backend import Backend
 from mosslive.server.gaps import Gaps
-from mosslive.server.house import House
-from mosslive.server.once import reply_once, turn_of
+from mosslive.server.one_shot import one_shot_reply, turn_of
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.formats import AudioFormat, Samples
 from mosslive.server.realtime.usage import usage_of
-from mosslive.server.requests import Streamed, bearer_of, body_of, house_of
-from mosslive.server.sounds import check_kind, media_type, write_file
-from mosslive.server.wire import Refusal
-from mosslive.talk.dialogue import Said
+from mosslive.server.requests import Streamed, bearer_of, body_of, state_of
+from mosslive.server.server_state import ServerState
+from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import AudioChunk, ReplyDone, TimingReady
 
 _MOST_CHARS = 4096
 
 
 async def speech(request: Request) -> Response:
-    house, bearer = house_of(request), bearer_of(request)
+    server_state, bearer = state_of(request), bearer_of(request)
     raw = await body_of(request)
     text = fields.text(raw, "input")
     if not 0 < len(text) <= _MOST_CHARS:
-        raise Refusal(f"input: 1 to {_MOST_CHARS} characters", param="input")
+        raise ApiError(f"input: 1 to {_MOST_CHARS} characters", param="input")
     kind = check_kind(raw.get("response_format") or "mp3", "response_format")
     fields.number(raw, "speed", 0.25, 4, default=1.0)  # accepted, and not in force
     as_events = fields.choice(
         raw.get("stream_format") or "audio", ("audio", "sse"), "stream_format"
     )
-    voice = speaking_voice(house.backend, raw.get("voice"), bearer.owner)
+    voice = speaking_voice(server_state.backend, raw.get("voice"), bearer.owner)
     manner = fields.text(raw, "instructions", default=None)
     system = READ_ALOUD_SYSTEM if not manner else f"{READ_ALOUD_SYSTEM} {manner}"
     turns = [
-        await turn_of(house.backend, "system", system),
-        await turn_of(house.backend, "user", text),
+        await turn_of(server_state.backend, "system", system),
+        await turn_of(server_state.backend, "user", text),
     ]
-    chunks = _chunks(house, bearer.owner, turns, voice)
+    chunks = _chunks(server_state, bearer.owner, turns, voice)
     first = await anext(chunks, None)  # a refusal still has a status of its own
     if as_events == "sse":
-        return Streamed(_events(house, first, chunks), chunks, "text/event-stream")
+        return Streamed(_events(server_state, first, chunks), chunks, "text/event-stream")
     if kind in ("pcm", "pcm16"):
-        return Streamed(_bytes(house, first, chunks), chunks, media_type(kind))
+        return Streamed(_bytes(server_state, first, chunks), chunks, media_type(kind))
     async with aclosing(chunks):
         pieces = [chunk async for chunk in _joined(first, chunks)]
     wave = np.concatenate([p for p in pieces if not isinstance(p, dict)] or [np.zeros(0, "f4")])
-    data = await asyncio.to_thread(write_file, wave, house.backend.rate_hz, kind)
+    data = await asyncio.to_thread(write_file, wave, server_state.backend.rate_hz, kind)
     return Response(data, media_type=media_type(kind))
 
 
 def speaking_voice(backend: Backend, asked: object, owner: str) -> Voice:
-    shelved = backend.voices.find("" if asked is None else asked, owner)
-    if shelved is None or backend.codec is None:
-        raise Refusal("this server has no codec or no voice: it cannot speak", "no_voice")
-    return shelved.voice
+    stored = backend.voices.find("" if asked is None else asked, owner)
+    if stored is None or backend.codec is None:
+        raise ApiError("this server has no codec or no voice: it cannot speak", "no_voice")
+    return stored.voice
 
 
 async def _chunks(
-    house: House, owner: str, turns: list[Said], voice: Voice
+    server_state: ServerState, owner: str, turns: list[HistoryTurn], voice: Voice
 ) -> AsyncGenerator[Samples | dict[str, Any]]:
     """The sound, and at last its usage."""
-    backend = house.backend
+    backend = server_state.backend
     backend.check_mode("text", "speech")
     settings = backend.task_settings("speech")
-    reply = reply_once(backend, turns, settings, voice)
-    with house.requests.take(owner):
+    reply = one_shot_reply(backend, turns, settings, voice)
+    with server_state.requests.take(owner):
         async with aclosing(reply):
             async for event in reply:
                 match event:
@@ -87,28 +87,28 @@ async def _chunks(
                     case ReplyDone():
                         usage = usage_of(turns, event)
                     case TimingReady(timing):
-                        house.metrics.turn(timing)
+                        server_state.metrics.turn(timing)
         yield usage
 
 
 async def _bytes(
-    house: House,
+    server_state: ServerState,
     first: Samples | dict[str, Any] | None,
     chunks: AsyncIterator[Samples | dict[str, Any]],
 ) -> AsyncGenerator[bytes]:
-    gaps = Gaps(house.metrics.gap)
+    gaps = Gaps(server_state.metrics.gap)
     async for chunk in _joined(first, chunks):
         if not isinstance(chunk, dict):
             yield AudioFormat().encode(chunk)
-            gaps.sent("", len(chunk) / house.backend.rate_hz)
+            gaps.sent("", len(chunk) / server_state.backend.rate_hz)
 
 
 async def _events(
-    house: House,
+    server_state: ServerState,
     first: Samples | dict[str, Any] | None,
     chunks: AsyncIterator[Samples | dict[str, Any]],
 ) -> AsyncGenerator[str]:
-    gaps = Gaps(house.metrics.gap)
+    gaps = Gaps(server_state.metrics.gap)
     async for chunk in _joined(first, chunks):
         event: dict[str, Any]
         if isinstance(chunk, dict):
@@ -120,7 +120,7 @@ async def _events(
             event = {"type": "speech.audio.delta", "audio": data}
         yield f"data: {json.dumps(event)}\n\n"
         if not isinstance(chunk, dict):
-            gaps.sent("", len(chunk) / house.backend.rate_hz)
+            gaps.sent("", len(chunk) / server_state.backend.rate_hz)
 
 
 async def _joined(

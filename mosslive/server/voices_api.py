@@ -7,16 +7,16 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from mosslive.server.requests import bearer_of, house_of
-from mosslive.server.sounds import read_file
-from mosslive.server.voices import Shelved
-from mosslive.server.wire import Refusal
+from mosslive.server.api_errors import ApiError
+from mosslive.server.audio_files import read_file
+from mosslive.server.requests import bearer_of, state_of
+from mosslive.server.voice_store import StoredVoice
 
 _LEAST_S = 0.5  # shorter says nothing of a voice
 
 
 async def listing(request: Request) -> Response:
-    backend = house_of(request).backend
+    backend = state_of(request).backend
     voices = [_shown(one) for one in backend.voices.seen_by(bearer_of(request).owner)]
     uploads = backend.codec is not None and backend.taught.voices
     # Under both names: clients of this and of neighbouring servers look in different places.
@@ -25,45 +25,45 @@ async def listing(request: Request) -> Response:
 
 
 async def upload(request: Request) -> Response:
-    house, bearer = house_of(request), bearer_of(request)
+    server_state, bearer = state_of(request), bearer_of(request)
     bearer.must_last()
-    backend, owner = house.backend, bearer.owner
+    backend, owner = server_state.backend, bearer.owner
     if backend.codec is None:
-        raise Refusal("this server has no codec: voices cannot be made", "no_codec")
+        raise ApiError("this server has no codec: voices cannot be made", "no_codec")
     if not backend.taught.voices:
-        raise Refusal(
+        raise ApiError(
             "this model speaks with one voice: an uploaded voice would have no effect",
             "voices_not_supported",
             status=409,
         )
-    with house.requests.take(owner):
+    with server_state.requests.take(owner):
         async with request.form(max_files=1, max_fields=4) as form:
             name = backend.voices.check_name(form.get("name"), owner)
             file = form.get("file")
             if not isinstance(file, UploadFile):
-                raise Refusal("file is missing", "missing_required_parameter", "file")
+                raise ApiError("file is missing", "missing_required_parameter", "file")
             data = await file.read()
-        sound = await asyncio.to_thread(read_file, data, house.settings.max_upload_s, "file")
+        sound = await asyncio.to_thread(read_file, data, server_state.settings.max_upload_s, "file")
         if len(sound.wave) < _LEAST_S * sound.rate_hz:
-            raise Refusal(f"a voice needs {_LEAST_S} s or more", "audio_too_short", "file")
+            raise ApiError(f"a voice needs {_LEAST_S} s or more", "audio_too_short", "file")
         codec = backend.codec
         made = await codec.do(lambda: codec.codec.voice(sound))  # type: ignore[attr-defined]
-        shelved = await backend.voices.put(name, made.value, owner)
-    return JSONResponse(_shown(shelved), 201)
+        stored = await backend.voices.put(name, made.value, owner)
+    return JSONResponse(_shown(stored), 201)
 
 
 async def removal(request: Request) -> Response:
     bearer = bearer_of(request)
     bearer.must_last()
-    await house_of(request).backend.voices.remove(request.path_params["name"], bearer.owner)
+    await state_of(request).backend.voices.remove(request.path_params["name"], bearer.owner)
     return JSONResponse({"deleted": True})
 
 
-def _shown(shelved: Shelved) -> dict[str, Any]:
+def _shown(stored: StoredVoice) -> dict[str, Any]:
     return {
-        "id": shelved.name,
-        "name": shelved.name,
+        "id": stored.name,
+        "name": stored.name,
         "object": "voice",
-        "uploaded": shelved.owner is not None,
-        "seconds": round(shelved.voice.codes * 0.08, 2),
+        "uploaded": stored.owner is not None,
+        "seconds": round(stored.voice.codes * 0.08, 2),
     }

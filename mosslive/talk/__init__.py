@@ -1,14 +1,17 @@
 """A live conversation: listening, turn taking, speaking, interruption, memory, timing."""
 
-from mosslive.talk.codec_thread import CodecThread
-from mosslive.talk.saved import load_turns, save_turns
+from mosslive.talk.codec_worker import CodecWorker
+from mosslive.talk.conversation_file import load_turns, save_turns
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.talk import Talk
-from mosslive.talk.turns import AdaptiveSilence, FixedSilence, TurnSettings
+from mosslive.talk.turn_detection import AdaptiveSilence, FixedSilence, TurnSettings
+
+CodecThread = CodecWorker  # the name before it was renamed
 
 __all__ = [
     "AdaptiveSilence",
     "CodecThread",
+    "CodecWorker",
     "FixedSilence",
     "Talk",
     "TalkSettings",

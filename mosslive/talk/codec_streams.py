@@ -15,15 +15,15 @@ from mosslive.codec.flow_hops import leads_in, needed_codes, next_hop
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice, aligned
 from mosslive.errors import MossliveError
-from mosslive.talk.codec_thread import CodecThread
-from mosslive.talk.jobs import NOW, Done
-from mosslive.talk.speech_codec import HearingSource, Samples, SpeakingBatch
+from mosslive.talk.codec_worker import CodecWorker
+from mosslive.talk.job_queue import NOW, Done
+from mosslive.talk.speech_codec import DecoderBatchLike, EncoderStream, Samples
 
 
-class Hearing:
-    def __init__(self, thread: CodecThread, rate_hz: int) -> None:
+class EncodeStream:
+    def __init__(self, thread: CodecWorker, rate_hz: int) -> None:
         self._thread, self._rate_hz = thread, rate_hz
-        self._source: HearingSource | None = None
+        self._source: EncoderStream | None = None
         self._closed = False
 
     async def push(self, wave: Tensor, due: float) -> Done[list[int]]:
@@ -48,7 +48,7 @@ class Hearing:
 
     # On the thread.
 
-    def _opened(self) -> HearingSource:
+    def _opened(self) -> EncoderStream:
         if self._closed:
             raise MossliveError("this turn was closed")
         if self._source is None:
@@ -62,12 +62,12 @@ class Hearing:
             self._thread.open_turns -= 1
 
 
-class Speaking:
+class DecodeStream:
     """`close` at any time frees its memory."""
 
     def __init__(
         self,
-        thread: CodecThread,
+        thread: CodecWorker,
         voice: Voice,
         chunk: int,
         seed: int,
@@ -99,20 +99,22 @@ class Speaking:
         """Ahead of the first codes, so that they need not wait for it."""
         await self._thread.do(self._opened, due, "opening replies")
 
-    async def push(self, codes: Sequence[int], due: float, on_trial: bool = False) -> Done[Samples]:
-        """All the sound that is settled now. `on_trial`: nobody may ever hear it; it is no part of
-        a step that is due before."""
+    async def push(
+        self, codes: Sequence[int], due: float, speculative: bool = False
+    ) -> Done[Samples]:
+        """All the sound that is settled now. `speculative`: it may never be heard; it joins no
+        step that is due before."""
         given = list(codes)
         self._given += len(given)
         while hop := next_hop(self._given, self._rendered, self._prompt, self._chunk):
             self._rendered += hop
-        return await self._thread.render(self._opened, given, due, due if on_trial else NOW)
+        return await self._thread.render(self._opened, given, due, due if speculative else NOW)
 
     async def finish(
-        self, codes: Sequence[int], due: float, on_trial: bool = False
+        self, codes: Sequence[int], due: float, speculative: bool = False
     ) -> Done[Samples]:
         """The last codes, and everything still owed."""
-        first = await self.push(codes, due, on_trial)
+        first = await self.push(codes, due, speculative)
 
         def work() -> Samples:
             batch, member = self._opened()
@@ -130,7 +132,7 @@ class Speaking:
 
     # On the thread.
 
-    def _opened(self) -> tuple[SpeakingBatch, Any]:
+    def _opened(self) -> tuple[DecoderBatchLike, Any]:
         if self._closed:
             raise MossliveError("this reply was closed")
         batch = self._thread.batch(self._chunk, self._tail)

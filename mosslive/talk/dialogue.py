@@ -12,32 +12,33 @@ from itertools import chain
 from operator import is_
 
 from mosslive.config import SECONDS_PER_CODE, Sampling
-from mosslive.engine.conversation import Conversation
-from mosslive.engine.conversation import Reply as RowStream
-from mosslive.engine.refusals import EngineFull
-from mosslive.engine.served import Engine
+from mosslive.engine.conversation import Conversation, ReplyStream
+from mosslive.engine.engine import Engine
+from mosslive.engine.errors import EngineFull
 from mosslive.errors import MossliveError
-from mosslive.rows import PromptFormat, Reply, Role, Row, RowIds
+from mosslive.rows import PromptFormat, ReplyKind, Role, Row, RowIds
 
 CLOSING_ROWS = 8  # what ends a turn and begins the next, generously
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
+class HistoryTurn:
     """A closed turn."""
 
     role: Role
-    kind: Reply
+    kind: ReplyKind
     rows: tuple[Row, ...]
     turn: int = 0  # its number, as events have it; 0: from before this conversation
 
 
-def require_whole(turns: Sequence[Said], form: PromptFormat, known: Collection[Said] = ()) -> None:
+def require_whole(
+    turns: Sequence[HistoryTurn], form: PromptFormat, known: Collection[HistoryTurn] = ()
+) -> None:
     """For turns from outside: each from its header to its footer, as the model was shown them.
     `known`: turns that are not looked at again."""
     footer, known = form.footer(), set(known)
     for number, said in enumerate(turns):
-        if not isinstance(said, Said):
+        if not isinstance(said, HistoryTurn):
             raise MossliveError(
                 f"turn {number} is of type {type(said).__name__}; allowed: turns as Talk.turns and "
                 f"load_turns have them"
@@ -64,7 +65,7 @@ class Dialogue:
         """`on_trim(turns, rows)`: told what left."""
         self.format: PromptFormat = engine.format
         self.ids: RowIds = engine.ids
-        self.turns: list[Said] = []  # changed here only
+        self.turns: list[HistoryTurn] = []  # changed here only
         self.start = 0  # row where the open turn begins
         self.conversation: Conversation = engine.open()
         # One conversation never takes all pages. A pool that is smaller than its overhead has
@@ -90,26 +91,26 @@ class Dialogue:
         """The open turn keeps its first `length` rows."""
         self.conversation.truncate(self.start + length)
 
-    def close_turn(self, role: Role, kind: Reply, turn: int = 0) -> None:
+    def close_turn(self, role: Role, kind: ReplyKind, turn: int = 0) -> None:
         """The open turn, which stands there whole, is one of the turns now."""
-        said = Said(role, kind, tuple(self.conversation.rows[self.start :]), turn)
+        said = HistoryTurn(role, kind, tuple(self.conversation.rows[self.start :]), turn)
         self.turns.append(said)
         self.start += len(said.rows)
 
-    def reopen(self) -> Said:
+    def reopen(self) -> HistoryTurn:
         """The last turn is the open one again."""
         said = self.turns.pop()
         self.start -= len(said.rows)
         return said
 
     def say(
-        self, role: Role, kind: Reply, rows: Sequence[Row], reserve: int = 0, turn: int = 0
+        self, role: Role, kind: ReplyKind, rows: Sequence[Row], reserve: int = 0, turn: int = 0
     ) -> None:
         """A whole turn."""
         self.append(rows, reserve)
         self.close_turn(role, kind, turn)
 
-    def say_all(self, turns: Sequence[Said]) -> None:
+    def say_all(self, turns: Sequence[HistoryTurn]) -> None:
         """Whole turns of another conversation, under number 0. Where nothing has to leave for them
         the engine is told all at once."""
         coming = sum(len(said.rows) for said in turns)
@@ -121,7 +122,7 @@ class Dialogue:
         rows = self.conversation.rows
         for said in turns:
             end = self.start + len(said.rows)
-            self.turns.append(Said(said.role, said.kind, tuple(rows[self.start : end])))
+            self.turns.append(HistoryTurn(said.role, said.kind, tuple(rows[self.start : end])))
             self.start = end
 
     def drop_open(self) -> None:
@@ -133,7 +134,7 @@ class Dialogue:
             rows = [*chain.from_iterable(said.rows for said in self.turns)]
             self.conversation.append(rows[kept:])
 
-    def reply(self, sampling: Sampling, prefix: Sequence[Row]) -> RowStream:
+    def reply(self, sampling: Sampling, prefix: Sequence[Row]) -> ReplyStream:
         """As long as `sampling` says, and not longer than leaves room to close the turn."""
         if len(self.conversation) < self.start:
             self.drop_open()
@@ -179,12 +180,12 @@ class Dialogue:
                 f"shorter turns",
             )
 
-    def _leave(self, gone: list[Said]) -> None:
+    def _leave(self, gone: list[HistoryTurn]) -> None:
         leaves = set(gone)
-        self.retell([said for said in self.turns if said not in leaves])
+        self.replace_turns([said for said in self.turns if said not in leaves])
         self._on_trim(len(gone), sum(len(said.rows) for said in gone))
 
-    def retell(self, turns: Sequence[Said]) -> None:
+    def replace_turns(self, turns: Sequence[HistoryTurn]) -> None:
         """These are the turns; the open one stays. Positions count from the first row, so what
         follows the first change is computed again; pages before it are found by content. All or
         nothing. No page is needed beyond those of the longer of the two."""
@@ -201,19 +202,19 @@ class Dialogue:
         self.start = sum(len(said.rows) for said in turns)
 
 
-def latest_exchange(turns: Sequence[Said]) -> int:
+def latest_exchange(turns: Sequence[HistoryTurn]) -> int:
     """How many turns the latest exchange has."""
     places = [index for index, said in enumerate(turns) if said.role == "user"]
     return len(turns) - places[-1] if places else 0
 
 
-def leaving(turns: Sequence[Said], coming: int, target: int) -> list[Said]:
+def leaving(turns: Sequence[HistoryTurn], coming: int, target: int) -> list[HistoryTurn]:
     """The turns to forget, so that the rest and `coming` rows fill at most `target` rows: the
     oldest exchanges first. An exchange is a user's turn and all that follows it up to the next
     one: an answer without its question would be a context that no model was taught. The system
     turn stays."""
     total = sum(len(said.rows) for said in turns) + coming
-    gone: list[Said] = []
+    gone: list[HistoryTurn] = []
     for said in turns:
         if said.role == "system":
             continue

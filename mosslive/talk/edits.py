@@ -10,11 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from mosslive.talk.dialogue import Dialogue, Said, require_whole
+from mosslive.talk.dialogue import Dialogue, HistoryTurn, require_whole
+from mosslive.talk.dialogue_queue import Task
 from mosslive.talk.faults import Faults
-from mosslive.talk.floor import Task
 
-Change = Callable[[list[Said]], Sequence[Said]]
+Change = Callable[[list[HistoryTurn]], Sequence[HistoryTurn]]
 
 # An edit of the longest history takes about 0.2 ms, and telling the engine 1 ms.
 AT_ONCE = 16
@@ -60,7 +60,7 @@ class Edits:
             except Exception as error:
                 faults.append((turn, error))
         try:
-            dialogue.retell(turns)
+            dialogue.replace_turns(turns)
         except Exception as error:
             if len(edits) == 1:
                 self._faults.tell(edits[0][0], "memory", error)

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mosslive.rows import Reply
+from mosslive.rows import ReplyKind
 from mosslive.talk.timing import TurnTiming
 
 Stage = Literal["listening", "reply", "memory"]
@@ -40,7 +40,7 @@ class TurnDetected:
 @dataclass(frozen=True)
 class ReplyStarted:
     turn: int
-    kind: Reply
+    kind: ReplyKind
 
 
 @dataclass(frozen=True)

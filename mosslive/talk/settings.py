@@ -7,9 +7,9 @@ from typing import Literal, get_args
 from mosslive.codec.flow_stream import TailRule, check_tail
 from mosslive.config import Sampling, refuse
 from mosslive.config.files import is_positive_number
-from mosslive.rows import Reply, check_reply
+from mosslive.rows import ReplyKind, check_reply
 from mosslive.talk.playback import PIECE_S
-from mosslive.talk.turns import TurnSettings
+from mosslive.talk.turn_detection import TurnSettings
 
 History = Literal["generated", "reencode"]
 
@@ -21,7 +21,7 @@ def _talk_sampling() -> Sampling:
 
 @dataclass(frozen=True)
 class TalkSettings:
-    reply: Reply = "speech"
+    reply: ReplyKind = "speech"
     system: str | None = None  # the system turn; None: the publishers' for this reply, "": none
     sampling: Sampling = field(default_factory=_talk_sampling)
     # How turns are heard to end. None: push to talk, `commit` ends a turn.

@@ -18,12 +18,12 @@ from mosslive.codec.voice import Voice
 Samples = NDArray[np.float32]
 
 
-class HearingSource(Protocol):
+class EncoderStream(Protocol):
     def push(self, pcm: Tensor) -> list[int]: ...
     def finish(self) -> HeardTurn: ...
 
 
-class SpeakingBatch(Protocol):
+class DecoderBatchLike(Protocol):
     """What is used of `mosslive.codec.decoder_batch.DecoderBatch`; replies are its own objects."""
 
     @property
@@ -40,5 +40,7 @@ class SpeechCodec(Protocol):
     device: torch.device
 
     def encode(self, pcm: Tensor, sample_rate: int) -> list[int]: ...
-    def encoder_stream(self, sample_rate: int) -> HearingSource: ...
-    def decoder_batch(self, chunk: int = 5, *, tail: TailRule = "reference") -> SpeakingBatch: ...
+    def encoder_stream(self, sample_rate: int) -> EncoderStream: ...
+    def decoder_batch(
+        self, chunk: int = 5, *, tail: TailRule = "reference"
+    ) -> DecoderBatchLike: ...

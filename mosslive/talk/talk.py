@@ -16,20 +16,20 @@ from mosslive.codec.sound import Pcm, check_rate, mono
 from mosslive.codec.sound import Sound as Recording
 from mosslive.codec.voice import Voice
 from mosslive.config import refuse
-from mosslive.engine.served import Engine
+from mosslive.engine.engine import Engine
 from mosslive.errors import MossliveError
-from mosslive.rows import DRIVER_SYSTEM, Reply, Role, Row, Turn, check_reply
-from mosslive.talk.attention import listening_threads
+from mosslive.rows import DRIVER_SYSTEM, ReplyKind, Role, Row, Turn, check_reply
 from mosslive.talk.clock import Clock, WallClock
-from mosslive.talk.codec_thread import CodecThread
-from mosslive.talk.dialogue import Dialogue, Said, require_whole
+from mosslive.talk.codec_worker import CodecWorker
+from mosslive.talk.dialogue import Dialogue, HistoryTurn, require_whole
+from mosslive.talk.event_queue import EventQueue
 from mosslive.talk.events import ContextTrimmed, Event
-from mosslive.talk.exchange import Exchange
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.speech_codec import SpeechCodec
-from mosslive.talk.unread import Unread
-from mosslive.talk.user_speech import UserSpeech
+from mosslive.talk.turn_controller import TurnController
+from mosslive.talk.user_input import UserInput
 from mosslive.talk.vad import VoiceActivity
+from mosslive.talk.vad_worker import vad_threads
 
 _SHORT = 1000  # characters that are tokenised on the event loop: 1 to 4 ms at most
 
@@ -38,11 +38,11 @@ class Talk:
     def __init__(
         self,
         engine: Engine,
-        codec: SpeechCodec | CodecThread | None,
+        codec: SpeechCodec | CodecWorker | None,
         voice: Voice | None,
         settings: TalkSettings | None = None,
         *,
-        turns: Sequence[Said] = (),
+        turns: Sequence[HistoryTurn] = (),
         vad: VoiceActivity | None = None,
         clock: Clock | None = None,
         threads: Executor | Literal["shared"] | None = "shared",
@@ -56,24 +56,24 @@ class Talk:
         self.voice = voice
         self._closed = False
         rate_hz = codec.sample_rate if codec else 0
-        self._unread = Unread(self.clock, math.ceil(self.settings.unread_s * rate_hz))
+        self._events = EventQueue(self.clock, math.ceil(self.settings.unread_s * rate_hz))
         dialogue = self._begin(engine, turns)
-        self._own_codec: CodecThread | None = None
-        if codec is not None and not isinstance(codec, CodecThread):
-            codec = self._own_codec = CodecThread(
-                codec, clock=self.clock.now, courtesy=engine.courtesy
+        self._own_codec: CodecWorker | None = None
+        if codec is not None and not isinstance(codec, CodecWorker):
+            codec = self._own_codec = CodecWorker(
+                codec, clock=self.clock.now, priority=engine.priority
             )
         self.codec = codec
-        self._exchange = Exchange(
-            dialogue, self.codec, voice, engine.tokenizer, self.settings, self.clock, self._unread
+        self._controller = TurnController(
+            dialogue, self.codec, voice, engine.tokenizer, self.settings, self.clock, self._events
         )
-        self._speech = UserSpeech(
-            self._exchange,
+        self._speech = UserInput(
+            self._controller,
             self.settings,
             vad,
-            listening_threads() if threads == "shared" else threads,
+            vad_threads() if threads == "shared" else threads,
             self.clock,
-            self._unread,
+            self._events,
         )
 
     # The user's side.
@@ -82,7 +82,7 @@ class Talk:
         """Sound from the microphone, any amount: float in [-1, 1] or int16, [n] or [n, channels].
         The rate may change between turns."""
         self._require_open()
-        self._unread.check()
+        self._events.check()
         if self.codec is None:
             raise MossliveError(
                 "sound was pushed; this conversation has no codec and is in writing"
@@ -91,29 +91,29 @@ class Talk:
         # A copy: the caller may fill its buffer anew before the sound is heard.
         self._speech.push(mono(pcm).clone(), check_rate(rate_hz))
 
-    def push_text(self, text: str, reply: Reply | None = None) -> None:
+    def push_text(self, text: str, reply: ReplyKind | None = None) -> None:
         """A turn of the user in writing; interrupts a reply that is being given."""
         self._ready()
         kind = self._kind(reply)
-        if self._exchange.listening:
+        if self._controller.listening:
             raise MossliveError("the user is speaking; commit or clear that turn first")
-        rows = self._exchange.dialogue.format.turn(Turn("user", text=text))
-        self._exchange.write(self._exchange.next_turn(), rows, kind)
+        rows = self._controller.dialogue.format.turn(Turn("user", text=text))
+        self._controller.write(self._controller.next_turn(), rows, kind)
 
     def say(self, role: Role, said: str | Recording) -> int:
         """A turn that nobody answers yet, written, or spoken by the user; it stands after all that
         is being said now. Returns its number."""
         self._ready()
-        form, turn = self._exchange.dialogue.format, self._exchange.last_turn + 1
+        form, turn = self._controller.dialogue.format, self._controller.last_turn + 1
         if isinstance(said, str) and len(said) > _SHORT:
             written = Turn(role, text=said)
 
             async def tokenised() -> list[Row]:
                 return await asyncio.to_thread(form.turn, written)
 
-            self._exchange.say(turn, role, "text", tokenised)
+            self._controller.say(turn, role, "text", tokenised)
         elif isinstance(said, str):
-            self._exchange.say(turn, role, "text", form.turn(Turn(role, text=said)))
+            self._controller.say(turn, role, "text", form.turn(Turn(role, text=said)))
         elif not isinstance(said, Recording):
             raise refuse("said", said, "words, or a mosslive.codec.Sound")
         elif (codec := self.codec) is None:
@@ -124,11 +124,11 @@ class Talk:
             async def spoken() -> list[Row]:
                 return form.turn(Turn(role, codes=await codec.encode(wave, rate_hz)))
 
-            self._exchange.say(turn, role, "speech", spoken)
-        self._exchange.last_turn = turn
+            self._controller.say(turn, role, "speech", spoken)
+        self._controller.last_turn = turn
         return turn
 
-    def commit(self, reply: Reply | None = None) -> bool:
+    def commit(self, reply: ReplyKind | None = None) -> bool:
         """The user's turn ends here (push to talk). False: nobody was speaking."""
         self._ready()
         kind = self._kind(reply)
@@ -141,33 +141,33 @@ class Talk:
 
     # The assistant's side.
 
-    def respond(self, reply: Reply | None = None) -> int:
+    def respond(self, reply: ReplyKind | None = None) -> int:
         """A reply to what has been said, without a new turn of the user. Returns its number."""
         self._ready()
         kind = self._kind(reply)
-        if self._exchange.listening or self.replying:
+        if self._controller.listening or self.replying:
             raise MossliveError("a turn is in progress; commit, clear or cancel it first")
-        turn = self._exchange.next_turn()
-        self._exchange.respond(kind, turn)
+        turn = self._controller.next_turn()
+        self._controller.respond(kind, turn)
         return turn
 
     def cancel(self) -> bool:
         """Interrupts the reply, as the user's speech would. False: there is none."""
         self._require_open()
         self._speech.catch_up()
-        return self._exchange.interrupt()
+        return self._controller.interrupt()
 
     def played(self, samples: int) -> None:
         """How much of the current reply the other side has played, where it knows."""
         if not isinstance(samples, int):
             raise refuse("samples", samples, "a whole number")
-        answer = self._exchange.answer
+        answer = self._controller.answer
         if answer and answer.sound:
             answer.sound.playback.report(samples, self.clock.now())
 
     # Changes.
 
-    def edit(self, change: Callable[[list[Said]], Sequence[Said]]) -> None:
+    def edit(self, change: Callable[[list[HistoryTurn]], Sequence[HistoryTurn]]) -> None:
         """What was said becomes something else: `change` is given the turns and returns those that
         count, soon, and before anything that is said later. Not while a reply is given."""
         self._ready()
@@ -175,7 +175,7 @@ class Talk:
             raise refuse("change", change, "a function from turns to turns")
         if self.replying:
             raise MossliveError("a reply is being given; cancel it first")
-        self._exchange.edit(change)
+        self._controller.edit(change)
 
     def change(self, settings: TalkSettings, voice: Voice | None = None) -> None:
         """New settings, and a new voice if given, from the next turn and the next reply on. What
@@ -185,22 +185,22 @@ class Talk:
             raise refuse("settings", settings, "TalkSettings")
         self._speech.change(settings)
         self.settings, self.voice = settings, voice or self.voice
-        self._exchange.change(settings, self.voice)
+        self._controller.change(settings, self.voice)
 
     @property
     def listening(self) -> bool:
         """While a turn of the user is being heard."""
-        return self._exchange.listening is not None
+        return self._controller.listening is not None
 
     @property
     def replying(self) -> bool:
         """From the end of the user's turn until the last sample of the reply is heard."""
-        return self._exchange.answer is not None
+        return self._controller.answer is not None
 
     def on_reply_over(self, call: Callable[[], None]) -> None:
         """`call` is called on the event loop soon after `replying` has become False. It looks at
         `replying` itself: the next reply may have begun."""
-        self._exchange.on_reply_over = call
+        self._controller.on_reply_over = call
 
     def catch_up(self) -> None:
         """All sound pushed so far is heard when this returns; its events can be taken."""
@@ -209,24 +209,24 @@ class Talk:
 
     def take_event(self) -> Event | None:
         """The next event if one waits. For the reader of `events`, which goes on after it."""
-        return self._unread.take()
+        return self._events.take()
 
     async def events(self) -> AsyncIterator[Event]:
         """For one reader. Ends when the conversation is closed."""
-        while (event := await self._unread.get()) is not None:
+        while (event := await self._events.get()) is not None:
             yield event
 
     @property
-    def turns(self) -> list[Said]:
+    def turns(self) -> list[HistoryTurn]:
         """What was said so far, whole turns only; `save_turns` writes it to a file."""
-        return list(self._exchange.dialogue.turns)
+        return list(self._controller.dialogue.turns)
 
-    async def settled(self) -> list[Said]:
+    async def settled(self) -> list[HistoryTurn]:
         """`turns`, once all that was said until now stands there. A turn of the user that is being
         heard is not waited for. Events are to be read meanwhile."""
         self._speech.catch_up()
         if not self.listening:
-            await self._exchange.settled()
+            await self._controller.settled()
         return self.turns
 
     async def warm(self) -> None:
@@ -235,7 +235,7 @@ class Talk:
             await self._speech.warm()
         if self.codec and self.voice:
             await self.codec.warm(self.voice, self.settings.chunk, tail=self.settings.tail)
-        await self._exchange.dialogue.conversation.settled()
+        await self._controller.dialogue.conversation.settled()
 
     async def close(self) -> None:
         """Ends everything and gives all memory back. Again is fine."""
@@ -243,20 +243,20 @@ class Talk:
             return
         self._closed = True
         self._speech.close()
-        await self._exchange.close()
+        await self._controller.close()
         if self._own_codec:
             await self._own_codec.close()
-        self._unread.close()
+        self._events.close()
 
     # Small things.
 
-    def _begin(self, engine: Engine, turns: Sequence[Said]) -> Dialogue:
+    def _begin(self, engine: Engine, turns: Sequence[HistoryTurn]) -> Dialogue:
         settings, turns = self.settings, list(turns)
         dialogue = Dialogue(
             engine,
             settings.context_rows,
             settings.keep,
-            lambda turns, rows: self._unread.put(ContextTrimmed(turns, rows)),
+            lambda turns, rows: self._events.put(ContextTrimmed(turns, rows)),
         )
         system = DRIVER_SYSTEM[settings.reply] if settings.system is None else settings.system
         try:
@@ -269,7 +269,7 @@ class Talk:
             raise
         return dialogue
 
-    def _kind(self, reply: Reply | None) -> Reply:
+    def _kind(self, reply: ReplyKind | None) -> ReplyKind:
         kind = self.settings.reply if reply is None else reply
         check_reply(kind)
         if kind == "speech" and not (self.codec and self.voice):
@@ -279,7 +279,7 @@ class Talk:
     def _ready(self) -> None:
         """Before a call that may bring events: what was pushed is heard."""
         self._require_open()
-        self._unread.check()
+        self._events.check()
         self._speech.catch_up()
 
     def _require_open(self) -> None:

@@ -7,13 +7,13 @@ they come about.
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mosslive.rows import Reply
+from mosslive.rows import ReplyKind
 
 
 @dataclass(frozen=True)
 class TurnTiming:
     turn: int
-    reply: Reply
+    reply: ReplyKind
     # Moments, in the order in which they usually come.
     speech_end: float | None  # the last sample of the user's speech was here; None: text
     turn_detected: float  # the turn was known to be over
@@ -95,7 +95,7 @@ class TurnTiming:
 class Stopwatch:
     """Gathers one turn's record while it happens."""
 
-    def __init__(self, turn: int, reply: Reply) -> None:
+    def __init__(self, turn: int, reply: ReplyKind) -> None:
         self.reply = reply
         self._found: dict[str, Any] = {"turn": turn, "reply": reply, "speech_end": None}
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mosslive.rows import DRIVER_SYSTEM, PromptFormat, Reply, Row, RowIds, TextTokenizer
+from mosslive.rows import DRIVER_SYSTEM, PromptFormat, ReplyKind, Row, RowIds, TextTokenizer
 from mosslive.rows import Turn as PromptTurn
 from mosslive.rows.prompt import PROCESSOR_SYSTEM
 from recipes.bundled.corpus import ROLES, Corpus, Dialogue, Split, Turn
@@ -111,7 +111,9 @@ class RowBuilder:
         prefix = self.format.reply_prefix("speech")
         self._opening = _segment(prefix[len(self._assistant.rows) :], PLAIN)
 
-    def answer(self, dialogue: Dialogue, heard: Reply, reply: Reply, split: Split) -> "Growing":
+    def answer(
+        self, dialogue: Dialogue, heard: ReplyKind, reply: ReplyKind, split: Split
+    ) -> "Growing":
         """Returns all turns of a dialogue, the user's as `heard` and the assistant's as `reply`."""
         rows = Growing()
         if self.host.random() < Tasks.driver_system:
@@ -136,7 +138,7 @@ class RowBuilder:
         self._reply(rows, text, assistant)
         return rows
 
-    def _ask(self, rows: "Growing", turn: Turn, heard: Reply, split: Split) -> None:
+    def _ask(self, rows: "Growing", turn: Turn, heard: ReplyKind, split: Split) -> None:
         rows.append(self._user)
         if heard == "speech":
             rows += (self._opening, self._speech(self._form(turn, split), HEARD))
@@ -289,7 +291,7 @@ def written_dialogues(talks: Sequence[Talk], corpus: Corpus) -> list[Dialogue]:
     return found
 
 
-def _mode(name: str) -> Reply:
+def _mode(name: str) -> ReplyKind:
     return "speech" if name == "speech" else "text"
 
 

@@ -28,7 +28,7 @@ from mosslive.checkpoint.vocabulary import (
 )
 from mosslive.checkpoint.writer import FolderExists, NoSpace, write_shards
 from mosslive.config import ModelConfig
-from mosslive.rows import Reply, TextTokenizer
+from mosslive.rows import ReplyKind, TextTokenizer
 from tests.config.test_model_config import PUBLISHED
 
 # Ids of the published vocabulary, as the specification lists them.
@@ -113,7 +113,7 @@ def test_full_size_has_four_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("reply", ["speech", "text"])
-def test_activations_are_sane(nano_lm: LanguageModel, reply: Reply) -> None:
+def test_activations_are_sane(nano_lm: LanguageModel, reply: ReplyKind) -> None:
     """Logits are finite and spread by a few units."""
     turns = [Turn("user", text="Tell me about the river."), Turn("user", codes=range(0, 400, 9))]
     for logits in nano_lm.forward(nano_lm.prompt(turns, reply)):
@@ -123,7 +123,7 @@ def test_activations_are_sane(nano_lm: LanguageModel, reply: Reply) -> None:
 
 
 @pytest.mark.parametrize("reply", ["speech", "text"])
-def test_greedy_output_is_not_constant(nano_lm: LanguageModel, reply: Reply) -> None:
+def test_greedy_output_is_not_constant(nano_lm: LanguageModel, reply: ReplyKind) -> None:
     """The most likely id changes from row to row, so that row comparisons are meaningful."""
     prompt = nano_lm.prompt([Turn("user", text="Hello! How are you today?")], reply)
     rows = list(nano_lm.generate(prompt, Sampling(greedy=True, max_new=24)))

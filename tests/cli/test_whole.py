@@ -22,9 +22,9 @@ from mosslive.config import folders
 from mosslive.errors import MossliveError
 from mosslive.server.backend import load_backend
 from mosslive.server.settings import ServerSettings
-from mosslive.server.voices import VoiceShelf
-from mosslive.talk import CodecThread
-from mosslive.talk.cores import share_cores, shared_cores
+from mosslive.server.voice_store import VoiceStore
+from mosslive.talk import CodecWorker
+from mosslive.talk.cpu_threads import share_cpu_threads, shared_cpu_threads
 from tests.codec.conftest import speech
 
 RATE = 22_050
@@ -134,7 +134,7 @@ def test_a_server_that_cannot_start_leaves_no_thread(
     def breaks(*_: object, **__: object) -> None:
         raise MossliveError("no room")
 
-    monkeypatch.setattr(CodecThread if fails == "warm" else VoiceShelf, fails, breaks)
+    monkeypatch.setattr(CodecWorker if fails == "warm" else VoiceStore, fails, breaks)
     with pytest.raises(MossliveError, match="no room"):
         load_backend(ServerSettings(model=whole))
     left = set(threading.enumerate()) - before
@@ -210,11 +210,11 @@ def test_engine_and_codec_share_the_cores(
     told: list[int] = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: had)
     monkeypatch.setattr(torch, "set_num_threads", told.append)
-    share_cores("cuda")
+    share_cpu_threads("cuda")
     assert not told
-    share_cores("cpu")
+    share_cpu_threads("cpu")
     assert told == [gets]
-    with shared_cores("cpu"):
+    with shared_cpu_threads("cpu"):
         assert told == [gets, gets]
     assert told == [gets, gets, had], "others have them all again"
 

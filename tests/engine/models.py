@@ -25,12 +25,12 @@ from mosslive.engine.request import Stop
 from mosslive.engine.runner import Runner
 from mosslive.kernels import PagedBatch, uniform
 from mosslive.model import Decoder
-from mosslive.rows import CHANNELS, Channel, Reply, Row, first_mode, next_mode
+from mosslive.rows import CHANNELS, Channel, ReplyKind, Row, first_mode, next_mode
 from tests.reference.straight_loop import Ids, Settings, Trace, straight_loop
 
 SYSTEM = Turn("system", text="You are a helpful voice assistant.")
 SPOKEN = Turn("user", codes=[64, 31, 7, 499, 9, 0, 64, 64, 77])  # 64 is nano's audio pad as well
-PROMPTS: dict[str, tuple[list[Turn], Reply]] = {
+PROMPTS: dict[str, tuple[list[Turn], ReplyKind]] = {
     "text to speech": ([SYSTEM, Turn("user", text="Where is it?")], "speech"),
     "speech to text": ([SYSTEM, SPOKEN], "text"),
     "mixed to speech": ([SYSTEM, SPOKEN, Turn("assistant", text="Hi."), SPOKEN], "speech"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from mosslive import Conversation, Engine, EngineSettings, LanguageModel, Sampling
 from mosslive.cache import PageTable
-from mosslive.engine import PlainStepper, Reply
+from mosslive.engine import PlainStepper, ReplyStream
 from mosslive.engine.request import Request
 from mosslive.engine.stepper import Made
 from mosslive.rows import Row
@@ -69,7 +69,7 @@ class Served:
                 return
         raise AssertionError("never idle")
 
-    def finish(self, reply: Reply) -> Answer:
+    def finish(self, reply: ReplyStream) -> Answer:
         """Steps until a reply ends."""
         for _ in range(10_000):
             if reply.stop:
@@ -116,5 +116,5 @@ async def until(done: Callable[[], bool], step: Callable[[], Any] = lambda: None
         await asyncio.sleep(0 if looks < 1000 else 0.001)
 
 
-async def read(reply: Reply) -> list[Row]:
+async def read(reply: ReplyStream) -> list[Row]:
     return [row async for row in reply]

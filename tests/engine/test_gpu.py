@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mosslive import DRIVER_SYSTEM, LanguageModel, Sampling, Turn, load_lm
-from mosslive.rows import Reply
+from mosslive.rows import ReplyKind
 
 pytestmark = [
     pytest.mark.gpu,
@@ -19,7 +19,7 @@ def gpu_lm(nano_folder: Path) -> LanguageModel:
     return load_lm(nano_folder, device="cuda")
 
 
-def prompt(lm: LanguageModel, reply: Reply) -> torch.Tensor:
+def prompt(lm: LanguageModel, reply: ReplyKind) -> torch.Tensor:
     turns = [Turn("system", text=DRIVER_SYSTEM[reply]), Turn("user", codes=range(40))]
     return lm.prompt(turns, reply=reply)
 
@@ -36,7 +36,7 @@ def test_float32_logits_equal_the_cpu(gpu_lm: LanguageModel, nano_lm: LanguageMo
     "sampling", [Sampling(greedy=True, max_new=60), Sampling.driver(seed=11, max_new=60)]
 )
 def test_rows_equal_the_cpu(
-    gpu_lm: LanguageModel, nano_lm: LanguageModel, reply: Reply, sampling: Sampling
+    gpu_lm: LanguageModel, nano_lm: LanguageModel, reply: ReplyKind, sampling: Sampling
 ) -> None:
     """The same seed means the same reply on any device."""
     rows = prompt(nano_lm, reply)

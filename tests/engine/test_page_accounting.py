@@ -81,11 +81,11 @@ class Owner:
     def check_idle(self) -> None:
         """Between steps the pool's own count agrees."""
         self.check()
-        pool, books = self.served.lm.pool, self.served.engine._books
-        held = {page for line in books.lines.values() for page in line.table.pages}
+        pool, state = self.served.lm.pool, self.served.engine._state
+        held = {page for sequence in state.sequences.values() for page in sequence.table.pages}
         assert pool.free + len(held) == pool.total
-        assert books.free_pages == pool.free - books.promised
-        assert books.promised == sum(line.promised for line in books.lines.values())
+        assert state.free_pages == pool.free - state.reserved
+        assert state.reserved == sum(sequence.reserved for sequence in state.sequences.values())
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

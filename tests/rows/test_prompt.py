@@ -11,7 +11,7 @@ import pytest
 
 from mosslive import LanguageModel
 from mosslive.config import ModelConfig
-from mosslive.rows import DRIVER_SYSTEM, PromptFormat, Reply, Row, RowsError, Turn
+from mosslive.rows import DRIVER_SYSTEM, PromptFormat, ReplyKind, Row, RowsError, Turn
 
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parent.parent / "golden" / "prompt_grids.json").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ USER_HEADER = text_rows(IM_START, USER, NEWLINE)
 ASSISTANT_HEADER = REPLY_TEXT
 
 
-def system(reply: Reply) -> Turn:
+def system(reply: ReplyKind) -> Turn:
     return Turn("system", text=DRIVER_SYSTEM[reply])
 
 
@@ -107,7 +107,7 @@ def test_a_spoken_assistant_turn_uses_the_same_rows(qwen_format: PromptFormat) -
 
 
 @pytest.mark.parametrize("reply", ["speech", "text"])
-def test_the_processors_fallback_comes_last(qwen_format: PromptFormat, reply: Reply) -> None:
+def test_the_processors_fallback_comes_last(qwen_format: PromptFormat, reply: ReplyKind) -> None:
     """Without a first system turn, the processor adds its own after all turns."""
     turns = [Turn("user", text="Hi"), Turn("assistant", text="Hello")]
     kind = "spoken" if reply == "speech" else "text"

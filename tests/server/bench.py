@@ -8,11 +8,11 @@ from typing import Any
 from mosslive import Engine
 from mosslive.server.backend import Backend
 from mosslive.server.metrics import Metrics
-from mosslive.server.realtime.follow import Follower
 from mosslive.server.realtime.handlers import HANDLERS
 from mosslive.server.realtime.session import Client, RealtimeSession
-from mosslive.server.voices import VoiceShelf
-from mosslive.talk import CodecThread
+from mosslive.server.realtime.talk_events import TalkEventForwarder
+from mosslive.server.voice_store import VoiceStore
+from mosslive.talk import CodecWorker
 from tests.server.rig import MANUAL, WAIT_S, Event, Parts, pcm, settings, spoken, until
 from tests.talk.rig import LoudVad
 
@@ -22,8 +22,8 @@ def backend(parts: Parts, **changes: Any) -> Iterator[Backend]:
     given = settings(**changes)
     made = Backend(
         Engine.load(parts.lm),
-        CodecThread(parts.codec),
-        VoiceShelf(parts.voice, [], 4),
+        CodecWorker(parts.codec),
+        VoiceStore(parts.voice, [], 4),
         given,
         LoudVad,
     )
@@ -58,7 +58,9 @@ class Bench:
     async def quiet(self) -> None:
         """Waits until no response is active and nothing is being played."""
         session = self.session
-        await until(lambda: not session.active and not session.aside and not session.talk.replying)
+        await until(
+            lambda: not session.active and not session.out_of_band and not session.talk.replying
+        )
         if not session.talk.listening:
             await session.talk.settled()
         for _ in range(5):
@@ -76,7 +78,7 @@ async def bench(
     """A session without a socket; on exit asserts that nothing of it is left. `lead_s`: set if the
     server plays the sound."""
     made = Bench(served, client or Client("somebody"), lead_s)
-    following = asyncio.get_running_loop().create_task(Follower(made.session).run())
+    following = asyncio.get_running_loop().create_task(TalkEventForwarder(made.session).run())
     made.session.open()
     try:
         yield made

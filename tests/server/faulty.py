@@ -28,8 +28,8 @@ from mosslive.engine.stepper import Made
 from mosslive.server import run
 from mosslive.server.backend import Backend
 from mosslive.server.settings import ServerSettings
-from mosslive.server.voices import VoiceShelf
-from mosslive.talk import CodecThread
+from mosslive.server.voice_store import VoiceStore
+from mosslive.talk import CodecWorker
 from tests.server.rig import settings as rig_settings
 from tests.talk.rig import LoudVad
 from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec
@@ -84,8 +84,8 @@ def main(folder: str, switch: str, name: str, reply_s: str, admit_overload: str)
         engine = faulty_engine(folder, fault)
         codec = ToyCodec()
         codec.speaking = FaultyBatch(fault)
-        thread = CodecThread(codec, courtesy=engine.courtesy)
-        return Backend(engine, thread, VoiceShelf(TOY_VOICE, [], 4), settings, LoudVad)
+        thread = CodecWorker(codec, priority=engine.priority)
+        return Backend(engine, thread, VoiceStore(TOY_VOICE, [], 4), settings, LoudVad)
 
     run.load_backend = load  # type: ignore[attr-defined]
     changes = {"max_reply_s": seconds, "min_reply_s": 2 * seconds}

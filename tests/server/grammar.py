@@ -67,7 +67,7 @@ def check(events: list[Event]) -> None:
 
 def _check_responses(events: list[Event]) -> None:
     orders: dict[str, str] = {}
-    aside: dict[str, bool] = {}
+    out_of_band: dict[str, bool] = {}
     items: dict[str, str] = {}  # of responses, by item
     open_in: str | None = None
     for event in events:
@@ -84,9 +84,9 @@ def _check_responses(events: list[Event]) -> None:
             continue  # an item that no response created
         if kind == "response.created":
             assert response not in orders
-            aside[response] = event["response"]["conversation_id"] is None
+            out_of_band[response] = event["response"]["conversation_id"] is None
             assert event["response"]["status"] == "in_progress"
-            if not aside[response]:
+            if not out_of_band[response]:
                 assert open_in is None, "two responses write to the conversation"
                 open_in = response
             orders[response] = ""
@@ -101,7 +101,7 @@ def _check_responses(events: list[Event]) -> None:
             _check_end(event["response"], items)
             open_in = None if open_in == response else open_in
     for response, letters in orders.items():
-        order = _ASIDE if aside[response] else _IN
+        order = _ASIDE if out_of_band[response] else _IN
         assert order.fullmatch(letters), f"{response}: {letters}"
 
 

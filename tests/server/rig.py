@@ -21,12 +21,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from mosslive import Engine
 from mosslive.codec import Codec, Voice
 from mosslive.server.backend import Backend
-from mosslive.server.house import House
 from mosslive.server.run import make_server
+from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_folder import VoiceFolder
-from mosslive.server.voices import VoiceShelf
-from mosslive.talk import CodecThread
+from mosslive.server.voice_store import VoiceStore
+from mosslive.talk import CodecWorker
 from tests.codec.conftest import speech
 from tests.talk.rig import LoudVad
 
@@ -45,7 +45,7 @@ class Parts:
 
 @dataclass
 class Served:
-    house: House
+    server_state: ServerState
     port: int
     backend: Backend
 
@@ -68,8 +68,8 @@ class Served:
     async def quiet(self) -> None:
         """Waits until every session has ended and every page is free."""
         engine = self.backend.engine
-        await self.house.seats.emptied()
-        await self.house.requests.emptied()
+        await self.server_state.slots.emptied()
+        await self.server_state.requests.emptied()
         await until(lambda: engine.stats().conversations == 0)
         await until(lambda: engine.stats().free_pages == engine.stats().pages)
         codec = self.backend.codec
@@ -101,7 +101,7 @@ class Peer:
             if event["type"] == kind and fields.items() <= event.items():
                 return event
 
-    async def refusal(self) -> Event:
+    async def api_error(self) -> Event:
         error: Event = (await self.until("error"))["error"]
         return error
 
@@ -176,18 +176,18 @@ async def serving(parts: Parts, *, silent: bool = False, **changes: Any) -> Asyn
     async def load() -> Backend:
         engine = Engine.load(parts.lm)
         folder = VoiceFolder(given.voices_dir) if given.voices_dir else None
-        shelf = VoiceShelf(None if silent else parts.voice, [], given.max_voices, folder)
-        shelf.fill(parts.codec.voice)
-        codec = None if silent else CodecThread(parts.codec, courtesy=engine.courtesy)
-        made.append(Backend(engine, codec, shelf, given, LoudVad))
+        store = VoiceStore(None if silent else parts.voice, [], given.max_voices, folder)
+        store.fill(parts.codec.voice)
+        codec = None if silent else CodecWorker(parts.codec, priority=engine.priority)
+        made.append(Backend(engine, codec, store, given, LoudVad))
         return made[0]
 
     before = asyncio.all_tasks()
-    server, house = make_server(given, load)
+    server, server_state = make_server(given, load)
     task = asyncio.get_running_loop().create_task(server._serve())
     try:
-        await until(lambda: house.state == "ready" or task.done())
-        served = Served(house, server.port, made[0])
+        await until(lambda: server_state.state == "ready" or task.done())
+        served = Served(server_state, server.port, made[0])
         yield served
         async with asyncio.timeout(WAIT_S):
             await served.quiet()

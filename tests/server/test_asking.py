@@ -10,10 +10,10 @@ from openai import AsyncOpenAI
 from mosslive.codec import Voice
 from mosslive.rows import DRIVER_SYSTEM, READ_ALOUD_SYSTEM, WRITE_DOWN_SYSTEM, Row, Turn
 from mosslive.server.backend import Backend
-from mosslive.server.once import write_down
+from mosslive.server.one_shot import transcribe_turn
 from mosslive.server.realtime.session import Client
 from mosslive.talk import Talk, TalkSettings
-from mosslive.talk.dialogue import Said
+from mosslive.talk.dialogue import HistoryTurn
 from recipes.bundled.vocabulary import TASK_SYSTEM
 from tests.server import bench as benches
 from tests.server.bench import Bench, bench
@@ -25,7 +25,9 @@ def asked_with(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     first: list[tuple[Row, ...]] = []
     talk = backend.talk
 
-    def watched(settings: TalkSettings, voice: Voice | None, turns: Sequence[Said] = ()) -> Talk:
+    def watched(
+        settings: TalkSettings, voice: Voice | None, turns: Sequence[HistoryTurn] = ()
+    ) -> Talk:
         first.append(tuple(turns[0].rows))
         return talk(settings, voice, turns)
 
@@ -67,7 +69,7 @@ def test_writing_down(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
         async with serving(parts) as served:
             first = asked_with(served.backend, monkeypatch)
             rows = served.backend.engine.format.turn(Turn("user", codes=[1, 2, 3]))
-            await write_down(served.backend, Said("user", "speech", tuple(rows)))
+            await transcribe_turn(served.backend, HistoryTurn("user", "speech", tuple(rows)))
             assert first == [system(served.backend, WRITE_DOWN_SYSTEM)]
 
     run(test())
@@ -155,6 +157,6 @@ def test_transcriptions(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
                     refused = await http.post(path, files=files, data=more)
                     assert refused.status_code == 400
                     assert refused.json()["error"]["param"] == param
-                assert served.house.requests.taken == 0
+                assert served.server_state.requests.taken == 0
 
     run(test())

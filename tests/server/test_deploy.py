@@ -27,7 +27,7 @@ def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
 
     async def test() -> None:
         async with serving(parts) as served:
-            page = served.house.metrics.page().decode()
+            page = served.server_state.metrics.page().decode()
             families = set(re.findall(r"^# TYPE (\w+)", page, re.M)) | {"mosslive_gpu_memory_bytes"}
             ends = ("", "_total", "_bucket")
             known = families | {f"{name}{end}" for name in families for end in ends}

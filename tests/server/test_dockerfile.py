@@ -130,7 +130,7 @@ def test_the_health_check(parts: Parts) -> None:
     async def test() -> None:
         async with serving(parts, silent=True) as served:
             assert await passes(served.port)
-            await served.house.drain()
+            await served.server_state.drain()
             assert not await passes(served.port)
 
     run(test())

@@ -10,10 +10,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from mosslive import MossliveError
+from mosslive.server.api_errors import ApiError
 from mosslive.server.keys import KeyRing
 from mosslive.server.run import make_server
 from mosslive.server.settings import check_exposure
-from mosslive.server.wire import Refusal
 from tests.server.doors import KEY, OTHER, bearing, denied
 from tests.server.rig import MANUAL, Parts, run, serving, settings
 
@@ -73,7 +73,7 @@ def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     owners = {ring.bearer(KEY).owner, ring.bearer(OTHER).owner}
     assert len(owners) == 2
     assert not any(KEY in owner or OTHER in owner for owner in owners)
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         ring.bearer("another")
     assert len(compared) == 6
 
@@ -85,7 +85,7 @@ def test_ephemeral_keys(parts: Parts) -> None:
     async def test() -> None:
         async with serving(parts, api_keys=(KEY,)) as served:
             now = [1000.0]
-            served.house.keys._clock = lambda: now[0]
+            served.server_state.keys._clock = lambda: now[0]
             async with httpx.AsyncClient(base_url=served.http) as http:
                 header = {"Authorization": f"Bearer {KEY}"}
                 body = {

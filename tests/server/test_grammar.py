@@ -53,8 +53,8 @@ async def _act(on: Bench, action: str, pick: int) -> None:
         case "respond in writing":
             await on.send("response.create", response={"output_modalities": ["text"]})
         case "respond aside":
-            aside = {"conversation": "none", "metadata": {"a": "b"}}
-            await on.send("response.create", response=aside)
+            out_of_band = {"conversation": "none", "metadata": {"a": "b"}}
+            await on.send("response.create", response=out_of_band)
         case "respond to this":
             await on.send("response.create", response={"input": [_text("So?")["item"]]})
         case "respond so":

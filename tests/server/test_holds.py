@@ -112,11 +112,11 @@ def test_a_conversation_is_restored(parts: Parts) -> None:
 def test_a_long_text_is_tokenised_elsewhere(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long instructions and items are tokenised on other threads than that of the event loop."""
     real, here = TextTokenizer.encode, threading.get_ident()
-    elsewhere: list[bool] = []
+    not_found: list[bool] = []
 
     def encode(self: TextTokenizer, text: str, control: bool = False) -> list[int]:
         if len(text) > 1000:
-            elsewhere.append(threading.get_ident() != here)
+            not_found.append(threading.get_ident() != here)
         return real(self, text, control)
 
     monkeypatch.setattr(TextTokenizer, "encode", encode)
@@ -128,6 +128,6 @@ def test_a_long_text_is_tokenised_elsewhere(parts: Parts, monkeypatch: pytest.Mo
     async def test() -> None:
         async with serving(parts) as served:
             assert await asyncio.to_thread(flood, served, events) == 1
-            assert elsewhere == [True, True]
+            assert not_found == [True, True]
 
     run(test())

@@ -15,8 +15,8 @@ import soundfile
 from openai import AsyncOpenAI
 
 from mosslive.server.backend import Backend
-from mosslive.server.house import House
 from mosslive.server.run import make_server
+from mosslive.server.server_state import ServerState
 from tests.server.rig import (
     CODES,
     RATE,
@@ -195,13 +195,13 @@ def test_health_tells_alive_from_ready(parts: Parts) -> None:
     requests with a reason."""
 
     async def test() -> None:
-        gate = asyncio.Event()
+        access = asyncio.Event()
 
         async def load() -> Backend:
-            await gate.wait()
+            await access.wait()
             raise RuntimeError("never mind")
 
-        server, house = make_server(settings(), load)
+        server, server_state = make_server(settings(), load)
         task = asyncio.get_running_loop().create_task(server._serve())
         await until(lambda: server.started)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as http:
@@ -210,10 +210,10 @@ def test_health_tells_alive_from_ready(parts: Parts) -> None:
             assert (answer.status_code, answer.json()) == (503, {"status": "loading"})
             answer = await http.post("/v1/audio/speech", json={"input": "x"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "loading")
-        gate.set()
+        access.set()
         await task  # a failed load ends the server and keeps the reason
         assert isinstance(server.failure, RuntimeError)
-        assert isinstance(house, House)
+        assert isinstance(server_state, ServerState)
 
     run(test())
 
@@ -227,7 +227,7 @@ def test_metrics(parts: Parts) -> None:
                 await peer.manual()
                 await peer.ask()
                 await peer.send("response.cancel")
-                await peer.refusal()
+                await peer.api_error()
                 page = (await http.get("/metrics")).text
             values = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")
             assert values['mosslive_sessions_live{transport="websocket"}'] == "1.0"
@@ -254,7 +254,7 @@ def test_without_a_codec(parts: Parts) -> None:
             async with served.session() as peer:
                 assert peer.events[0]["session"]["output_modalities"] == ["text"]
                 await peer.send("input_audio_buffer.append", audio="AAAA")
-                assert "no codec" in (await peer.refusal())["message"]
+                assert "no codec" in (await peer.api_error())["message"]
                 part = {"type": "input_text", "text": "Hello"}
                 item = {"type": "message", "role": "user", "content": [part]}
                 await peer.send("conversation.item.create", item=item)

@@ -12,8 +12,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from mosslive.rows import PromptFormat
-from mosslive.server.sounds import read_file
-from mosslive.server.wire import Refusal
+from mosslive.server.api_errors import ApiError
+from mosslive.server.audio_files import read_file
 from tests.server.doors import KEY, OTHER, bearing, closed, denied
 from tests.server.rig import (
     WAIT_S,
@@ -65,7 +65,7 @@ def test_frames(parts: Parts) -> None:
                     ('{"type": {}}', "invalid_event"),
                 ):
                     await peer.socket.send(frame)
-                    assert (await peer.refusal())["code"] == code
+                    assert (await peer.api_error())["code"] == code
                 await peer.send("session.update", session={"instructions": "x" * 200_000})
                 assert (await closed(peer))[0] == 1009
             async with served.session(compression="deflate") as bomb:  # small on the wire
@@ -88,15 +88,15 @@ def test_long_turns_and_texts(parts: Parts) -> None:
             await peer.until("input_audio_buffer.committed")
             await peer.manual()
             await peer.say(spoken(1.2))
-            assert (await peer.refusal())["code"] == "input_audio_buffer_full"
+            assert (await peer.api_error())["code"] == "input_audio_buffer_full"
             await peer.send("input_audio_buffer.clear")
             part = {"type": "input_text", "text": "x" * 101}
             item = {"type": "message", "role": "user", "content": [part]}
             await peer.until("input_audio_buffer.cleared")
             await peer.send("conversation.item.create", item=item)
-            assert (await peer.refusal())["code"] == "too_many_items"
-            aside = {"conversation": "none", "input": [item]}
-            await peer.send("response.create", response=aside)
+            assert (await peer.api_error())["code"] == "too_many_items"
+            out_of_band = {"conversation": "none", "input": [item]}
+            await peer.send("response.create", response=out_of_band)
             done = (await peer.until("response.done"))["response"]
             assert done["status_details"]["error"]["code"] == "invalid_value"
 
@@ -143,7 +143,7 @@ def test_a_small_file_that_unpacks_to_hours(monkeypatch: pytest.MonkeyPatch) -> 
     soundfile.write(out, np.zeros(3600 * 8000, np.int16), 8000, format="FLAC")
     data = out.getvalue()
     assert len(data) < 150_000
-    with pytest.raises(Refusal, match="longer than 60 s"):
+    with pytest.raises(ApiError, match="longer than 60 s"):
         read_file(data, 60.0)
     read: list[int] = []
     true_frames = soundfile.SoundFile.frames.fget
@@ -161,7 +161,7 @@ def test_a_small_file_that_unpacks_to_hours(monkeypatch: pytest.MonkeyPatch) -> 
             return super().read(count, **options)
 
     monkeypatch.setattr(soundfile, "SoundFile", Liar)
-    with pytest.raises(Refusal, match="longer than 60 s"):
+    with pytest.raises(ApiError, match="longer than 60 s"):
         read_file(data, 60.0)
     assert sum(read) < 61 * 8000 + (1 << 16)
 
@@ -181,7 +181,7 @@ def test_what_an_item_may_hold(parts: Parts) -> None:
                 {"type": "function_call_output", "call_id": "c", "output": "x" * 101},
             ):
                 await peer.send("conversation.item.create", item=item)
-                assert (await peer.refusal())["code"] == "invalid_value"
+                assert (await peer.api_error())["code"] == "invalid_value"
 
     run(test())
 
@@ -221,7 +221,7 @@ def test_number_of_requests(parts: Parts) -> None:
         limits: dict[str, Any] = {"max_requests": 1, "max_sessions": 1}
         async with serving(parts, **limits) as served, served.session():
             async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
-                with served.house.requests.take("somebody"):
+                with served.server_state.requests.take("somebody"):
                     full = await http.post("/v1/audio/speech", json={"input": "x"})
             assert (full.status_code, full.headers["retry-after"]) == (429, "1")
             error = full.json()["error"]

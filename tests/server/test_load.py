@@ -84,7 +84,7 @@ async def crowd(served: Served, visitors: int, at_once: int, seed: int) -> None:
     async with asyncio.TaskGroup() as tasks:
         for number in numbers:
             tasks.create_task(come(number))
-    await until(lambda: served.house.seats.taken == 0)  # the server detects dead connections
+    await until(lambda: served.server_state.slots.taken == 0)  # the server detects dead connections
     for socket in half_open:
         socket.transport.abort()
         await socket.wait_closed()
@@ -95,9 +95,9 @@ async def back_to_normal(served: Served, before_handles: int, before_tasks: int)
     gc.collect()
     await until(lambda: len(asyncio.all_tasks()) <= before_tasks)
     await until(lambda: handles() <= before_handles)
-    live = served.house.metrics.sessions.labels("websocket")
+    live = served.server_state.metrics.sessions.labels("websocket")
     assert live._value.get() == 0
-    assert served.house.seats.taken == 0
+    assert served.server_state.slots.taken == 0
 
 
 def test_twenty_sessions_come_and_vanish(parts: Parts) -> None:
@@ -147,10 +147,10 @@ def test_a_process_killed_in_mid_reply(parts: Parts) -> None:
             )
             assert client.stdout is not None
             assert await client.stdout.readline() == b"speaking\n"
-            assert served.house.seats.taken == 1
+            assert served.server_state.slots.taken == 1
             client.kill()
             await client.wait()
-            await until(lambda: served.house.seats.taken == 0)
+            await until(lambda: served.server_state.slots.taken == 0)
 
     run(test())
 

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from mosslive import MossliveError
 from mosslive.cli.app import app
-from mosslive.server.outbox import Outbox, SlowReader
+from mosslive.server.send_queue import SendQueue, SlowReader
 from mosslive.server.settings import ServerSettings, read_settings
 from tests.codec.conftest import speech
 from tests.server.rig import WAIT_S, Parts, Peer, run, serving, spoken
@@ -84,13 +84,13 @@ def test_a_queue_that_is_full() -> None:
     """A full queue raises `SlowReader`; no events are dropped in between."""
 
     async def test() -> None:
-        outbox = Outbox(100)
-        outbox.put({"type": "one"})
-        assert json.loads(await outbox.get()) == {"type": "one"}
-        outbox.put({"type": "x" * 80})
-        outbox.put({"type": "y" * 80})
+        send_queue = SendQueue(100)
+        send_queue.put({"type": "one"})
+        assert json.loads(await send_queue.get()) == {"type": "one"}
+        send_queue.put({"type": "x" * 80})
+        send_queue.put({"type": "y" * 80})
         with pytest.raises(SlowReader):
-            await outbox.get()
+            await send_queue.get()
 
     run(test())
 
@@ -99,13 +99,13 @@ def test_the_last_event_is_sent_before_the_queue_is_empty() -> None:
     """The queue counts as empty only after the last event taken from it has been sent."""
 
     async def test() -> None:
-        outbox = Outbox(100)
-        outbox.put({"type": "one"})
-        await outbox.get()
-        emptied = asyncio.ensure_future(outbox.emptied())
+        send_queue = SendQueue(100)
+        send_queue.put({"type": "one"})
+        await send_queue.get()
+        emptied = asyncio.ensure_future(send_queue.emptied())
         await asyncio.sleep(0)
         assert not emptied.done()
-        asking = asyncio.ensure_future(outbox.get())  # so the previous one was sent
+        asking = asyncio.ensure_future(send_queue.get())  # so the previous one was sent
         await emptied
         asking.cancel()
 
@@ -124,7 +124,7 @@ def test_drain(parts: Parts) -> None:
                 await peer.send("input_audio_buffer.commit")
                 await peer.send("response.create")
                 await peer.until("response.created")
-                draining = asyncio.get_running_loop().create_task(served.house.drain())
+                draining = asyncio.get_running_loop().create_task(served.server_state.drain())
                 done = await peer.until("response.done")
                 assert done["response"]["status"] == "incomplete"  # not cancelled
                 with pytest.raises(ConnectionClosed) as caught:
@@ -145,10 +145,10 @@ def test_drain_waits_for_responses_out_of_band(parts: Parts) -> None:
 
     async def test() -> None:
         async with serving(parts) as served, served.session() as peer:
-            aside = {"conversation": "none", "input": []}
-            await peer.send("response.create", response=aside)
+            out_of_band = {"conversation": "none", "input": []}
+            await peer.send("response.create", response=out_of_band)
             await peer.until("response.created")
-            draining = asyncio.get_running_loop().create_task(served.house.drain())
+            draining = asyncio.get_running_loop().create_task(served.server_state.drain())
             assert (await peer.until("response.done"))["response"]["status"] == "incomplete"
             with pytest.raises(ConnectionClosed):
                 await peer.until("nothing")
@@ -200,7 +200,7 @@ def test_drain_does_not_wait_for_ever(parts: Parts) -> None:
             await peer.send("input_audio_buffer.commit")
             await peer.send("response.create")
             await peer.until("response.created")
-            await served.house.drain()
+            await served.server_state.drain()
             with pytest.raises(ConnectionClosed):
                 await peer.until("nothing")
 

@@ -241,7 +241,7 @@ def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) 
             await page.click("#talk")
             await page.get_by_text("Connected over WebSocket").wait_for()
             await page.wait_for_selector("body[data-state=speaking]")
-            assert served.house.seats.taken == 1
+            assert served.server_state.slots.taken == 1
             # A key in a link is removed from the address.
             await page.evaluate("sessionStorage.clear()")
             await page.goto("about:blank")
@@ -266,14 +266,14 @@ def test_a_page_that_goes_leaves_nothing(
             browsing(microphone(tmp_path / "voice.wav")) as page,
         ):
             path = "/v1/realtime/calls/{call}/hangup"
-            hung_up = served.house.metrics.requests.labels(path, "200")
+            hung_up = served.server_state.metrics.requests.labels(path, "200")
             for leave in ("navigate", "close"):
                 await page.goto(f"{served.http}/")
                 await page.click("#talk")
                 await page.wait_for_selector("body[data-state=speaking]")
-                assert served.house.seats.taken == 1
+                assert served.server_state.slots.taken == 1
                 await (page.goto("about:blank") if leave == "navigate" else page.close())
-                await until(lambda: served.house.seats.taken == 0)
+                await until(lambda: served.server_state.slots.taken == 0)
                 assert leave == "close" or hung_up._value.get() == 1
 
     run(test())

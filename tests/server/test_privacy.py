@@ -24,9 +24,9 @@ def test_sessions_do_not_see_each_other(parts: Parts) -> None:
                 for event in ("retrieve", "delete"):
                     item = done["output"][0]["id"]
                     await two.send(f"conversation.item.{event}", item_id=item)
-                    assert (await two.refusal())["code"].endswith("invalid_item_id")
+                    assert (await two.api_error())["code"].endswith("invalid_item_id")
                 await two.send("response.cancel", response_id=done["id"])
-                assert (await two.refusal())["code"] == "response_cancel_not_active"
+                assert (await two.api_error())["code"] == "response_cancel_not_active"
             async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
                 mine, yours = ({"Authorization": f"Bearer {key}"} for key in (KEY, OTHER))
                 out = io.BytesIO()
@@ -63,7 +63,7 @@ def test_logs_hold_no_words(parts: Parts, caplog: pytest.LogCaptureFixture) -> N
                 await peer.send("response.create", response={"output_modalities": ["text"]})
                 done = await peer.until("response.done")
                 await peer.send("private matter two")
-                await peer.refusal()
+                await peer.api_error()
                 reply = done["response"]["output"][0]["content"][0]["text"]
             async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
                 body = {"messages": [{"role": "user", "content": "private matter three"}]}
@@ -89,7 +89,7 @@ def test_lines_keep_their_own_fields(parts: Parts, caplog: pytest.LogCaptureFixt
     async def test() -> None:
         async with serving(parts, log_content=True) as served, served.session() as peer:
             await peer.send("no such event")
-            await peer.refusal()
+            await peer.api_error()
             await peer.send("response.create", response={"output_modalities": ["text"]})
             await peer.until("response.done")
 

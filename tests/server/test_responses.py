@@ -21,8 +21,12 @@ def test_out_of_band_leaves_no_trace(served: Backend) -> None:
         async with bench(served) as on:
             await ask(on)
             before, items = said(on), [item.id for item in on.session.items]
-            aside = {"conversation": "none", "metadata": {"topic": "x"}, "input": [message("So?")]}
-            await on.send("response.create", response=aside | {"output_modalities": ["text"]})
+            out_of_band = {
+                "conversation": "none",
+                "metadata": {"topic": "x"},
+                "input": [message("So?")],
+            }
+            await on.send("response.create", response=out_of_band | {"output_modalities": ["text"]})
             done = (await on.until("response.done"))["response"]
             assert done["metadata"] == {"topic": "x"}
             assert done["conversation_id"] is None
@@ -106,13 +110,13 @@ def test_a_reply_that_is_refused(parts: Parts) -> None:
                 def refuse(*given: Any) -> None:
                     raise refused
 
-                real = served.engine._desk.reply
-                served.engine._desk.reply = refuse  # type: ignore[assignment, method-assign]
+                real = served.engine._client.reply
+                served.engine._client.reply = refuse  # type: ignore[assignment, method-assign]
                 await on.send("input_audio_buffer.append", audio=pcm(turn()))
                 done = (await on.until("response.done"))["response"]
                 assert done["status"] == "failed"
                 assert "stutter" in done["status_details"]["error"]["message"]
-                served.engine._desk.reply = real  # type: ignore[method-assign]
+                served.engine._client.reply = real  # type: ignore[method-assign]
                 await on.send("input_audio_buffer.append", audio=pcm(turn(0.3, 1)))
                 assert (await on.until("response.done"))["response"]["status"] == "incomplete"
                 check(on.events)
@@ -169,8 +173,8 @@ def test_what_a_response_may_be_given(parts: Parts) -> None:
 
         async def talk() -> None:
             async with bench(served) as on:
-                aside = {"conversation": "none", "input": [message("x" * 99)] * 12}
-                await on.send("response.create", response=aside)
+                out_of_band = {"conversation": "none", "input": [message("x" * 99)] * 12}
+                await on.send("response.create", response=out_of_band)
                 done = (await on.until("response.done"))["response"]
                 message_told = done["status_details"]["error"]["message"]
                 assert message_told == "response.input: 1000 characters at most"

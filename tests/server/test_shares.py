@@ -71,7 +71,7 @@ def test_a_turn_longer_than_the_share_is_refused_and_the_session_goes_on(parts: 
             await peer.manual()
             await peer.say(spoken(LONG_S))
             await peer.send("input_audio_buffer.commit")
-            error = await peer.refusal()
+            error = await peer.api_error()
             assert "the turn is too long" in error["message"], error
             assert "s of speech)" in error["message"]
             answered(await peer.ask(spoken(1.0)))

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mosslive.server import operation, requests, sockets
+from mosslive.server import connections, requests, status_api
 from mosslive.server.requests import Streamed
 from tests.server.rig import WAIT_S, Parts, run, serving, until
 
@@ -53,12 +53,12 @@ def test_a_reader_that_does_not_read(parts: Parts) -> None:
             async with asyncio.timeout(WAIT_S):
                 for _ in range(3):
                     await other.ask()
-                while served.house.seats.taken > 1:
+                while served.server_state.slots.taken > 1:
                     await asyncio.sleep(0.01)
             flooding.cancel()
             await asyncio.wait([flooding])
             writer.transport.abort()
-            dropped = served.house.metrics.dropped.labels("the reader is too slow")
+            dropped = served.server_state.metrics.dropped.labels("the reader is too slow")
             assert dropped._value.get() == 1
 
     run(test())
@@ -80,13 +80,13 @@ def test_an_http_reader_that_does_not_read(parts: Parts, monkeypatch: pytest.Mon
         await anext(source)
         return Streamed(zeros("chunks"), source, "audio/pcm")
 
-    monkeypatch.setattr(operation, "version", endless)
+    monkeypatch.setattr(status_api, "version", endless)
 
     async def test() -> None:
         async with serving(parts, send_timeout_s=0.3) as served:
             with socket.create_connection(("127.0.0.1", served.port)) as line:
                 line.sendall(b"GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-                counted = served.house.metrics.requests.labels("/version", "499")
+                counted = served.server_state.metrics.requests.labels("/version", "499")
                 await until(lambda: counted._value.get() == 1)
                 assert ended == ["chunks", "source"]
 
@@ -109,8 +109,8 @@ def test_a_listener_that_leaves(parts: Parts) -> None:
             ):
                 async with http.stream("POST", f"/v1/{path}", json=body) as answer:
                     await anext(answer.aiter_raw())
-                    assert served.house.requests.taken == 1
-                await until(lambda: served.house.requests.taken == 0)
+                    assert served.server_state.requests.taken == 1
+                await until(lambda: served.server_state.requests.taken == 0)
 
     gc.disable()
     try:
@@ -122,7 +122,7 @@ def test_a_listener_that_leaves(parts: Parts) -> None:
 def test_a_head_that_does_not_end(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that sends nothing or half a request head is closed, first and later requests
     alike; a silent session is not."""
-    monkeypatch.setattr(sockets, "HEAD_S", 0.3)
+    monkeypatch.setattr(connections, "HEAD_S", 0.3)
 
     async def test() -> None:
         async with serving(parts) as served, served.session() as peer:
@@ -160,7 +160,7 @@ def test_a_body_that_does_not_end(parts: Parts, monkeypatch: pytest.MonkeyPatch)
             writer.write(head)
             await writer.drain()
             writer.transport.abort()
-            counted = served.house.metrics.requests.labels("/v1/chat/completions", "499")
+            counted = served.server_state.metrics.requests.labels("/v1/chat/completions", "499")
             await until(lambda: counted._value.get() == 1)
 
     run(test())

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mosslive.server.webrtc import call as call_module
+from mosslive.server.webrtc.audio_track import FRAME_S
 from mosslive.server.webrtc.call import LEAD_S
-from mosslive.server.webrtc.speaker import FRAME_S
 from tests.server.caller import Caller, calling, post
 from tests.server.grammar import check_types
 from tests.server.rig import CODES, MANUAL, RATE, Parts, run, serving, spoken, turn, until
@@ -183,14 +183,14 @@ def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch
                 async with httpx.AsyncClient(base_url=served.http) as http:
                     answer = await post(http, await caller.offer(), None, {})
                 assert answer.status_code == 201
-                assert served.house.seats.taken == 1
+                assert served.server_state.slots.taken == 1
                 await served.quiet()
                 await caller.close()
                 return
             async with calling(served, MANUAL) as caller:
                 caller.send("response.create")
                 await caller.until("output_audio_buffer.started")
-                assert served.house.seats.taken == 1
+                assert served.server_state.slots.taken == 1
                 if how == "hang up":
                     async with httpx.AsyncClient(base_url=served.http) as http:
                         answer = await http.post(f"{caller.location}/hangup")
@@ -203,7 +203,7 @@ def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch
                 elif how == "vanish":
                     cut_the_line(caller)
                 elif how == "drain":
-                    draining = asyncio.get_running_loop().create_task(served.house.drain())
+                    draining = asyncio.get_running_loop().create_task(served.server_state.drain())
                     last = await caller.until("error")
                     assert last["error"]["code"] == "session_ended"
                     assert "output_audio_buffer.stopped" in caller.types()
@@ -282,7 +282,7 @@ def test_bad_offers(parts: Parts) -> None:
             assert wrong.json()["error"]["param"] == "session.output_modalities"
             kind = await http.post("/v1/realtime/calls", content=good)
             assert kind.status_code == 415
-            assert served.house.seats.taken == 0
+            assert served.server_state.slots.taken == 0
 
     run(test())
 

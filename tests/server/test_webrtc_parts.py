@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from mosslive.errors import MossliveError
+from mosslive.server.api_errors import ApiError
 from mosslive.server.run import make_server
 from mosslive.server.settings import ServerSettings
-from mosslive.server.webrtc.inbox import Flood, Inbox
+from mosslive.server.webrtc.audio_track import FRAME_S, OutgoingTrack, Utterance
+from mosslive.server.webrtc.event_inbox import Flood, Inbox
 from mosslive.server.webrtc.offer import check_offer, ice_server, over, own_formats
-from mosslive.server.webrtc.speaker import FRAME_S, Speaker, Utterance
-from mosslive.server.wire import Refusal
 from tests.server.rig import RATE, run
 
 KEY = "a-key-long-enough"
 
 
-async def heard(speaker: Speaker) -> Any:
+async def heard(speaker: OutgoingTrack) -> Any:
     return (await speaker.recv()).to_ndarray()[0]
 
 
@@ -26,7 +26,7 @@ def test_speaker_plays_replies_one_after_the_other() -> None:
     `clear` leaves silence, and the queue is limited."""
 
     async def test() -> None:
-        speaker = Speaker(RATE, most_s=0.1)
+        speaker = OutgoingTrack(RATE, most_s=0.1)
         told: list[tuple[str, str]] = []
         speaker.on_started = lambda one: told.append(("started", one.response_id))
         speaker.on_stopped = lambda one: told.append(("stopped", one.response_id))
@@ -60,7 +60,7 @@ def test_speaker_counts_gaps_in_the_middle_of_a_reply() -> None:
     nor is what follows a reply that is whole."""
 
     async def test() -> None:
-        speaker, gaps = Speaker(RATE, most_s=1.0), list[float]()
+        speaker, gaps = OutgoingTrack(RATE, most_s=1.0), list[float]()
         speaker.on_gap = gaps.append
         frame = round(FRAME_S * RATE)
         reply, sound = Utterance("a", "i"), np.ones(frame, np.int16)
@@ -93,7 +93,7 @@ def test_inbox_is_bounded() -> None:
         inbox.put(b"x")
         assert await inbox.get() == {"n": 1}
         assert await inbox.get() == {"n": 2}
-        with pytest.raises(Refusal, match="text"):
+        with pytest.raises(ApiError, match="text"):
             await inbox.get()
         inbox.put("x" * 1000)
         inbox.put("x" * 1000)

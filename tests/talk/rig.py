@@ -25,7 +25,7 @@ from mosslive.engine.request import Request
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.stepper import Made
 from mosslive.rows import Row
-from mosslive.talk import CodecThread, FixedSilence, Talk, TalkSettings, TurnSettings
+from mosslive.talk import CodecWorker, FixedSilence, Talk, TalkSettings, TurnSettings
 from mosslive.talk.events import AudioChunk, Event
 from mosslive.talk.speech_codec import SpeechCodec
 from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ
@@ -164,7 +164,7 @@ class Rig:
         self.clock = clock or FakeClock()
         self.served = Served(lm, engine_settings)
         self.engine = engine or self.served.engine
-        self.codec = CodecThread(codec, clock=self.clock.now, threaded=False)
+        self.codec = CodecWorker(codec, clock=self.clock.now, threaded=False)
         self.threads = threads
         self.hold_engine = False
         self.eager = False  # the engine goes on until it has nothing to do
@@ -255,13 +255,13 @@ class Rig:
 
     @property
     def rows(self) -> list[Row]:
-        return self.talk._exchange.dialogue.conversation.rows
+        return self.talk._controller.dialogue.conversation.rows
 
     def assert_clean(self) -> None:
         """After `close` nothing is held."""
         assert self.served.all_free()
         assert self.codec.open_replies == self.codec.open_turns == 0
-        assert self.talk._exchange.floor.tasks == 0
+        assert self.talk._controller.queue.tasks == 0
 
 
 def frames(*parts: tuple[float, bool]) -> Wave:

@@ -19,7 +19,7 @@ from mosslive.talk import (
     TalkSettings,
     TurnSettings,
 )
-from mosslive.talk.dialogue import Said
+from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import ReplyDone, TalkFault
 from tests.talk.rig import CODES, RIG, Later, Rig, frames, run
 from tests.talk.test_interruption import TOLD
@@ -107,9 +107,12 @@ def broken(lm: LanguageModel) -> dict[str, list[Any]]:
     whole = lm.format.turn(Turn("user", text="Hello"))
     return {
         "of type int": [1],
-        "turn 1 is not whole": [Said("user", "text", tuple(whole)), Said("user", "text", ())],
-        "turn 0 is not whole": [Said("user", "text", tuple(whole[:-1]))],
-        "the assistant's header": [Said("assistant", "text", tuple(whole))],
+        "turn 1 is not whole": [
+            HistoryTurn("user", "text", tuple(whole)),
+            HistoryTurn("user", "text", ()),
+        ],
+        "turn 0 is not whole": [HistoryTurn("user", "text", tuple(whole[:-1]))],
+        "the assistant's header": [HistoryTurn("assistant", "text", tuple(whole))],
     }
 
 

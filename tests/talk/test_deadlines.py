@@ -11,9 +11,9 @@ from torch import Tensor
 
 from mosslive import LanguageModel
 from mosslive.codec import Sound, Voice
-from mosslive.talk import CodecThread, Talk
-from mosslive.talk.codec_streams import Speaking
-from mosslive.talk.jobs import NOW
+from mosslive.talk import CodecWorker, Talk
+from mosslive.talk.codec_streams import DecodeStream
+from mosslive.talk.job_queue import NOW
 from tests.talk.rig import CODES, RIG, FakeClock, Rig, frames, run
 from tests.talk.test_interruption import QUESTION, TOLD
 from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyReply
@@ -50,7 +50,7 @@ class WatchedCodec(ToyCodec):
         return super().encode(pcm, sample_rate)
 
 
-def rest(thread: CodecThread) -> None:
+def rest(thread: CodecWorker) -> None:
     while thread.step():
         pass
 
@@ -64,7 +64,7 @@ def test_the_earliest_due_goes_first() -> None:
     """And of those due together, whoever asked first."""
 
     async def story() -> None:
-        thread, done = CodecThread(ToyCodec(), threaded=False), list[str]()
+        thread, done = CodecWorker(ToyCodec(), threaded=False), list[str]()
         for name, due in (("c", 3.0), ("b", 2.0), ("bb", 2.0), ("now", NOW), ("a", 1.0)):
             thread.do(lambda name=name: done.append(name), due)  # type: ignore[misc]
         rest(thread)
@@ -78,16 +78,16 @@ def test_the_earliest_due_goes_first() -> None:
     [(False, ["render [1, 2]"]), (True, ["render [1]", "render [2]"])],
 )
 def test_a_trial_is_no_part_of_a_step_that_is_due_before_it(
-    on_trial: bool, renders: list[str]
+    speculative: bool, renders: list[str]
 ) -> None:
     """Replies that somebody hears share steps, whenever each is due; one on trial makes nobody's
     step longer."""
 
     async def story() -> None:
-        thread = CodecThread(codec := WatchedCodec(), threaded=False)
-        heard, tried = (Speaking(thread, TOY_VOICE, 5, seed) for seed in (1, 2))
+        thread = CodecWorker(codec := WatchedCodec(), threaded=False)
+        heard, tried = (DecodeStream(thread, TOY_VOICE, 5, seed) for seed in (1, 2))
         asked = [
-            asyncio.ensure_future(tried.push([7] * 8, 6.0, on_trial)),
+            asyncio.ensure_future(tried.push([7] * 8, 6.0, speculative)),
             asyncio.ensure_future(heard.push([7] * 8, 5.0)),
         ]
         await loop_turns()
@@ -98,7 +98,7 @@ def test_a_trial_is_no_part_of_a_step_that_is_due_before_it(
     run(story())
 
 
-def spied(thread: CodecThread, clock: FakeClock) -> list[tuple[str, float]]:
+def spied(thread: CodecWorker, clock: FakeClock) -> list[tuple[str, float]]:
     """(what, how long from now it is due), of everything that is asked with a time."""
     asked: list[tuple[str, float]] = []
     do, render = thread.do, thread.render
@@ -127,7 +127,7 @@ def test_work_on_trial_is_due_when_the_turn_would_be_over(nano_lm: LanguageModel
         await rig.settle()
         names = [name for name, _ in asked]
         assert "CodecThread.encode.<lambda>" in names
-        assert "Speaking._opened" in names
+        assert "DecodeStream._opened" in names
         assert "render apart" in names
         assert "render" not in names
         hearing = {"Hearing.push.<lambda>"}
@@ -150,7 +150,7 @@ def test_a_turn_that_is_over_is_due_now(nano_lm: LanguageModel) -> None:
         asked = spied(rig.codec, rig.clock)
         rig.talk.commit()
         await rig.settle()
-        first = ["Hearing.finish.work", "Speaking._opened", "render"]
+        first = ["EncodeStream.finish.work", "DecodeStream._opened", "render"]
         assert asked[:3] == [(name, 0.0) for name in first]
         assert len(rig.sound()) > 0
         await rig.until(lambda: not rig.talk.replying)

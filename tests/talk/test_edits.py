@@ -8,7 +8,7 @@ import torch
 
 from mosslive import LanguageModel, MossliveError, Turn
 from mosslive.codec import Sound
-from mosslive.talk.dialogue import Said
+from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import (
     ReplyDone,
     ReplyInterrupted,
@@ -96,7 +96,7 @@ def test_edits(nano_lm: LanguageModel, while_listening: bool) -> None:
     """After `edit` the history is as if it had always been so, also while the next turn is being
     heard, and unused pages are free."""
 
-    def without_first(turns: list[Said]) -> Sequence[Said]:
+    def without_first(turns: list[HistoryTurn]) -> Sequence[HistoryTurn]:
         return [said for said in turns if said.turn != 1]
 
     async def story() -> None:
@@ -134,7 +134,7 @@ def test_edits_wait_for_the_reply(nano_lm: LanguageModel) -> None:
             rig.talk.edit(lambda turns: turns)
         seen: list[str] = []
 
-        def look(turns: list[Said]) -> list[Said]:
+        def look(turns: list[HistoryTurn]) -> list[HistoryTurn]:
             seen.extend(said.role for said in turns)
             return turns
 

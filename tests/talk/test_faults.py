@@ -149,7 +149,7 @@ def test_a_deaf_codec(nano_lm: LanguageModel) -> None:
         toy.hearing_fails = True
         before = rig.rows
         await rig.say(speech(0.6, 16_000), 16_000)
-        listening = rig.talk._exchange.listening
+        listening = rig.talk._controller.listening
         assert listening is not None
         assert listening._came == []
         rig.talk.commit()

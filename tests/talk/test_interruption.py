@@ -10,7 +10,6 @@ import torch
 from mosslive import LanguageModel, Turn
 from mosslive.rows import Row
 from mosslive.talk import TalkSettings
-from mosslive.talk.answer import Answer
 from mosslive.talk.events import (
     AudioChunk,
     ReplyDone,
@@ -20,6 +19,7 @@ from mosslive.talk.events import (
     TextDelta,
     TimingReady,
 )
+from mosslive.talk.reply import LiveReply
 from tests.codec.conftest import speech
 from tests.talk.rig import CODES, RIG, Rig, frames, run
 from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_codes, toy_sound
@@ -79,7 +79,7 @@ def test_before_anything_is_heard(nano_lm: LanguageModel, steps: int) -> None:
     run(story())
 
 
-POINTS: dict[str, Callable[[Answer, ToyCodec], bool]] = {
+POINTS: dict[str, Callable[[LiveReply, ToyCodec], bool]] = {
     "before the first code": lambda answer, toy: answer.begun,
     "in the first chunk": lambda answer, toy: answer._rows_read == 5,
     "in mid-chunk": lambda answer, toy: len(toy.speaking.sizes) == 2 and answer._rows_read < CODES,
@@ -115,7 +115,7 @@ def test_every_point(nano_lm: LanguageModel, point: str, by: str, lead_s: float 
         rig.hold_engine = True
         await rig.say(wave[:ends], 16_000, 512)
         rig.hold_engine = False
-        answer, pool = rig.talk._exchange.answer, rig.served.lm.pool
+        answer, pool = rig.talk._controller.answer, rig.served.lm.pool
         assert answer is not None
         while not POINTS[point](answer, toy):
             await rig.one_step()
@@ -137,7 +137,7 @@ def test_every_point(nano_lm: LanguageModel, point: str, by: str, lead_s: float 
         assert (stats.replies, stats.conversations) == (0, 1)
         assert pool.total - pool.free == -(-len(rig.rows) // pool.page_size)
         assert rig.codec.open_replies == 0
-        assert rig.codec.open_turns == rig.talk._exchange.floor.tasks == (by == "speech")
+        assert rig.codec.open_turns == rig.talk._controller.queue.tasks == (by == "speech")
         if by == "cancel":
             assert rig.rows == rows
         else:

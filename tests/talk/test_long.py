@@ -58,7 +58,7 @@ def test_an_hour_of_conversation_in_flat_memory(nano_lm: LanguageModel) -> None:
             trims += len(rig.of(ContextTrimmed))
             rig.events.clear()
             assert len(rig.rows) <= 2000
-            assert rig.talk._exchange.floor.tasks == 0
+            assert rig.talk._controller.queue.tasks == 0
             assert rig.codec.open_replies == rig.codec.open_turns == 0
             if turn % 60 == 59:
                 sizes.append(heap_bytes())
@@ -94,7 +94,7 @@ def test_live_turns_in_flat_memory(nano_lm: LanguageModel) -> None:
             cut += len(rig.of(ReplyInterrupted))
             tried += sum(event.timing.speculative for event in rig.of(TimingReady))
             rig.events.clear()
-            assert rig.talk._exchange.floor.tasks <= 1
+            assert rig.talk._controller.queue.tasks <= 1
             assert len(threads.jobs) == 0
             if turn == 9:
                 tracemalloc.start()

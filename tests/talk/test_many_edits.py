@@ -8,9 +8,9 @@ import pytest
 
 from mosslive import LanguageModel, Turn
 from mosslive.rows import TextTokenizer
-from mosslive.talk.dialogue import Dialogue, Said
+from mosslive.talk.dialogue import Dialogue, HistoryTurn
+from mosslive.talk.dialogue_queue import DialogueQueue
 from mosslive.talk.edits import AT_ONCE
-from mosslive.talk.floor import Floor
 from tests.talk.rig import Rig, run
 from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, history
 from tests.talk.toy import TOY_VOICE, ToyCodec
@@ -18,7 +18,7 @@ from tests.talk.toy import TOY_VOICE, ToyCodec
 MANY = 40
 
 
-def without(number: int) -> Callable[[list[Said]], Sequence[Said]]:
+def without(number: int) -> Callable[[list[HistoryTurn]], Sequence[HistoryTurn]]:
     return lambda turns: [said for said in turns if said.turn != number]
 
 
@@ -44,7 +44,7 @@ def test_edits_that_wait_are_told_together(
         if listening:
             await rig.say(QUESTION, 16_000)
         with monkeypatch.context() as patch:
-            patch.setattr(Dialogue, "retell", counted("retell", Dialogue.retell))
+            patch.setattr(Dialogue, "retell", counted("retell", Dialogue.replace_turns))
             patch.setattr(TextTokenizer, "encode", counted("encode", TextTokenizer.encode))
             for number in numbers[1:]:
                 rig.talk.edit(without(number))
@@ -73,7 +73,7 @@ def test_edits_and_turns_keep_their_order(nano_lm: LanguageModel) -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
         seen: list[list[int]] = []
 
-        def look(turns: list[Said]) -> list[Said]:
+        def look(turns: list[HistoryTurn]) -> list[HistoryTurn]:
             seen.append([said.turn for said in turns])
             return turns
 
@@ -94,7 +94,7 @@ def test_edits_and_turns_keep_their_order(nano_lm: LanguageModel) -> None:
 def test_an_edit_that_fails_among_others(nano_lm: LanguageModel) -> None:
     """An edit that raises is reported and skipped; those that wait with it are applied."""
 
-    def broken(turns: list[Said]) -> list[Said]:
+    def broken(turns: list[HistoryTurn]) -> list[HistoryTurn]:
         raise ValueError("no")
 
     async def story() -> None:
@@ -117,7 +117,7 @@ def test_a_long_line_costs_each_task_the_same() -> None:
     not four times as many."""
 
     async def calls(tasks: int) -> int:
-        loop, floor, count = asyncio.get_running_loop(), Floor(), 0
+        loop, queue, count = asyncio.get_running_loop(), DialogueQueue(), 0
         real, order, gate = loop.call_soon, [], asyncio.Event()
 
         def call_soon(*given: Any, **named: Any) -> asyncio.Handle:
@@ -131,7 +131,7 @@ def test_a_long_line_costs_each_task_the_same() -> None:
 
         loop.call_soon = call_soon  # type: ignore[method-assign, assignment]
         try:
-            line = [floor.take(lambda n=n: work(n)) for n in range(tasks)]  # type: ignore[misc]
+            line = [queue.take(lambda n=n: work(n)) for n in range(tasks)]  # type: ignore[misc]
             await asyncio.sleep(0)
             gate.set()
             await asyncio.wait(line)
@@ -139,7 +139,7 @@ def test_a_long_line_costs_each_task_the_same() -> None:
             loop.call_soon = real  # type: ignore[method-assign]
         await asyncio.sleep(0)
         assert order == list(range(tasks))
-        assert floor.tasks == 0
+        assert queue.tasks == 0
         return count
 
     async def story() -> None:

@@ -10,9 +10,9 @@ import torch
 from mosslive import LanguageModel, MossliveError, Turn
 from mosslive.rows import Role, Row
 from mosslive.talk import load_turns, save_turns
-from mosslive.talk.closing import close_heard, close_whole
-from mosslive.talk.dialogue import Said, leaving
+from mosslive.talk.dialogue import HistoryTurn, leaving
 from mosslive.talk.events import ContextTrimmed, ReplyInterrupted, TalkFault
+from mosslive.talk.turn_ending import close_heard, close_whole
 from tests.talk.rig import RIG, Rig, run
 from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, asked, history, reply_of
 from tests.talk.toy import TOY_VOICE, ToyCodec, toy_codes, toy_sound
@@ -66,7 +66,7 @@ def test_a_full_context_forgets_the_oldest_turns_and_says_so(nano_lm: LanguageMo
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, small)
-        said: list[Said] = rig.talk.turns
+        said: list[HistoryTurn] = rig.talk.turns
         for _ in range(8):
             await rig.say(QUESTION, 16_000)
             rig.talk.commit()
@@ -144,7 +144,7 @@ def test_a_saved_conversation_goes_on_where_it_was(nano_lm: LanguageModel, tmp_p
 def test_strange_files_are_refused(nano_lm: LanguageModel, tmp_path: Path) -> None:
     """A file of another model or version, or one that was edited, is refused."""
     path, ids = tmp_path / "talk.json", nano_lm.ids
-    save_turns(path, [Said("user", "text", ((1, 2),))], ids)
+    save_turns(path, [HistoryTurn("user", "text", ((1, 2),))], ids)
     good = json.loads(path.read_text())
     assert [turn.rows for turn in load_turns(path, ids)] == [((1, 2),)]
     turn = good["turns"][0]
@@ -188,8 +188,8 @@ def test_who_leaves() -> None:
     assert leaving(turns, 1000, 70) == turns[1:]
 
 
-def _said(role: Role, rows: int) -> Said:
-    return Said(role, "text", ((0, 0),) * rows)
+def _said(role: Role, rows: int) -> HistoryTurn:
+    return HistoryTurn(role, "text", ((0, 0),) * rows)
 
 
 def test_closing_rows(nano_lm: LanguageModel) -> None:

@@ -42,7 +42,7 @@ def paced_rig(
 
 def ahead_s(rig: Rig) -> tuple[float, float]:
     """Codes taken, and rows computed, beyond what was heard, in seconds."""
-    answer = rig.talk._exchange.answer
+    answer = rig.talk._controller.answer
     assert answer is not None
     assert answer.sound is not None
     assert answer._stream is not None
@@ -96,7 +96,7 @@ def test_without_a_listener_in_real_time_there_is_no_pace(
         rig.talk.push_text("Hello")
         for _ in range(600):
             await rig.one_step()
-        answer = rig.talk._exchange.answer
+        answer = rig.talk._controller.answer
         taken = answer.sound._taken if answer and answer.sound else LONG
         assert taken == LONG
         await rig.until(lambda: not rig.talk.replying)
@@ -120,7 +120,7 @@ def test_a_reply_that_rests_can_be_interrupted(nano_lm: LanguageModel) -> None:
         assert cut.heard_codes == pytest.approx(3.0 / 0.08, abs=1)
         assert taken_s < 6
         assert rig.codec.open_replies == 0
-        assert rig.talk._exchange.floor.tasks == 0
+        assert rig.talk._controller.queue.tasks == 0
         await rig.close()
 
     run(story())
@@ -134,9 +134,9 @@ def test_a_reply_on_trial_rests_until_it_is_adopted(nano_lm: LanguageModel) -> N
         rig = paced_rig(nano_lm, replace(RIG, sampling=SAMPLING, speculate=True))
         pause = frames((0.64, True), (8 * 0.032, False))
         await rig.say(pause, 16_000, 512)
-        trying = rig.talk._exchange._trials._current
-        assert trying is not None
-        sound = trying[0].answer.sound
+        speculative_task = rig.talk._controller._speculation._current
+        assert speculative_task is not None
+        sound = speculative_task[0].answer.sound
         assert sound is not None
         assert sound._taken == pytest.approx((5 + _NEXT_SOUND_S) / 0.08, abs=1)
         await rig.say(frames((0.6, False)), 16_000, 512)

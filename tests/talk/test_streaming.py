@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from mosslive import Engine, LanguageModel, Sampling, Turn
 from mosslive.codec import Codec, Voice
 from mosslive.codec.flow_stream import TailRule
-from mosslive.rows import Reply, Row
+from mosslive.rows import ReplyKind, Row
 from mosslive.talk.events import ReplyDone, TextDelta, TimingReady
-from mosslive.talk.jobs import NOW
+from mosslive.talk.job_queue import NOW
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY
 from tests.talk.rig import CODES, RIG, FakeClock, Later, Rig, Script, frames, run
@@ -25,7 +25,9 @@ from tests.talk.toy import TOY_VOICE, Halves, ToyCodec, toy_codes, toy_sound
 TOLD = replace(RIG, turns=None)
 
 
-def offline(lm: LanguageModel, turns: list[Turn], reply: Reply, sampling: Sampling) -> list[Row]:
+def offline(
+    lm: LanguageModel, turns: list[Turn], reply: ReplyKind, sampling: Sampling
+) -> list[Row]:
     """The rows of a conversation after one more reply, by the plain loop."""
     prompt = lm.format.prompt([Turn("system", text="Hi."), *turns], reply)
     made = list(lm.generate(prompt, sampling))
@@ -203,7 +205,9 @@ def test_a_revised_code_is_run_again_and_nothing_before_it(nano_lm: LanguageMode
 
 @pytest.mark.parametrize("reply", ["speech", "text"])
 @pytest.mark.parametrize("spoken", [True, False])
-def test_four_modes_in_one_conversation(nano_lm: LanguageModel, spoken: bool, reply: Reply) -> None:
+def test_four_modes_in_one_conversation(
+    nano_lm: LanguageModel, spoken: bool, reply: ReplyKind
+) -> None:
     """Speech or text in, speech or text out; the second turn sees the first as history."""
     wave = speech(0.5, 16_000)
     own = Turn("user", codes=toy_codes(torch.from_numpy(wave), 16_000))

@@ -10,7 +10,7 @@ from mosslive import LanguageModel, Turn
 from mosslive.codec import Sound
 from mosslive.errors import MossliveError
 from mosslive.talk import FixedSilence, TalkSettings, TurnSettings
-from mosslive.talk.dialogue import Said
+from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import (
     AudioChunk,
     ReplyDone,
@@ -30,8 +30,8 @@ UNANSWERED = replace(TOLD, auto_reply=False)
 NOTE = Turn("user", text="By the way.")
 
 
-def without(turn: int) -> Callable[[list[Said]], list[Said]]:
-    def change(turns: list[Said]) -> list[Said]:
+def without(turn: int) -> Callable[[list[HistoryTurn]], list[HistoryTurn]]:
+    def change(turns: list[HistoryTurn]) -> list[HistoryTurn]:
         return [said for said in turns if said.turn != turn]
 
     return change
@@ -287,7 +287,7 @@ def test_an_edit_that_cannot_be(nano_lm: LanguageModel) -> None:
         rig.talk.cancel()
         await rig.settle()
 
-        def wrong(turns: list[Said]) -> list[Said]:
+        def wrong(turns: list[HistoryTurn]) -> list[HistoryTurn]:
             raise MossliveError("no such turn")
 
         rig.talk.edit(wrong)

@@ -25,9 +25,9 @@ from mosslive.bench.verified import NotVerified
 from mosslive.cache import PagePool
 from mosslive.config import ModelConfig, Sampling, refuse
 from mosslive.engine.conversation import Conversation
+from mosslive.engine.engine import Engine
 from mosslive.engine.graph_runner import GraphRunner
 from mosslive.engine.graph_stepper import GraphStepper
-from mosslive.engine.served import Engine
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.stepper import PlainStepper
 from mosslive.kernels.arithmetic import arithmetic

@@ -30,15 +30,15 @@ from mosslive.bench.verified import NotVerified
 from mosslive.cache import PagePool
 from mosslive.codec.flow_stream import TailRule
 from mosslive.config import Sampling, refuse
+from mosslive.engine.engine import Engine
 from mosslive.engine.graph_runner import GraphRunner
 from mosslive.engine.graph_stepper import GraphStepper
-from mosslive.engine.served import Engine
 from mosslive.engine.stepper import PlainStepper
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.model import Decoder
 from mosslive.rows import Row
 from mosslive.talk.clock import Clock, WallClock
-from mosslive.talk.codec_thread import CodecThread
+from mosslive.talk.codec_worker import CodecWorker
 from mosslive.talk.events import AudioChunk, TalkFault, TimingReady
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.talk import Talk
@@ -195,7 +195,7 @@ class _Job:
         """Returns, by number of conversations, the timing of every turn and the seconds that the
         end of every reply took."""
         settings = self._settings
-        thread = CodecThread(self._codec, courtesy=self._engine.courtesy)
+        thread = CodecWorker(self._codec, priority=self._engine.priority)
         measured = {}
         async with self._engine:
             most = max(settings.conversations)
@@ -213,7 +213,7 @@ class _Job:
         await thread.close()
         return measured
 
-    async def _round(self, thread: CodecThread, conversations: int) -> list[_Answered]:
+    async def _round(self, thread: CodecWorker, conversations: int) -> list[_Answered]:
         settings, done = self._settings, [0] * self._settings.rounds
         lead_s = math.inf if conversations == 1 else TalkSettings().lead_s
 
@@ -235,7 +235,7 @@ class _Job:
         ]
 
     async def _ask(
-        self, thread: CodecThread, number: int, turn: int, lead_s: float | None
+        self, thread: CodecWorker, number: int, turn: int, lead_s: float | None
     ) -> _Answered:
         """Runs a conversation of one question, which arrives in real time."""
         settings = self._settings

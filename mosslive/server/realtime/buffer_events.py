@@ -5,13 +5,13 @@ import asyncio
 import torch
 
 from mosslive.codec import Sound
+from mosslive.server.api_errors import ApiError, Event
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.config import MOST_IDLE_MS
 from mosslive.server.realtime.formats import Samples
 from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.session import Handler, RealtimeSession
-from mosslive.server.realtime.transcribing import transcribe
-from mosslive.server.wire import Event, Refusal
+from mosslive.server.realtime.transcription import transcribe
 
 # Kept beyond the turn in progress: prefix padding, events still on their way, and a silence as long
 # as it can be before it is answered.
@@ -29,7 +29,7 @@ async def hear(session: RealtimeSession, wave: Samples) -> None:
     manual = session.config.turn_detection is None
     most_s = session.backend.settings.max_turn_s
     if manual and buffer.kept_s + len(wave) / buffer.rate_hz > most_s:
-        raise Refusal(
+        raise ApiError(
             f"a turn has {most_s:g} s at most; commit or clear first", "input_audio_buffer_full"
         )
     for piece in buffer.pieces(wave):
@@ -47,7 +47,7 @@ async def commit(session: RealtimeSession, event: Event) -> None:
         _commit_detached(session)
         return
     if not session.talk.commit():
-        raise Refusal(
+        raise ApiError(
             "the input audio buffer is empty, nothing was committed",
             "input_audio_buffer_commit_empty",
         )

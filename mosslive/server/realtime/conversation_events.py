@@ -7,12 +7,12 @@ import torch
 from mosslive.codec import Sound
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.rows import Role
+from mosslive.server.api_errors import ApiError, Event, new_id
 from mosslive.server.realtime import fields
-from mosslive.server.realtime.history import cut_reply, drop, move
+from mosslive.server.realtime.history_edits import cut_reply, drop, move
 from mosslive.server.realtime.input_buffer import read_sound
 from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.session import Handler, RealtimeSession
-from mosslive.server.wire import Event, Refusal, new_id
 
 _KINDS = ("message", "function_call", "function_call_output")
 _ROLES = ("system", "user", "assistant")
@@ -28,11 +28,13 @@ async def create(session: RealtimeSession, event: Event) -> None:
     after = fields.text(event, "previous_item_id", default=None)
     session.items.place(after)  # refused before the item is read
     if len(session.items) >= session.backend.settings.max_items:
-        raise Refusal(f"{len(session.items)} items are the most", "too_many_items")
+        raise ApiError(f"{len(session.items)} items are the most", "too_many_items")
     item, words = await read_item(session, raw)
     sounds = sum(isinstance(one, Sound) for one in words)
     if session.unheard + sounds > _MOST_UNHEARD:
-        raise Refusal(f"{_MOST_UNHEARD} items wait to be heard; send more later", "too_many_sounds")
+        raise ApiError(
+            f"{_MOST_UNHEARD} items wait to be heard; send more later", "too_many_sounds"
+        )
     session.catch_up()  # reading long sound takes a while
     place = session.items.place(after)
     behind = list(session.items)[:place]
@@ -68,11 +70,11 @@ async def truncate(session: RealtimeSession, event: Event) -> None:
     fields.whole(event, "content_index", 0, 0)
     end_ms = fields.whole(event, "audio_end_ms", 0, 1 << 40)
     if not item.spoken:
-        raise Refusal(
+        raise ApiError(
             "only sound of the assistant can be truncated", "unsupported_content_type", "item_id"
         )
     if end_ms > item.sound_ms + _PAST_THE_END_MS:
-        raise Refusal(
+        raise ApiError(
             f"Audio content of {item.sound_ms}ms is already shorter than {end_ms}ms",
             None,
             "audio_end_ms",
@@ -120,7 +122,7 @@ async def read_item(
     words: list[str | Sound] = []
     parts = fields.many(raw, "content", "item.")
     if len(parts) > _MOST_PARTS:
-        raise Refusal(f"item.content: {_MOST_PARTS} parts at most", param="item.content")
+        raise ApiError(f"item.content: {_MOST_PARTS} parts at most", param="item.content")
     for number, part in enumerate(parts):
         where = f"item.content[{number}]."
         if not isinstance(part, dict):
@@ -146,7 +148,7 @@ async def _read_part(
         or kind not in written
         or (kind == "output_audio" and item.role != "assistant")
     ):
-        raise Refusal(
+        raise ApiError(
             f"{where}type is {str(kind)[:40]!r}; allowed: input_text, input_audio (user), "
             f"output_text (assistant)",
             "unsupported_content_type",
@@ -165,7 +167,7 @@ async def _read_sound(
     wave, _ = await read_sound(fields.text(part, "audio", where), form, f"{where}audio")
     most_s = session.backend.settings.max_turn_s
     if not len(wave) or len(wave) > most_s * form.rate_hz:
-        raise Refusal(f"{where}audio: allowed: sound, {most_s:g} s at most", "invalid_audio")
+        raise ApiError(f"{where}audio: allowed: sound, {most_s:g} s at most", "invalid_audio")
     transcript = fields.text(part, "transcript", where, None)
     item.content.append({"type": "input_audio", "transcript": transcript})
     item.rate_hz = form.rate_hz

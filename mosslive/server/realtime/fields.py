@@ -5,7 +5,7 @@ JSON only; knows no event.
 
 from typing import Any
 
-from mosslive.server.wire import Refusal
+from mosslive.server.api_errors import ApiError
 
 MISSING = object()
 
@@ -65,14 +65,14 @@ def choice(value: object, allowed: tuple[str, ...], where: str) -> str:
     return value
 
 
-def bad(where: str, value: object, allowed: str) -> Refusal:
+def bad(where: str, value: object, allowed: str) -> ApiError:
     shown = repr(value)
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-    return Refusal(f"{where} is {shown}; allowed: {allowed}", "invalid_value", where)
+    return ApiError(f"{where} is {shown}; allowed: {allowed}", "invalid_value", where)
 
 
-def missing(where: str) -> Refusal:
-    return Refusal(f"{where} is missing", "missing_required_parameter", where)
+def missing(where: str) -> ApiError:
+    return ApiError(f"{where} is missing", "missing_required_parameter", where)
 
 
 def _typed(

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mosslive.server.api_errors import ApiError
 from mosslive.server.realtime.formats import AudioFormat, Samples
-from mosslive.server.wire import Refusal
 
 _PIECE_S = 0.1  # given to the conversation at once, so that a long append does not hold up others
 _LONG = 1 << 18  # characters of base64: decoding so many takes 2 ms
@@ -29,7 +29,7 @@ async def read_sound(
             return _decoded(text, form, before)
         return await asyncio.to_thread(_decoded, text, form, before)
     except (binascii.Error, ValueError):
-        raise Refusal("audio is not base64", "invalid_audio", where) from None
+        raise ApiError("audio is not base64", "invalid_audio", where) from None
 
 
 def _decoded(text: str, form: AudioFormat, before: bytes) -> tuple[Samples, bytes]:

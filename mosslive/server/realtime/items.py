@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mosslive.server.api_errors import ApiError, new_id
 from mosslive.server.realtime.formats import AudioFormat, Encoder, Samples
-from mosslive.server.wire import Refusal, new_id
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -110,7 +110,7 @@ class Items:
         for item in self._order:
             if item.id == item_id:
                 return item
-        raise Refusal(f"item {item_id[:80]!r} does not exist", code, "item_id")
+        raise ApiError(f"item {item_id[:80]!r} does not exist", code, "item_id")
 
     def place(self, after: str | None) -> int:
         """Where an item goes: None: the end; "root": the beginning; else after that item."""
@@ -131,7 +131,7 @@ class Items:
     def check_new(self, item_id: str) -> None:
         if item_id in self._ids:
             code = "item_create_duplicate_item_id"
-            raise Refusal(f"item {item_id!r} exists", code, "item.id")
+            raise ApiError(f"item {item_id!r} exists", code, "item.id")
 
     def remove(self, item: Item) -> None:
         self._ids.discard(item.id)

@@ -15,17 +15,17 @@ from typing import Any
 
 from mosslive.codec.voice import Voice
 from mosslive.errors import MossliveError
+from mosslive.server.api_errors import ApiError, Event, as_api_error, error_event, new_id
 from mosslive.server.backend import Backend
 from mosslive.server.logs import Named
 from mosslive.server.metrics import Metrics
-from mosslive.server.realtime import dialect, rules
+from mosslive.server.realtime import beta_events, talk_config
 from mosslive.server.realtime.config import Offer, SessionConfig, first_config, merged
-from mosslive.server.realtime.history import Edit
-from mosslive.server.realtime.idle import Idle
+from mosslive.server.realtime.history_edits import Edit
+from mosslive.server.realtime.idle_timer import IdleTimer
 from mosslive.server.realtime.input_buffer import InputBuffer
 from mosslive.server.realtime.items import Item, Items
-from mosslive.server.realtime.ladder import Ladder, Place
-from mosslive.server.wire import Event, Refusal, as_refusal, error_event, new_id
+from mosslive.server.realtime.response_output import Place, ResponseEvents
 from mosslive.talk import Talk
 from mosslive.talk.events import Event as TalkEvent
 
@@ -61,9 +61,9 @@ class RealtimeSession:
         self.backend, self.client, self.metrics = backend, client, metrics
         self.id, self.conversation_id = new_id("sess"), new_id("conv")
         self.items = Items(backend.settings.max_sound_s)
-        self.active: Ladder | None = None  # the response that writes to the conversation
+        self.active: ResponseEvents | None = None  # the response that writes to the conversation
         self.active_turn = 0  # the number of its reply
-        self.aside: dict[str, asyncio.Task[None]] = {}  # out-of-band responses, by id
+        self.out_of_band: dict[str, asyncio.Task[None]] = {}  # out-of-band responses, by id
         self.expected_turn = 0  # whose reply is on its way
         self.cancelled_by_client = False  # what interrupts a reply next
         self.unheard = 0  # items with sound that the codec has not come to yet
@@ -81,13 +81,13 @@ class RealtimeSession:
         self._progress = asyncio.Event()
         self._closed = False
         self.config = self._first_config()
-        self.idle = Idle()
+        self.idle = IdleTimer()
         self.idle.limit(self.config.turn_detection)
         self.buffer = InputBuffer(self.config.input_format, backend.settings.max_turn_s + 10)
         # The conversation listens by turns unless told otherwise, so an ear is there from the
         # beginning; `change` takes it away.
         self.talk: Talk = backend.talk(
-            rules.talk_settings(backend, self.config, lead_s), self.voice()
+            talk_config.talk_settings(backend, self.config, lead_s), self.voice()
         )
         self.talk.on_reply_over(self._reply_over)
 
@@ -104,19 +104,19 @@ class RealtimeSession:
         event_id = event.get("event_id") if isinstance(event, dict) else None
         try:
             if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-                raise Refusal("an event is an object with a type", "invalid_event", "type")
+                raise ApiError("an event is an object with a type", "invalid_event", "type")
             handler = self._handlers.get(event["type"])
             if handler is None:
                 known = ", ".join(self._handlers)
                 name = event["type"][:80]
-                raise Refusal(f"type is {name!r}; allowed: {known}", "invalid_value", "type")
+                raise ApiError(f"type is {name!r}; allowed: {known}", "invalid_value", "type")
             if self.client.beta:
-                event = dialect.from_beta(event)
+                event = beta_events.from_beta(event)
             if event["type"] != _APPEND:  # sound is heard on another thread
                 self.catch_up()
             await handler(self, event)
         except MossliveError as error:
-            self.refuse(as_refusal(error), event_id)
+            self.send_error(as_api_error(error), event_id)
         self.take_events()
 
     async def close(self) -> None:
@@ -126,7 +126,7 @@ class RealtimeSession:
         self._closed = True
         self.idle.stop()
         self._progress.set()
-        tasks = self._tasks | set(self.aside.values())
+        tasks = self._tasks | set(self.out_of_band.values())
         for task in tasks:
             task.cancel()
         if tasks:
@@ -139,25 +139,25 @@ class RealtimeSession:
         if self._closed:
             return
         self.idle.saw(event)
-        told = dialect.to_beta(event) if self.client.beta else event
+        told = beta_events.to_beta(event) if self.client.beta else event
         if told is not None:
             self._send({"event_id": new_id("event")} | told)
 
-    def refuse(self, refusal: Refusal, event_id: object = None) -> None:
-        self.metrics.refused(refusal.code or "other")
-        self.log.info("refused", extra={"code": refusal.code})
-        self.send(error_event(refusal, event_id))
+    def send_error(self, api_error: ApiError, event_id: object = None) -> None:
+        self.metrics.refused(api_error.code or "other")
+        self.log.info("refused", extra={"code": api_error.code})
+        self.send(error_event(api_error, event_id))
 
     def document(self) -> dict[str, Any]:
         return {"id": self.id, "expires_at": self._expires_at} | self.config.document()
 
     @property
     def offer(self) -> Offer:
-        return rules.offer(self.backend, self.client.owner)
+        return talk_config.offer(self.backend, self.client.owner)
 
     def voice(self, config: SessionConfig | None = None) -> Voice | None:
-        shelved = self.backend.voices.find((config or self.config).voice, self.client.owner)
-        return shelved.voice if shelved else None
+        stored = self.backend.voices.find((config or self.config).voice, self.client.owner)
+        return stored.voice if stored else None
 
     def apply(self, config: SessionConfig, system: Edit | None) -> None:
         """A new configuration, as a whole. `system`: its system turn, where that changes."""
@@ -170,7 +170,7 @@ class RealtimeSession:
 
     def retune(self, config: SessionConfig) -> None:
         """The conversation goes by this configuration from the next turn and reply on."""
-        settings = rules.talk_settings(self.backend, config, self._lead_s)
+        settings = talk_config.talk_settings(self.backend, config, self._lead_s)
         self.talk.change(settings, self.voice(config))
 
     def catch_up(self) -> None:
@@ -219,12 +219,12 @@ class RealtimeSession:
 
     def begin_response(
         self, turn: int, config: SessionConfig, metadata: dict[str, str] | None = None
-    ) -> Ladder:
+    ) -> ResponseEvents:
         place = Place(self.conversation_id, self.items.add)
-        ladder = Ladder(self.send, config, self.backend.rate_hz, place, metadata)
-        self.active, self.active_turn = ladder, turn
-        ladder.begin()
-        return ladder
+        response = ResponseEvents(self.send, config, self.backend.rate_hz, place, metadata)
+        self.active, self.active_turn = response, turn
+        response.begin()
+        return response
 
     @property
     def ending(self) -> bool:
@@ -235,7 +235,7 @@ class RealtimeSession:
     @property
     def busy(self) -> bool:
         """While a response is made or played."""
-        return bool(self.active or self.aside or self.talk.replying)
+        return bool(self.active or self.out_of_band or self.talk.replying)
 
     def progressed(self) -> None:
         """An event was told, or a reply is over: `until` looks again."""

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from mosslive.server.api_errors import ApiError, Event
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.buffer_events import forget
 from mosslive.server.realtime.config import SessionConfig, merged
-from mosslive.server.realtime.history import Edit, with_system
+from mosslive.server.realtime.history_edits import Edit, with_system
 from mosslive.server.realtime.session import Handler, RealtimeSession
-from mosslive.server.wire import Event, Refusal
 
 
 async def update(session: RealtimeSession, event: Event) -> None:
@@ -16,7 +16,7 @@ async def update(session: RealtimeSession, event: Event) -> None:
     # The model is that of the connection; clients repeat it, and must not fail for it.
     config = replace(config, model=session.config.model)
     if config.voice != session.config.voice and session.spoke:
-        raise Refusal(
+        raise ApiError(
             "the voice cannot change once sound was produced",
             "cannot_update_voice",
             "session.audio.output.voice",

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from mosslive.talk.dialogue import Said
+from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import ReplyDone
 
 
-def usage_of(before: Sequence[Said], done: ReplyDone, rows: int | None = None) -> dict[str, Any]:
+def usage_of(
+    before: Sequence[HistoryTurn], done: ReplyDone, rows: int | None = None
+) -> dict[str, Any]:
     """`before`: the turns it answered. `rows`: of the reply, where known; else its codes."""
     text_in = sum(len(said.rows) for said in before if said.kind == "text")
     audio_in = sum(len(said.rows) for said in before if said.kind == "speech")

@@ -25,17 +25,24 @@ from numpy.typing import NDArray
 
 from mosslive.codec.resample import ResampleStream
 from mosslive.errors import MossliveError
-from mosslive.server.holding import CLIENT_LEFT, INTERNAL, NORMAL, POLICY, Leave, hold
-from mosslive.server.house import House
-from mosslive.server.outbox import Outbox, SlowReader
+from mosslive.server.api_errors import ApiError, as_api_error, error_event, new_id
 from mosslive.server.realtime.buffer_events import hear
 from mosslive.server.realtime.handlers import HANDLERS
 from mosslive.server.realtime.session import Client, RealtimeSession
-from mosslive.server.webrtc.inbox import Flood, Inbox
+from mosslive.server.run_session import (
+    CLIENT_LEFT,
+    INTERNAL,
+    NORMAL,
+    POLICY,
+    SessionEnd,
+    run_session,
+)
+from mosslive.server.send_queue import SendQueue, SlowReader
+from mosslive.server.server_state import ServerState
+from mosslive.server.webrtc.audio_track import OutgoingTrack
+from mosslive.server.webrtc.event_inbox import Flood, Inbox
 from mosslive.server.webrtc.offer import own_formats
-from mosslive.server.webrtc.playing import Playing
-from mosslive.server.webrtc.speaker import Speaker
-from mosslive.server.wire import Refusal, as_refusal, error_event, new_id
+from mosslive.server.webrtc.playback_events import PlaybackEvents
 
 CHANNEL = "oai-events"
 WIRE_HZ = 24_000  # of a session's PCM; the track is resampled on its way
@@ -48,22 +55,22 @@ _CHANNEL_BYTES = 1 << 18  # in the data channel at once; the rest waits in the o
 
 
 class Call:
-    def __init__(self, house: House, client: Client, ice: list[RTCIceServer]) -> None:
+    def __init__(self, server_state: ServerState, client: Client, ice: list[RTCIceServer]) -> None:
         """Raises what a session raises."""
         self.id, self.owner = new_id("rtc"), client.owner
-        settings = house.settings
-        self._house = house
-        self._outbox = Outbox(settings.send_queue_bytes)
+        settings = server_state.settings
+        self._server_state = server_state
+        self._send_queue = SendQueue(settings.send_queue_bytes)
         self._inbox = Inbox(settings.max_event_bytes)
-        self.speaker = Speaker(WIRE_HZ, _MOST_WAITING_S)
-        self.speaker.on_gap = house.metrics.gap
-        self.playing = Playing(self.speaker, self._outbox.put, self._inbox.put_own)
+        self.speaker = OutgoingTrack(WIRE_HZ, _MOST_WAITING_S)
+        self.speaker.on_gap = server_state.metrics.gap
+        self.playing = PlaybackEvents(self.speaker, self._send_queue.put, self._inbox.put_own)
         self.session = RealtimeSession(
-            house.backend,
+            server_state.backend,
             client,
             self.playing.send,
             HANDLERS | self.playing.handlers(),
-            house.metrics,
+            server_state.metrics,
             lead_s=LEAD_S,
             expires_at=int(time.time() + settings.max_session_s),
         )
@@ -71,7 +78,7 @@ class Call:
         loop = asyncio.get_running_loop()
         self._channel: asyncio.Future[RTCDataChannel] = loop.create_future()
         self._microphone: asyncio.Future[MediaStreamTrack] = loop.create_future()
-        self._left: asyncio.Future[Leave] = loop.create_future()
+        self._left: asyncio.Future[SessionEnd] = loop.create_future()
         self._active_at = loop.time()
         self._room = asyncio.Event()  # in the data channel
         # Without a list of our own, aiortc would ask a public STUN server.
@@ -89,21 +96,21 @@ class Call:
             await peer.setLocalDescription(await peer.createAnswer())
         except Exception as error:  # whatever a malformed offer brings about in there
             self.session.log.info("an offer failed: %r", error)
-            raise Refusal("the offer cannot be answered", "invalid_sdp", "sdp") from None
+            raise ApiError("the offer cannot be answered", "invalid_sdp", "sdp") from None
         return str(peer.localDescription.sdp)
 
     def hang_up(self) -> None:
-        self._leave(Leave(NORMAL, "hung up"))
+        self._leave(SessionEnd(NORMAL, "hung up"))
 
     async def run(self) -> None:
         """Until somebody leaves. Everything is given back afterwards."""
-        session, metrics, began = self.session, self._house.metrics, time.monotonic()
+        session, metrics, began = self.session, self._server_state.metrics, time.monotonic()
         metrics.sessions_total.labels("webrtc").inc()
         metrics.sessions.labels("webrtc").inc()
         try:
             session.log.info("session begins", extra={"call": self.id})
-            leave = await hold(
-                self._house,
+            leave = await run_session(
+                self._server_state,
                 session,
                 self._until_left(),
                 self._connected_in_time(),
@@ -145,7 +152,7 @@ class Call:
         channel.bufferedAmountLowThreshold = _CHANNEL_BYTES // 2
         channel.on("message", self._on_message)
         channel.on("bufferedamountlow", self._room.set)
-        channel.on("close", lambda: self._leave(Leave(NORMAL, CLIENT_LEFT)))
+        channel.on("close", lambda: self._leave(SessionEnd(NORMAL, CLIENT_LEFT)))
         self._channel.set_result(channel)
 
     def _on_message(self, message: str | bytes) -> None:
@@ -154,9 +161,9 @@ class Call:
 
     def _on_state(self) -> None:
         if self._peer.connectionState in ("failed", "closed"):
-            self._leave(Leave(NORMAL, CLIENT_LEFT))
+            self._leave(SessionEnd(NORMAL, CLIENT_LEFT))
 
-    def _leave(self, leave: Leave) -> None:
+    def _leave(self, leave: SessionEnd) -> None:
         if not self._left.done():
             self._left.set_result(leave)
 
@@ -168,7 +175,7 @@ class Call:
     async def _connected_in_time(self) -> None:
         await asyncio.sleep(CONNECT_S)
         if self._peer.connectionState != "connected":
-            raise Leave(POLICY, "no connection came about")
+            raise SessionEnd(POLICY, "no connection came about")
         await _for_ever()
 
     async def _read(self) -> None:
@@ -177,37 +184,37 @@ class Call:
             while True:
                 try:
                     event = await self._inbox.get()
-                except Refusal as refusal:
-                    session.refuse(refusal)
+                except ApiError as api_error:
+                    session.send_error(api_error)
                     continue
                 await session.handle(own_formats(event))
                 await asyncio.sleep(0)  # many may wait: other sessions go on between two of them
         except Flood:
-            raise Leave(POLICY, "events come faster than they can be handled") from None
+            raise SessionEnd(POLICY, "events come faster than they can be handled") from None
 
     async def _write(self) -> None:
         channel = await asyncio.shield(self._channel)
         try:
             while True:
-                text = await self._outbox.get()
-                async with asyncio.timeout(self._house.settings.send_timeout_s):
+                text = await self._send_queue.get()
+                async with asyncio.timeout(self._server_state.settings.send_timeout_s):
                     while channel.bufferedAmount > _CHANNEL_BYTES:
                         self._room.clear()
                         await self._room.wait()
                 self._send(channel, text)
                 await asyncio.sleep(0)  # a channel with room for all does not wait by itself
         except (SlowReader, TimeoutError):
-            raise Leave(POLICY, "the reader is too slow") from None
+            raise SessionEnd(POLICY, "the reader is too slow") from None
 
     def _send(self, channel: RTCDataChannel, text: str) -> None:
         if channel.readyState != "open":
-            raise Leave(NORMAL, CLIENT_LEFT)
+            raise SessionEnd(NORMAL, CLIENT_LEFT)
         try:
             channel.send(text)
         except ValueError:  # longer than the peer takes
             kind = json.loads(text)["type"]
             message = f"{kind} has {len(text)} bytes, more than the peer accepts in one message"
-            channel.send(json.dumps(error_event(Refusal(message, "event_too_large"))))
+            channel.send(json.dumps(error_event(ApiError(message, "event_too_large"))))
 
     async def _listen(self) -> None:
         track = await asyncio.shield(self._microphone)
@@ -225,34 +232,34 @@ class Call:
                 refused = None
             except MossliveError as error:
                 # A client cannot stop its sound at once: it is told once.
-                refusal = as_refusal(error)
-                if refusal.code != refused:
-                    self.session.refuse(refusal)
-                refused = refusal.code
+                api_error = as_api_error(error)
+                if api_error.code != refused:
+                    self.session.send_error(api_error)
+                refused = api_error.code
 
     async def _until_idle(self) -> None:
-        loop, idle_s = asyncio.get_running_loop(), self._house.settings.idle_s
+        loop, idle_s = asyncio.get_running_loop(), self._server_state.settings.idle_s
         while (left_s := self._active_at + idle_s - loop.time()) > 0:
             await asyncio.sleep(left_s)
-        raise Leave(POLICY, "idle for too long")
+        raise SessionEnd(POLICY, "idle for too long")
 
     async def _delivered(self) -> None:
         await self.speaker.quiet()
-        await self._outbox.emptied()
+        await self._send_queue.emptied()
 
-    async def _goodbye(self, leave: Leave) -> None:
+    async def _goodbye(self, leave: SessionEnd) -> None:
         """There is no close code here: the last event says why."""
         if leave.code == NORMAL or not self._channel.done():
             return
         channel = self._channel.result()
         code = "internal_error" if leave.code == INTERNAL else "session_ended"
-        last = error_event(Refusal(leave.reason, code, kind="server_error"))
+        last = error_event(ApiError(leave.reason, code, kind="server_error"))
         try:
             self._send(channel, json.dumps({"event_id": new_id("event")} | last))
             async with asyncio.timeout(_GOODBYE_S):
                 while channel.bufferedAmount and channel.readyState == "open":
                     await asyncio.sleep(0.01)
-        except (Leave, TimeoutError):
+        except (SessionEnd, TimeoutError):
             return
 
 

@@ -9,21 +9,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mosslive.errors import MossliveError
-from mosslive.server.gate import wants_beta
-from mosslive.server.house import House
-from mosslive.server.realtime.dialect import session_from_beta
+from mosslive.server.access import wants_beta
+from mosslive.server.api_errors import ApiError, as_api_error
+from mosslive.server.realtime.beta_events import session_from_beta
 from mosslive.server.realtime.session import Client
-from mosslive.server.requests import bearer_of, house_of
+from mosslive.server.requests import bearer_of, state_of
+from mosslive.server.server_state import ServerState
 from mosslive.server.webrtc.call import Call
 from mosslive.server.webrtc.offer import ice_server, over, read_call, without_formats
-from mosslive.server.wire import Refusal, as_refusal
 
 
 class Calls:
     """The calls that are being held."""
 
-    def __init__(self, house: House) -> None:
-        self.ice = [ice_server(text) for text in house.settings.ice_servers]
+    def __init__(self, server_state: ServerState) -> None:
+        self.ice = [ice_server(text) for text in server_state.settings.ice_servers]
         self._held: dict[str, Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -45,7 +45,7 @@ class Calls:
     def find(self, call_id: str, owner: str) -> Call:
         call = self._held.get(call_id)
         if call is None or call.owner != owner:  # of others one does not even learn that they are
-            raise Refusal(f"there is no call {call_id[:80]!r}", "call_not_found", status=404)
+            raise ApiError(f"there is no call {call_id[:80]!r}", "call_not_found", status=404)
         return call
 
     async def close(self) -> None:
@@ -61,7 +61,7 @@ def calls_of(request: Request) -> Calls:
 
 
 async def create(request: Request) -> Response:
-    house, bearer, calls = house_of(request), bearer_of(request), calls_of(request)
+    server_state, bearer, calls = state_of(request), bearer_of(request), calls_of(request)
     offer, given = await read_call(request)
     beta = wants_beta(request.headers, ())
     given = session_from_beta(given) if beta else given
@@ -70,11 +70,11 @@ async def create(request: Request) -> Response:
     client = Client(bearer.owner, beta, model if isinstance(model, str) else None)
     client = replace(client, session=without_formats(asked) or None)
     with ExitStack() as seat:
-        seat.enter_context(house.seats.take(bearer.owner))
+        seat.enter_context(server_state.slots.take(bearer.owner))
         try:
-            call = Call(house, client, calls.ice)
+            call = Call(server_state, client, calls.ice)
         except MossliveError as error:
-            raise as_refusal(error) from None
+            raise as_api_error(error) from None
         try:
             answer = await call.answer(offer)
         except BaseException:

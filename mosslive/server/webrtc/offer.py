@@ -10,7 +10,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from mosslive.config import refuse
-from mosslive.server.wire import Refusal, read_json
+from mosslive.server.api_errors import ApiError, read_json
 
 _MOST_SDP = 1 << 16  # bytes
 _NEEDED = ("fingerprint", "ice-ufrag", "ice-pwd")
@@ -26,7 +26,7 @@ async def read_call(request: Request) -> tuple[str, dict[str, Any]]:
             session = await _part(form, "session")
         return check_offer(offer or ""), _session(session)
     if kind != "application/sdp":
-        raise Refusal(
+        raise ApiError(
             f"content-type is {kind[:80]!r}; allowed: application/sdp, multipart/form-data",
             "unsupported_media_type",
             status=415,
@@ -37,15 +37,15 @@ async def read_call(request: Request) -> tuple[str, dict[str, Any]]:
 def check_offer(sdp: str) -> str:
     """Sound one time, and perhaps data. What an offer says otherwise is for the connection."""
     if len(sdp) > _MOST_SDP:
-        raise Refusal(f"sdp has {_MOST_SDP} bytes at most", "invalid_sdp", "sdp", status=413)
+        raise ApiError(f"sdp has {_MOST_SDP} bytes at most", "invalid_sdp", "sdp", status=413)
     sections = [line[2:].split(" ")[0] for line in sdp.splitlines() if line.startswith("m=")]
     if not sdp.startswith("v=0") or sections.count("audio") != 1:
-        raise Refusal("sdp must be an offer with one audio section", "invalid_sdp", "sdp")
+        raise ApiError("sdp must be an offer with one audio section", "invalid_sdp", "sdp")
     if len(sections) > _MOST_SECTIONS or not set(sections) <= {"audio", "application"}:
-        raise Refusal("sdp may offer sound and a data channel only", "invalid_sdp", "sdp")
+        raise ApiError("sdp may offer sound and a data channel only", "invalid_sdp", "sdp")
     if any(f"\na={name}:" not in sdp for name in _NEEDED):
         needed = ", ".join(_NEEDED)
-        raise Refusal(f"sdp must be an offer with {needed}", "invalid_sdp", "sdp")
+        raise ApiError(f"sdp must be an offer with {needed}", "invalid_sdp", "sdp")
     # An offer from a form may have lost its last line end, which parsers want.
     return "\r\n".join(sdp.splitlines()) + "\r\n"
 
@@ -101,7 +101,7 @@ def _session(text: str | None) -> dict[str, Any]:
         return {}
     raw = read_json(text, "session")
     if not isinstance(raw, dict):
-        raise Refusal("the session is not a JSON object", "invalid_json", "session")
+        raise ApiError("the session is not a JSON object", "invalid_json", "session")
     return raw
 
 
@@ -114,4 +114,4 @@ def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise Refusal("the body is not text", "invalid_sdp") from None
+        raise ApiError("the body is not text", "invalid_sdp") from None

@@ -5,7 +5,7 @@ Every set gets the same figures. Figures are yielded one by one.
 
 from collections.abc import Iterator, Sequence
 
-from mosslive.rows import Reply
+from mosslive.rows import ReplyKind
 from recipes.bundled.exam.examiner import Answer, Examiner
 from recipes.bundled.exam.figure import Figure, count_of, mean, ratio, share
 from recipes.bundled.exam.folder import RATE_HZ, Dialogue, Kind, Speaker
@@ -127,7 +127,7 @@ def measure_texts(examiner: Examiner, most: int | None) -> Iterator[Figure]:
         ("speech to text, sums never trained", "pair", "known", ""),
         ("speech to text, names and words never heard", "word", "known", ""),
     )
-    reply: Reply = "text"
+    reply: ReplyKind = "text"
     for name, kind, speaker, goal in sets:
         dialogues = examiner.exam.select(kind, speaker, most)
         if not dialogues:  # a small examination can lack spelling

@@ -13,7 +13,7 @@ from mosslive.config import Sampling
 from mosslive.engine import LanguageModel
 from mosslive.engine.load import load_stepper
 from mosslive.engine.stepper import PlainStepper
-from mosslive.rows import DRIVER_SYSTEM, Reply, Turn
+from mosslive.rows import DRIVER_SYSTEM, ReplyKind, Turn
 
 MOST_ROWS = 250  # of a reply, 20 s; the longest right answer takes six
 _AT_ONCE = 48
@@ -56,7 +56,7 @@ class Asker:
         return self._sampling
 
     def ask(
-        self, dialogues: Sequence[Sequence[UserTurn]], reply: Reply, done: Callable[[int], None]
+        self, dialogues: Sequence[Sequence[UserTurn]], reply: ReplyKind, done: Callable[[int], None]
     ) -> list[ModelReply]:
         """Returns one reply per dialogue. Calls `done` with the number of dialogues finished."""
         answers: dict[int, ModelReply] = {}
@@ -74,7 +74,7 @@ class Asker:
         return [answers[i] for i in range(len(dialogues))]
 
     def _replies(
-        self, histories: dict[int, list[Turn]], going: list[int], reply: Reply
+        self, histories: dict[int, list[Turn]], going: list[int], reply: ReplyKind
     ) -> list[ModelReply]:
         lm = self._lm
         prompts = [(lm.prompt(histories[i], reply), self._sampling) for i in going]
@@ -92,7 +92,7 @@ def _user(said: UserTurn) -> Turn:
     return Turn("user", text=said) if isinstance(said, str) else Turn("user", codes=said)
 
 
-def _assistant(given: ModelReply, reply: Reply) -> Turn:
+def _assistant(given: ModelReply, reply: ReplyKind) -> Turn:
     if reply == "speech":
         return Turn("assistant", codes=given.codes)
     return Turn("assistant", text=given.text)

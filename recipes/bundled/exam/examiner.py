@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from mosslive.config.folders import Parts
-from mosslive.rows import Reply
+from mosslive.rows import ReplyKind
 from recipes.bundled.exam.asker import Asker, ModelReply, UserTurn
 from recipes.bundled.exam.folder import RATE_HZ, Dialogue, Exam, Kind, Speaker, Utterance
 from recipes.bundled.exam.judges import Judges, TranscriptCache, Wave
@@ -133,7 +133,7 @@ class Examiner:
         self,
         dialogues: Sequence[Dialogue],
         talks: Iterable[Sequence[UserTurn]],
-        reply: Reply,
+        reply: ReplyKind,
         asker: Asker | None = None,
     ) -> list[ModelReply]:
         with self.stage("encoding", len(dialogues)) as done:

@@ -18,9 +18,9 @@ from mosslive.bench.verified import NotVerified
 from mosslive.codec import load_codec
 from mosslive.config import Sampling
 from mosslive.engine import Engine
-from mosslive.talk import CodecThread, Talk, TalkSettings
+from mosslive.talk import CodecWorker, Talk, TalkSettings
 from mosslive.talk.clock import WallClock
-from mosslive.talk.cores import shared_cores
+from mosslive.talk.cpu_threads import shared_cpu_threads
 from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault, TimingReady
 from mosslive.talk.timing import TurnTiming
 from recipes.bundled.exam.asker import MOST_ROWS
@@ -59,7 +59,7 @@ def _measured(
     dialogues = [d for d in examiner.exam.select("wording", _SPEAKER) if len(d.turn_pairs) == 1]
     chosen = dialogues[: most or _MOST]
     sampling = replace(examiner.asker.sampling, max_new=MOST_ROWS, ignored_audio="pad")
-    with shared_cores("cpu"):  # like chat and serve
+    with shared_cpu_threads("cpu"):  # like chat and serve
         answered = asyncio.run(_converse(examiner, folder, chosen, sampling))
         threads = f"{torch.get_num_threads()} of PyTorch's threads for each part"
     timings = [one.timing for one in answered if one.timing.ttfa_s is not None]
@@ -86,7 +86,7 @@ async def _converse(
     assert parts.voice is not None
     codec = load_codec(parts.codec)
     voice = codec.voice(parts.voice)
-    thread = CodecThread(codec)
+    thread = CodecWorker(codec)
     settings = TalkSettings(turns=None, sampling=sampling, lead_s=float("inf"))
     found: list[_Answered] = []
     async with Engine.load(folder) as engine:

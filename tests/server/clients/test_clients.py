@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mosslive.server.realtime.follow import Follower
+from mosslive.server.realtime.talk_events import TalkEventForwarder
 from tests.server.rig import RATE, Parts, pcm_bytes, run, serving, turn
 
 HERE = Path(__file__).parent
@@ -38,9 +38,9 @@ def needs(package: str) -> pytest.MarkDecorator:
 @pytest.fixture(autouse=True)
 def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first reply goes on until somebody speaks again; what comes then is short, and whole."""
-    real = Follower._reply_started
+    real = TalkEventForwarder._reply_started
 
-    def started(self: Follower, turn: int) -> None:
+    def started(self: TalkEventForwarder, turn: int) -> None:
         # A reply that has begun keeps its length, and nobody has heard of it yet.
         session = self.session
         settings = session.backend.settings
@@ -48,7 +48,7 @@ def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
         session.retune(session.config)
         real(self, turn)
 
-    monkeypatch.setattr(Follower, "_reply_started", started)
+    monkeypatch.setattr(TalkEventForwarder, "_reply_started", started)
 
 
 def talk_with(parts: Parts, tmp_path: Path, *command: str | Path) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""One reply to given turns, outside any live conversation, and turns made from words or sound.
+
+What out-of-band responses, transcripts and plain HTTP have in common. Knows no protocol.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from mosslive.codec import Sound, Voice
+from mosslive.errors import MossliveError
+from mosslive.rows import WRITE_DOWN_SYSTEM, Role, Turn
+from mosslive.server.api_errors import ReplyFailed
+from mosslive.server.backend import Backend
+from mosslive.talk import TalkSettings
+from mosslive.talk.dialogue import HistoryTurn
+from mosslive.talk.events import Event, ReplyDone, TalkFault, TimingReady
+
+
+async def turn_of(backend: Backend, role: Role, words: str | Sound) -> HistoryTurn:
+    form = backend.engine.format
+    if isinstance(words, str):
+        # Long texts take a while, in which others go on.
+        return HistoryTurn(
+            role, "text", tuple(await asyncio.to_thread(form.turn, Turn(role, text=words)))
+        )
+    if backend.codec is None:
+        raise MossliveError("this server has no codec: sound is not understood")
+    codes = await backend.codec.encode(*words)
+    return HistoryTurn(role, "speech", tuple(form.turn(Turn(role, codes=codes))))
+
+
+async def one_shot_reply(
+    backend: Backend,
+    turns: Sequence[HistoryTurn],
+    settings: TalkSettings,
+    voice: Voice | None,
+    said: list[HistoryTurn] | None = None,
+) -> AsyncGenerator[Event]:
+    """Its events up to the timing record; `said` is given the reply's turn then. Closing the
+    iterator ends the reply and frees all."""
+    talk = backend.talk(settings, voice, turns)
+    try:
+        talk.respond()
+        async for event in talk.events():
+            if isinstance(event, TalkFault):
+                known = isinstance(event.error, MossliveError)
+                raise event.error if event.error and known else ReplyFailed(event.message)
+            yield event
+            if isinstance(event, TimingReady):
+                if said is not None:
+                    said += [one for one in talk.turns[-1:] if one.role == "assistant"]
+                return
+    finally:
+        await backend.end(talk)
+
+
+async def transcribe_turn(backend: Backend, said: HistoryTurn) -> str:
+    """What was said in a spoken turn, in the model's own words."""
+    ids = backend.engine.ids
+    codes = [row[1] for row in said.rows if ids.is_speech(row) and row[1] < ids.eosp]
+    if not codes:
+        return ""
+    form = backend.engine.format
+    turns = [
+        HistoryTurn("system", "text", tuple(form.turn(Turn("system", text=WRITE_DOWN_SYSTEM)))),
+        HistoryTurn("user", "speech", tuple(form.turn(Turn("user", codes=codes)))),
+    ]
+    settings = backend.task_settings("text")
+    async with aclosing(one_shot_reply(backend, turns, settings, None)) as reply:
+        async for event in reply:
+            if isinstance(event, ReplyDone):
+                return event.text
+    return ""

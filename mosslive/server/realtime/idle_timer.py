@@ -1,0 +1,74 @@
+"""How long nobody has spoken: from when the last reply was heard to its end.
+
+Watches what a session tells its client: a reply's sound is taken to be played from when its first
+part was sent, in real time. Knows events and a clock, not what silence brings about.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from mosslive.server.api_errors import Event
+
+_BYTES_PER_S = {"audio/pcm": 48_000, "audio/pcmu": 8000, "audio/pcma": 8000}
+
+
+class IdleTimer:
+    def __init__(self) -> None:
+        self.on_idle: Callable[[float], None] = lambda idle_s: None  # told for how long
+        self._limit_s: float | None = None
+        self._since: float | None = None  # when the last reply was heard to its end
+        self._begun = 0.0  # when the reply's first sound was sent
+        self._bytes, self._bytes_per_s = 0, 1
+        self._timer: asyncio.TimerHandle | None = None
+
+    def limit(self, detection: dict[str, Any] | None) -> None:
+        """By a session's turn detection: silence is only broken where turns are answered."""
+        given = detection or {}
+        timeout_ms = given.get("idle_timeout_ms") if given.get("create_response") else None
+        self._limit_s = timeout_ms / 1000 if timeout_ms else None
+        self._arm()
+
+    def saw(self, event: Event) -> None:
+        """An event in GA names, on its way to the client."""
+        match event["type"]:
+            case "response.created" if event["response"]["conversation_id"]:
+                self.stop()
+                form = event["response"]["audio"]["output"]["format"]["type"]
+                self._bytes, self._bytes_per_s = 0, _BYTES_PER_S[form]
+            case "response.output_audio.delta":
+                if not self._bytes:
+                    self._begun = _now()
+                self._bytes += len(event["delta"]) * 3 // 4
+            case "response.done" if event["response"]["conversation_id"]:
+                whole = event["response"]["status"] in ("completed", "incomplete")
+                heard = self._begun + self._bytes / self._bytes_per_s
+                self._since = max(_now(), heard) if whole and self._bytes else _now()
+                self._arm()
+            case "input_audio_buffer.speech_started":
+                self.stop()
+
+    def stop(self) -> None:
+        """Somebody speaks, or is about to."""
+        self._since = None
+        self._arm()
+
+    def count_anew(self) -> None:
+        self._since = _now()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._since is not None and self._limit_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self._since + self._limit_s, self._fire)
+
+    def _fire(self) -> None:
+        idle_s, self._since, self._timer = self._limit_s or 0.0, None, None
+        self.on_idle(idle_s)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,143 @@
+"""The running server: what all endpoints share, from loading to the last goodbye.
+
+States: loading → ready → draining. Knows no protocol and no framework.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from mosslive.engine.health import Problem
+from mosslive.server.access import AccessCheck
+from mosslive.server.api_errors import ApiError
+from mosslive.server.backend import Backend
+from mosslive.server.capacity import is_overloaded
+from mosslive.server.keys import KeyRing
+from mosslive.server.metrics import Metrics
+from mosslive.server.settings import ServerSettings
+from mosslive.server.slots import Slots
+
+State = Literal["loading", "ready", "draining"]
+
+_log = logging.getLogger("mosslive.server")
+
+
+class ServerState:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        load: Callable[[], Awaitable[Backend]],
+        keys: KeyRing | None = None,
+    ) -> None:
+        """`load`: the slow part, awaited once the server can already say that it is alive."""
+        self.settings = settings
+        self.keys = keys or KeyRing(settings.api_keys)
+        self.access = AccessCheck(settings, self.keys)
+        self.metrics = Metrics()
+        # Without keys everybody is the same nobody.
+        per_key = settings.max_sessions_per_key if self.keys.needed else settings.max_sessions
+        most = settings.max_requests
+        self.slots = Slots("sessions", settings.max_sessions, per_key, self.check)
+        self.requests = Slots("requests", most, most, self.check)
+        self.draining = asyncio.Event()
+        self.ended = asyncio.Event()  # whoever is still here leaves now
+        self._load = load
+        self._backend: Backend | None = None
+
+    @property
+    def state(self) -> State:
+        if self.draining.is_set():
+            return "draining"
+        return "ready" if self._backend else "loading"
+
+    @property
+    def loaded(self) -> bool:
+        return self._backend is not None
+
+    @property
+    def backend(self) -> Backend:
+        if self._backend is None:
+            code = "loading"
+            raise ApiError("the model is being loaded", code, kind="server_error", status=503)
+        return self._backend
+
+    def problem(self) -> Problem | None:
+        """Why the model cannot serve although it is loaded; None if it can."""
+        parts = self._backend.parts() if self._backend else {}
+        problems = [problem for part in parts.values() if (problem := part.problem())]
+        return max(problems, key=lambda problem: problem.final, default=None)
+
+    def check(self) -> None:
+        """Raises a refusal if nobody new can be served: a part does not work, or those who are here
+        take all the machine can do. A server with nobody in it is never overloaded."""
+        if problem := self.problem():
+            raise ApiError(
+                f"{problem.message}; try again later",
+                "server_failed",
+                kind="server_error",
+                status=503,
+            )
+        codec = self._backend.codec if self._backend else None
+        here = self.slots.taken + self.requests.taken
+        if not (here and codec) or self.settings.admit_overload:
+            return
+        if is_overloaded(codec.production.samples, time.monotonic()):
+            raise ApiError(
+                f"{here} sessions and requests take all this server can do; try again soon",
+                "overloaded",
+                kind="server_error",
+                status=429,
+            )
+
+    async def open(self) -> None:
+        backend = await self._load()
+        self.metrics.watch(backend.engine.stats, _gpu_bytes, backend.parts())
+        limits = backend.limits
+        self.slots.lower(limits.sessions)
+        self.requests.lower(limits.requests)
+        self._backend = backend
+        if limits.sessions < self.settings.max_sessions:
+            _log.warning(
+                "the page pool holds %d sessions and %d requests at once; max_sessions is %d and "
+                "max_requests %d",
+                *(limits.sessions, limits.requests),
+                *(self.settings.max_sessions, self.settings.max_requests),
+            )
+        if not backend.speaks:
+            _log.warning(
+                "no voice: replies are written, not spoken; --voice names one"
+                if backend.codec
+                else "no codec: sound is neither understood nor made; --codec names one"
+            )
+        _log.info("ready", extra={"model": self.settings.name} | limits.document())
+
+    async def drain(self) -> None:
+        """Nobody new comes in; those inside may finish, but not for ever."""
+        if self.draining.is_set():
+            return
+        self.draining.set()
+        self.slots.closed = self.requests.closed = True
+        _log.info("draining", extra={"sessions": self.slots.taken})
+        try:
+            async with asyncio.timeout(self.settings.drain_s):
+                await self.slots.emptied()
+                await self.requests.emptied()
+        except TimeoutError:
+            _log.warning("closing sessions that did not finish", extra={"left": self.slots.taken})
+        self.ended.set()
+
+    async def close(self) -> None:
+        self.ended.set()
+        if self._backend:
+            await self._backend.close()
+
+
+def _gpu_bytes() -> int | None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    free, total = torch.cuda.mem_get_info()
+    return int(total - free)

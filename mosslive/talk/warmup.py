@@ -1,0 +1,107 @@
+"""What is done once before conversations begin, so that none of them waits for it.
+
+On a GPU kernels are compiled and graphs recorded when a shape is first met; here all shapes are met
+that live hearing and speaking can have. It is pieces of work for the codec's thread, each so short
+that those who speak meanwhile need not wait for all. Keeps nothing: what a piece leaves behind is
+in the networks. Knows the codec's interfaces, not its networks.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from mosslive.codec.conformer import LOOK_AHEAD
+from mosslive.codec.flow_pages import PoolFull
+from mosslive.codec.flow_step import BUCKETS
+from mosslive.codec.voice import Voice
+from mosslive.config import SECONDS_PER_CODE
+from mosslive.talk.speech_codec import DecoderBatchLike, SpeechCodec
+
+MOST_REPLIES = BUCKETS[-1]  # that one recorded step moves
+_MOST_AT_ONCE = 16  # codes that the end of a question may bring; resampling keeps back one
+_FAR = (16, 32, 64, 128, 256, 370)  # codes into a turn; the kernels differ by powers of two
+
+
+Piece = Callable[[], None]
+
+
+def hearing_pieces(codec: SpeechCodec, turns: int, recorded: bool) -> Iterator[Piece]:
+    """So many turns at once; where steps are `recorded`, also those of several codes."""
+    yield partial(_hear_together, codec, turns if recorded else 1)
+    if recorded:
+        for count in range(1, _MOST_AT_ONCE + 2):
+            yield partial(_hear_at_once, codec, count)
+        yield partial(_hear_far, codec)
+
+
+def speaking_pieces(
+    batch: DecoderBatchLike, voice: Voice, chunk: int, replies: int, recorded: bool
+) -> Iterator[Piece]:
+    """First and further chunks of 1, 2, 4 ... and so many replies, then ends of every length; or,
+    where steps are not `recorded` as on a GPU, one reply with one end, twice: what PyTorch runs
+    side by side (`kernels.trace.fork`) it looks at in one run and improves in the next."""
+    two_chunks = 2 * chunk + LOOK_AHEAD
+    if not recorded:
+        for _ in range(2):
+            yield partial(_whole_reply, batch, voice, two_chunks)
+        return
+    together = min(replies, MOST_REPLIES)
+    for size in [*(size for size in BUCKETS if size < together), together]:
+        yield partial(_speak_together, batch, voice, two_chunks, size)
+    # With and without a chunk before them.
+    for codes in range(1, two_chunks):
+        yield partial(_whole_reply, batch, voice, codes)
+
+
+def _hear_together(codec: SpeechCodec, turns: int) -> None:
+    for hearing in [codec.encoder_stream(codec.sample_rate) for _ in range(turns)]:
+        for _ in range(3):
+            hearing.push(_sound(codec, 1))
+        hearing.finish()
+
+
+def _hear_at_once(codec: SpeechCodec, codes: int) -> None:
+    hearing = codec.encoder_stream(codec.sample_rate)
+    hearing.push(_sound(codec, codes))
+    hearing.finish()
+
+
+def _hear_far(codec: SpeechCodec) -> None:
+    hearing, heard = codec.encoder_stream(codec.sample_rate), 0
+    for far in _FAR:
+        hearing.push(_sound(codec, far - 2 - heard))
+        hearing.push(_sound(codec, 2))
+        heard = far
+    hearing.finish()
+
+
+def _sound(codec: SpeechCodec, codes: int) -> Tensor:
+    return torch.zeros(codes * round(SECONDS_PER_CODE * codec.sample_rate))
+
+
+def _speak_together(batch: DecoderBatchLike, voice: Voice, codes: int, replies: int) -> None:
+    members = []
+    try:
+        for _ in range(replies):
+            members.append(batch.add(voice))
+            batch.push(members[-1], [0] * codes)
+        while batch.ready:
+            batch.step()
+    except PoolFull:  # so many never speak at a time
+        return
+    finally:
+        for member in members:
+            batch.cancel(member)
+
+
+def _whole_reply(batch: DecoderBatchLike, voice: Voice, codes: int) -> None:
+    member = batch.add(voice)
+    try:
+        batch.push(member, [0] * codes)
+        while batch.ready:
+            batch.step()
+        batch.finish(member)
+    finally:
+        batch.cancel(member)

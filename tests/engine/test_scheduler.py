@@ -1,0 +1,394 @@
+"""The scheduler's rules, as pure functions of what is wanted and a clock."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mosslive.config import SECONDS_PER_CODE as ROW
+from mosslive.engine.scheduler import (
+    Candidate,
+    Limits,
+    PageRequest,
+    advance_playout,
+    due_at,
+    headroom_pages,
+    misses_deadlines,
+    out_of_pages,
+    plan,
+    select_batch,
+    underrun_at,
+)
+from mosslive.engine.settings import EngineSettings
+from mosslive.engine.step_costs import FRESH_S, HALF_S, StepCosts
+from mosslive.errors import MossliveError
+
+RULES = EngineSettings(buffer_rows=4)
+many = settings(max_examples=200, deadline=None, derandomize=True)
+# Measured against a guess of the same shape, estimates are the guess: 4 ms and 0.5 ms a row.
+GUESS = (4.0, 0.5)
+
+
+def limits(requests: int = 64, rows: int = 256, guess: tuple[float, float] = GUESS) -> Limits:
+    return Limits(requests, rows, StepCosts(guess), StepCosts(guess))
+
+
+def speech(key: int, spoken: int, began: float = 0.0) -> Candidate:
+    return Candidate(key, "speech", 0, began, spoken, began)
+
+
+def text(key: int, since: float) -> Candidate:
+    return Candidate(key, "text", 0, since)
+
+
+def heard(key: int, rows: int, since: float = 0.0) -> Candidate:
+    return Candidate(key, "listening", rows, since)
+
+
+def asked(key: int, rows: int, since: float = 0.0, kind: Any = "speech") -> Candidate:
+    return Candidate(key, kind, rows, since)
+
+
+wants_of = st.one_of(
+    st.builds(speech, st.just(0), st.integers(1, 40), st.floats(0, 5)),
+    st.builds(text, st.just(0), st.floats(0, 5)),
+    st.builds(heard, st.just(0), st.integers(1, 300), st.floats(0, 5)),
+    st.builds(
+        asked,
+        st.just(0),
+        st.integers(1, 300),
+        st.floats(0, 5),
+        st.sampled_from(["speech", "text"]),
+    ),
+)
+some_wants = st.lists(wants_of, max_size=12).map(
+    lambda candidates: [candidate._replace(key=key) for key, candidate in enumerate(candidates)]
+)
+some_limits = st.builds(
+    limits,
+    st.integers(1, 8),
+    st.integers(1, 200),
+    st.tuples(st.floats(0.1, 60), st.floats(0.01, 2)),
+)
+
+
+# When something is due.
+
+
+def test_speech_is_due_a_buffer_before_it_is_heard() -> None:
+    """Row k of a stretch: (k - buffer) rows after its first; a first row when it was asked for."""
+    assert due_at(speech(1, spoken=10, began=2.0), RULES) == pytest.approx(2.0 + 6 * ROW)
+    assert due_at(Candidate(1, "speech", 0, 3.5), RULES) == 3.5
+    assert underrun_at(speech(1, spoken=10, began=2.0)) == pytest.approx(2.0 + 10 * ROW)
+    assert underrun_at(Candidate(1, "speech", 0, 3.5)) == math.inf
+
+
+def test_text_and_listening_have_time() -> None:
+    """Text waits for its share, rows heard for company; a reply that waits for rows does not."""
+    assert due_at(text(1, 2.0), RULES) == 2.0 + RULES.text_wait_s
+    assert due_at(heard(1, 3, 2.0), RULES) == 2.0 + RULES.gather_s
+    assert due_at(asked(1, 3, 2.0, "text"), RULES) == 2.0
+    assert underrun_at(text(1, 2.0)) == underrun_at(heard(1, 3, 2.0)) == math.inf
+
+
+def test_a_gap_is_missed_once() -> None:
+    """A row after the listener ran dry counts; from then on time counts from that row."""
+    assert advance_playout(0, 0.0, 5.0) == (1, 5.0, False)
+    spoken, began, late = advance_playout(1, 5.0, 5.0 + 3 * ROW)
+    assert (spoken, late) == (2, True)
+    assert underrun_at(speech(1, spoken, began)) == pytest.approx(5.0 + 4 * ROW)
+    assert not advance_playout(spoken, began, 5.0 + 3.5 * ROW)[2]
+
+
+# Who decodes.
+
+
+def test_everybody_gets_a_row_if_there_is_time() -> None:
+    """Continuous batching: speech and text share a step."""
+    candidates = [speech(1, 8), text(2, 0.0), speech(3, 2)]
+    assert plan(candidates, 0.05, limits(), RULES).decode == [1, 2, 3]
+
+
+def test_text_is_left_out_of_a_step_that_would_make_speech_run_dry() -> None:
+    """And comes back, as urgent as speech, once it has waited its time."""
+    slow = limits(guess=(1.0, 20.0))
+    candidates = [speech(1, 2), text(2, 0.0), text(3, 0.0)]
+    at = 2 * ROW - 0.03  # 30 ms before the listener has heard all; one row takes 21 ms, two 41
+    assert plan(candidates, at, slow, RULES).decode == [1]
+    at = 20 * ROW - 0.03
+    overdue = [speech(1, 20), text(2, 0.0), text(3, at)]
+    assert plan(overdue, at, slow, RULES).decode == [2, 1]
+
+
+def test_the_most_urgent_first_when_not_all_fit() -> None:
+    """The stream that is least ahead, whatever its age."""
+    candidates = [speech(1, 30), speech(2, 5), speech(3, 9), text(4, -9.0)]
+    assert plan(candidates, 0.1, limits(requests=2), RULES).decode == [4, 2]
+
+
+@many
+@given(some_wants, some_limits, st.floats(0, 10))
+def test_a_plan_keeps_to_its_limits(candidates: list[Candidate], most: Limits, now: float) -> None:
+    """Requests, rows, and nobody twice; a reply decodes only when its rows are computed."""
+    chosen = plan(candidates, now, most, RULES)
+    by_key = {candidate.key: candidate for candidate in candidates}
+    allotted = dict(chosen.prefill)
+    assert len(chosen.decode) == len(set(chosen.decode)) <= most.requests
+    assert len(allotted) == len(chosen.prefill)
+    assert sum(allotted.values()) <= most.rows
+    for key, rows in chosen.prefill:
+        assert 1 <= rows <= by_key[key].pending
+    for key in chosen.decode:
+        assert by_key[key].kind != "listening"
+        assert allotted.get(key, 0) == by_key[key].pending
+    assert bool(chosen.decode or chosen.prefill) == bool(candidates)  # work is never left lying
+
+
+@many
+@given(some_wants, some_limits, st.floats(0, 10))
+def test_whoever_is_left_out_is_less_urgent(
+    candidates: list[Candidate], most: Limits, now: float
+) -> None:
+    """Among equals: a speech row left out is due no earlier than any row taken."""
+    ready = [candidate for candidate in candidates if not candidate.pending]
+    dry = min(map(underrun_at, candidates), default=math.inf)
+    taken = select_batch(ready, now, dry, most, RULES)
+    left = [
+        candidate for candidate in ready if candidate not in taken and candidate.kind == "speech"
+    ]
+    for out in left:
+        assert all(due_at(candidate, RULES) <= due_at(out, RULES) for candidate in taken)
+
+
+# Prefill beside speech.
+
+
+@many
+@given(some_wants, some_limits, st.floats(0, 10))
+def test_prefill_makes_nobody_run_dry_but_by_patience(
+    candidates: list[Candidate], most: Limits, now: float
+) -> None:
+    """The whole step ends before the first listener has heard all, or is the least one can do for
+    rows that have waited too long."""
+    chosen = plan(candidates, now, most, RULES)
+    rows = sum(count for _, count in chosen.prefill)
+    dry = min(map(underrun_at, candidates), default=math.inf)
+    # Replies that begin in this step come on top: theirs is the first row, worth the wait.
+    already = [key for key in chosen.decode if key not in dict(chosen.prefill)]
+    step = most.decode.seconds(len(already), now) + most.prefill.seconds(rows, now)
+    first = min(
+        (due_at(candidate, RULES) for candidate in candidates if candidate.pending),
+        default=math.inf,
+    )
+    patient = now - first < RULES.patience_s
+    assert not rows or now + step <= dry or (not patient and rows <= RULES.least_rows)
+
+
+def test_prefill_takes_no_more_than_half_while_speech_is_behind_its_buffer() -> None:
+    """Once everybody is a buffer ahead it may take what is left before somebody runs dry."""
+    waiting = asked(9, 250)
+    behind = plan([speech(1, 3), waiting], 0.0, limits(), RULES)
+    assert sum(rows for _, rows in behind.prefill) == 1  # 4.5 ms, as the decode step
+    ahead = plan([speech(1, 13), waiting], 0.0, limits(), RULES)
+    assert sum(rows for _, rows in ahead.prefill) == 250
+    assert plan([waiting], 0.0, limits(rows=64), RULES).prefill == [(9, 64)]
+
+
+def test_a_speech_reply_is_prefilled_before_everything_else() -> None:
+    """Order: by due time, so a waiting reply goes before rows heard at the same time."""
+    candidates = [heard(1, 100, since=0.9), asked(2, 40, since=1.0), asked(3, 40, 0.8, "text")]
+    assert plan(candidates, 1.0, limits(rows=100), RULES).prefill == [(3, 40), (2, 40), (1, 20)]
+
+
+def test_a_reply_begins_in_the_step_that_computes_its_last_rows() -> None:
+    """Time to first row: no step is lost between prefill and decode; listeners do not decode."""
+    candidates = [asked(1, 10), heard(2, 10), asked(3, 400, since=0.1)]
+    assert plan(candidates, 1.0, limits(), RULES) == ([(1, 10), (3, 246)], [1])
+
+
+def test_rows_heard_wait_for_company_while_somebody_speaks() -> None:
+    """Then all go together: when the first is due, when a reply needs rows, or in silence."""
+    candidates = [speech(1, 30), heard(2, 1, since=1.0), heard(3, 1, since=1.1)]
+    assert plan(candidates, 1.2, limits(), RULES).prefill == []
+    assert plan(candidates, 1.0 + RULES.gather_s, limits(), RULES).prefill == [(2, 1), (3, 1)]
+    waiting = [*candidates, asked(4, 2, since=1.2)]
+    assert plan(waiting, 1.2, limits(), RULES).prefill == [(4, 2), (2, 1), (3, 1)]
+    assert plan(candidates[1:], 1.2, limits(), RULES).prefill == [(2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize("step_ms", [20.0, 90.0])
+def test_nobody_starves(step_ms: float) -> None:
+    """In overload too, with speech always late: text goes on, and prefill ends."""
+    slow = limits(requests=3, guess=(step_ms, 0.01))
+    candidates = {key: speech(key, 1) for key in range(4)}
+    candidates[10] = text(10, 0.0)
+    candidates[20] = asked(20, 40)
+    candidates[30] = heard(30, 40)
+    now, rows_of_text = 0.0, 0
+    for _ in range(400):
+        chosen = plan(list(candidates.values()), now, slow, RULES)
+        now += step_ms / 1e3
+        for key, rows in chosen.prefill:
+            candidates[key] = candidates[key]._replace(pending=candidates[key].pending - rows)
+        for key in chosen.decode:
+            rows_of_text += key == 10
+            candidate = candidates[key]._replace(since=now)
+            if candidate.kind == "speech":
+                spoken, began, _ = advance_playout(candidate.spoken, candidate.began, now)
+                candidate = candidate._replace(spoken=spoken, began=began)
+            candidates[key] = candidate
+        if 30 in candidates and not candidates[30].pending:
+            del candidates[30]
+    assert rows_of_text >= 400 * step_ms / 1e3 / (RULES.text_wait_s + 5 * step_ms / 1e3)
+    assert 30 not in candidates
+    assert candidates[20].spoken > 1
+
+
+# Pages and admission.
+
+
+def test_text_ends_before_speech_and_the_newest_first() -> None:
+    """Who is ended when pages run out, until the rest fits."""
+    growing = [
+        PageRequest(1, speech=True, asked_at=1.0, pages=1),
+        PageRequest(2, speech=False, asked_at=2.0, pages=1),
+        PageRequest(3, speech=False, asked_at=3.0, pages=2),
+        PageRequest(4, speech=True, asked_at=4.0, pages=1),
+    ]
+    order = [out_of_pages(growing, free) for free in range(6)]
+    assert order == [[3, 2, 4, 1], [3, 2, 4], [3, 2], [3], [3], []]
+    assert out_of_pages(growing, free=7, headroom=2) == []
+    assert out_of_pages(growing, free=6, headroom=2) == [3]
+    assert out_of_pages(growing, free=3, headroom=9) == [3, 2]
+
+
+@many
+@given(
+    st.lists(st.builds(PageRequest, st.just(0), st.booleans(), st.floats(0, 9), st.integers(1, 4))),
+    st.integers(0, 30),
+)
+def test_what_stays_fits_and_no_more_is_ended_than_needed(
+    given_: list[PageRequest], free: int
+) -> None:
+    """The pages of those that stay are there, and the last one ended was one too many."""
+    growing = [growth._replace(key=key) for key, growth in enumerate(given_)]
+    ended = out_of_pages(growing, free)
+    pages = {growth.key: growth.pages for growth in growing}
+    stay = sum(pages.values()) - sum(pages[key] for key in ended)
+    assert stay <= free
+    assert not ended or stay + pages[ended[-1]] > free
+
+
+def test_admission_asks_what_a_step_would_take() -> None:
+    """The estimate for one more stream against the margin of a row's 80 ms, and a plain limit."""
+    rules = replace(RULES, max_speaking=12, deadline_margin=0.5)
+    costs = StepCosts((8.0, 4.0))  # 8 streams: 40 ms, 9 to 16: 72 ms
+    assert [misses_deadlines(n, costs, 0.0, rules) for n in (1, 8, 9)] == [False, False, True]
+    assert [misses_deadlines(n, StepCosts(GUESS), 0.0, rules) for n in (12, 13)] == [False, True]
+
+
+def test_a_single_reply_is_refused_only_by_fresh_measurements() -> None:
+    """With nobody speaking one reply is tried, unless several fresh measurements forbid it."""
+    costs = StepCosts(GUESS)
+    assert not misses_deadlines(1, StepCosts((500.0, 1.0)), 0.0, RULES)  # a guess forbids nothing
+    costs.observe(1, 0.4, 1.0)
+    assert not misses_deadlines(1, costs, 1.0, RULES)  # nor does a single measurement
+    assert misses_deadlines(2, costs, 1.0, RULES)
+    for step in range(3):
+        costs.observe(1, 0.4, 1.4 + 0.4 * step)
+    assert misses_deadlines(1, costs, 2.2 + FRESH_S, RULES)
+    assert not misses_deadlines(1, costs, 2.3 + FRESH_S, RULES)
+
+
+def test_headroom_is_whole_pages_for_each_reply() -> None:
+    """Stated in rows, kept in pages."""
+    rules = replace(RULES, headroom_rows=33)
+    assert [headroom_pages(n, 16, rules) for n in (0, 1, 5)] == [0, 3, 15]
+
+
+# Costs.
+
+
+def test_costs_follow_what_is_measured() -> None:
+    """A first measurement replaces the guess, later ones move it; sizes by powers of two."""
+    costs = StepCosts(GUESS)
+    assert costs.seconds(0, 0.0) == 0
+    assert costs.seconds(8, 0.0) == pytest.approx(0.008)
+    costs.observe(8, 0.080, 0.0)
+    assert costs.seconds(5, 0.0) == costs.seconds(8, 0.0) == pytest.approx(0.080)
+    assert costs.seconds(32, 0.0) == pytest.approx(0.200)  # ten times the guess, as its neighbour
+    for _ in range(60):
+        costs.observe(7, 0.010, 0.0)
+    assert costs.seconds(8, 0.0) == pytest.approx(0.010, rel=1e-3)
+
+
+def test_one_pause_does_not_change_an_estimate() -> None:
+    """One step of 2 s among many of 10 ms leaves the estimate where it was."""
+    costs, now = StepCosts(GUESS), 0.0
+    for seconds in (0.010, 0.010, 2.0, 0.010):
+        now += seconds
+        costs.observe(1, seconds, now)
+        assert costs.seconds(1, now) == pytest.approx(0.010)
+
+
+def test_estimates_decay_towards_the_guess_when_idle() -> None:
+    """A slow measurement is believed while it is fresh, and half as much after each HALF_S."""
+    costs = StepCosts(GUESS)
+    costs.observe(1, 0.4045, 0.0)
+    later = [costs.seconds(1, FRESH_S + n * HALF_S) for n in range(3)]
+    assert later == pytest.approx([0.4045, 0.2045, 0.1045])
+    assert costs.seconds(1, 1e6) == pytest.approx(0.0045)
+
+
+def test_measurements_from_before_a_pause_do_not_count() -> None:
+    """The first step after a pause replaces what a long conversation had measured."""
+    costs = StepCosts(GUESS)
+    for step in range(20):
+        costs.observe(1, 0.1, 0.1 * step)
+    costs.observe(1, 0.005, 10.0)
+    assert costs.seconds(1, 10.0) == pytest.approx(0.005)
+    assert not costs.is_measured(1, 10.0)
+
+
+def test_a_stale_size_gives_way_to_a_fresh_neighbour() -> None:
+    """What is old of the size itself is mixed with what its neighbour shows now."""
+    costs = StepCosts(GUESS)
+    costs.observe(8, 0.4, 0.0)
+    costs.observe(1, 0.0045, FRESH_S + HALF_S)
+    assert costs.seconds(8, FRESH_S + HALF_S) == pytest.approx(0.5 * 0.4 + 0.5 * 0.008)
+
+
+@many
+@given(
+    st.dictionaries(st.integers(1, 500), st.floats(0, 0.2), max_size=4),
+    st.floats(0, 0.3),
+    st.integers(1, 600),
+)
+def test_the_size_found_fits(measured: dict[int, float], seconds: float, most: int) -> None:
+    """Never larger than asked, never estimated above the time; none if one row is too much."""
+    costs = StepCosts(GUESS)
+    for size, took in measured.items():
+        costs.observe(size, took, 0.0)
+    size = costs.size_within(seconds, most, 1.0)
+    assert 0 <= size <= most
+    assert not size or costs.seconds(size, 1.0) <= seconds
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_speaking": 0}, "max_speaking is 0; allowed: an integer, 1 or more"),
+        ({"buffer_rows": -1}, "buffer_rows is -1; allowed: an integer, 0 or more"),
+        ({"ahead_rows": 2.5}, "ahead_rows is 2.5; allowed: an integer"),
+        ({"deadline_margin": 1.5}, "deadline_margin is 1.5; allowed: above 0 and at most 1"),
+        ({"gather_s": -0.1}, "gather_s is -0.1; allowed: 0 or more seconds"),
+        ({"decode_guess_ms": (0, 1)}, "two numbers above 0: ms, and ms per row"),
+    ],
+)
+def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+    """The error names the field, its value and the allowed values."""
+    with pytest.raises(MossliveError, match=message):
+        EngineSettings(**changes)

@@ -1,0 +1,174 @@
+"""The codec's thread: failures are reported, and no job waits for ever."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from mosslive import LanguageModel
+from mosslive.engine.device_priority import DevicePriority, DeviceUser
+from mosslive.errors import MossliveError
+from mosslive.talk import CodecWorker, Talk
+from mosslive.talk.codec_streams import DecodeStream
+from mosslive.talk.events import TalkFault
+from tests.engine.serving import until
+from tests.talk.rig import Rig, run
+from tests.talk.test_interruption import TOLD
+from tests.talk.toy import TOY_VOICE, ToyCodec
+
+
+class Gone(BaseException):
+    """An exception that no job may raise and that ends a thread."""
+
+
+def gone() -> None:
+    raise Gone("for good")
+
+
+async def soon(work: Awaitable[object]) -> None:
+    await asyncio.wait_for(work, 20)
+
+
+def test_a_job_that_fails_is_its_owners_alone() -> None:
+    """After a failed job the next one runs normally."""
+
+    async def story() -> None:
+        thread = CodecWorker(ToyCodec())
+        with pytest.raises(ZeroDivisionError):
+            await soon(thread.do(lambda: 1 // 0))
+        assert (await asyncio.wait_for(thread.do(lambda: 7), 20)).value == 7
+        await thread.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("who", ["asked", "waits", "renders", "comes later"])
+def test_a_thread_that_ends_says_so(who: str) -> None:
+    """The job that ended the thread, the jobs behind it, an active reply and all later calls get
+    the error."""
+
+    async def story() -> None:
+        thread = CodecWorker(ToyCodec(), threaded=False)
+        speaking = DecodeStream(thread, TOY_VOICE, 5, 0)
+        asked: dict[str, Callable[[], Awaitable[object]]] = {
+            "asked": lambda: thread.do(gone, 1.0),
+            "waits": lambda: thread.do(lambda: 7, 2.0),
+            "renders": lambda: speaking.push([1] * 8, 3.0),
+        }
+        if who == "comes later":
+            thread.do(gone)
+            thread._run()
+            with pytest.raises(MossliveError, match="thread has ended: Gone: for good"):
+                thread.do(lambda: 7)
+            thread.tell(lambda: None)  # nobody waits for it
+            return
+        tasks = {name: asyncio.ensure_future(ask()) for name, ask in asked.items()}
+        await asyncio.sleep(0)
+        thread._run()
+        with pytest.raises(MossliveError, match="thread has ended: Gone: for good"):
+            await soon(tasks.pop(who))
+        for task in tasks.values():
+            task.cancel()
+
+    run(story())
+
+
+def test_a_codec_of_ones_own_has_the_conversations_clock(nano_lm: LanguageModel) -> None:
+    """Due times are compared with the clock they were computed from."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        talk = Talk(rig.engine, ToyCodec(), TOY_VOICE, TOLD, clock=rig.clock, threads=None)
+        assert talk.codec is not None
+        assert talk.codec._clock() == rig.clock.time
+        await soon(talk.close())
+        await rig.close()
+
+    run(story())
+
+
+def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
+    """If the codec ends during a conversation, the reply fails with the reason, text continues, and
+    the conversation can be closed."""
+
+    async def story() -> None:
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        talk = rig.talk
+        rig.codec.do(gone)
+        rig.codec._run()
+        talk.push_text("Hello")
+        await rig.until(lambda: not talk.replying)
+        (fault,) = rig.of(TalkFault)
+        assert (fault.stage, fault.fatal) == ("reply", False)
+        assert "thread has ended" in fault.message
+        talk.respond("text")
+        await rig.until(lambda: not talk.replying)
+        assert [said.role for said in talk.turns] == ["system", "user", "assistant"]
+        await rig.close()
+        assert rig.served.all_free()
+        assert not [event async for event in talk.events()], "who asks again is told it is over"
+
+    run(story())
+
+
+def shared() -> tuple[CodecWorker, DeviceUser]:
+    """A thread with a fixed clock, and another user of its device for which it would wait for
+    ever."""
+    priority = DevicePriority(patience_s=1e6)
+    thread = CodecWorker(ToyCodec(), clock=lambda: 100.0, priority=priority)
+    return thread, priority.join(lambda: None)
+
+
+def test_what_can_wait_waits_for_the_others_on_the_device() -> None:
+    """While another user is urgent, a chunk due later waits, a chunk due soon and bookkeeping do
+    not, and the end of the urgency ends the wait."""
+
+    async def story() -> None:
+        thread, other = shared()
+        other.say(True)
+        speaking = DecodeStream(thread, TOY_VOICE, 5, 0)
+        late = asyncio.ensure_future(speaking.push([1] * 8, 100.5))
+        await until(lambda: thread._device_user._waiting)
+        soon_done = await asyncio.wait_for(thread.do(lambda: "soon", 100.05), 20)
+        now_done = await asyncio.wait_for(thread.do(lambda: "now"), 20)
+        assert (soon_done.value, now_done.value) == ("soon", "now")
+        await until(lambda: thread._device_user._waiting)
+        assert not late.done()
+        other.say(False)
+        assert len((await asyncio.wait_for(late, 20)).value)
+        await soon(thread.close())
+
+    run(story())
+
+
+@pytest.mark.parametrize(("due", "hurries"), [(100.0, True), (100.1, True), (100.2, False)])
+def test_the_others_are_told_of_a_hurry_and_of_its_end(due: float, hurries: bool) -> None:
+    """The thread is marked urgent during the work, also if it fails, and not afterwards."""
+
+    async def story() -> None:
+        thread, other = shared()
+        assert (await asyncio.wait_for(thread.do(lambda: other.asked, due), 20)).value == hurries
+        await until(lambda: not other.asked)
+        with pytest.raises(ZeroDivisionError):
+            await soon(thread.do(lambda: 1 // 0, due))
+        await until(lambda: not other.asked)
+        with pytest.raises(MossliveError, match="has ended"):
+            await soon(thread.do(gone, due))
+        await until(lambda: not other.asked)
+        await soon(thread.close())
+
+    run(story())
+
+
+def test_a_thread_that_waits_can_be_closed() -> None:
+    """A waiting thread can be closed and still does the jobs it was given."""
+
+    async def story() -> None:
+        thread, other = shared()
+        other.say(True)
+        late = thread.do(lambda: 7, 200.0)
+        await until(lambda: thread._device_user._waiting)
+        await soon(thread.close())
+        assert (await late).value == 7
+
+    run(story())
