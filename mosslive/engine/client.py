@@ -247,8 +247,8 @@ class EngineClient:
     def _raise_lost_rows(self, sequence: SequenceState) -> None:
         if sequence.error:
             raise MossliveError(
-                f"rows after the first {len(sequence.rows)} were lost ({sequence.error}); call truncate "
-                f"to choose where to continue"
+                f"rows after the first {len(sequence.rows)} were lost ({sequence.error}); call "
+                f"truncate to choose where to continue"
             ) from sequence.error
 
     def _check_pages(self, pages: int, replies: int, what: str) -> None:
