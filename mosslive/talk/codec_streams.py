@@ -101,8 +101,8 @@ class DecodeStream:
     async def push(
         self, codes: Sequence[int], due: float, speculative: bool = False
     ) -> Done[Samples]:
-        """All the sound that is settled now. `speculative`: nobody may ever hear it; it is no part of
-        a step that is due before."""
+        """All the sound that is settled now. `speculative`: it may never be heard; it joins no
+        step that is due before."""
         given = list(codes)
         self._count.received += len(given)
         self._count.render_all()
