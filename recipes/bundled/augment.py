@@ -17,7 +17,7 @@ _BANDS = 128
 _TOP_MEL = 15 + 27 * math.log(8.0) / math.log(6.4)  # of 8 kHz on Slaney's scale
 _HZ = 16_000
 _FAINT_DB = 50.0  # noise this far below the speech is negligible
-_ECHO = 0.04  # of a direct sound of 1: the longest room is then about as loud as the speaker
+_ECHO = 0.04  # relative to the direct sound: the longest echo is about as loud as the speaker
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from recipes.bundled.flow_start import begin_straight, can_begin_straight
 from recipes.bundled.quantiser import Quantiser
 from recipes.bundled.sizes import SPEAKER_WIDTH, Sizes
 
-MEL_SCALE = 2.5  # spread of ln mel values: losses are in this unit
+MEL_SCALE = 2.5  # standard deviation of ln mel values: the unit of the losses
 _MEL_MEAN = -6.0
 _FRAMES_PER_CODE = 4
 _POSITIONS_SCALE = 0.1
-_UNTOLD = 0.2  # rows whose flow is told nothing, for the guidance
+_UNTOLD = 0.2  # share of rows without a condition, for the guidance
 
 
 def speaker_vector() -> Tensor:
@@ -64,20 +64,20 @@ class CodecModel(nn.Module):
         self.encoder = Encoder(sizes.encoder, TORCH_ONLY).requires_grad_(True)
         self.encoder.embed_positions.weight.requires_grad_(False)
         self.encoder.codebook.weight.requires_grad_(False)
-        # PyTorch's start would leave the sound a tenth of the positions it is added to: for
-        # hundreds of steps the layers would see where they are and not what is said.
+        # PyTorch's initialisation would make the sound a tenth of the positions it is added to:
+        # for hundreds of steps the layers would see positions and no sound.
         for conv in (self.encoder.conv1, self.encoder.conv2):
             nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
         positions = _POSITIONS_SCALE * sinusoids(sizes.encoder.positions, width)
         self.encoder.embed_positions.weight.copy_(positions)
         self.quantiser = Quantiser(sizes.codes, width)
-        # The flow's own table is made at the end; one row of it would do until then.
+        # The flow's own table is made at the end; one row is enough until then.
         dims = FlowDims(1, SPEAKER_WIDTH, sizes.flow.conformer, sizes.flow.estimator)
         self.flow = Flow(dims, FlowSettings(sizes.steps, sizes.guidance, code_limit=1))
         self.bridge = nn.Linear(width, sizes.flow.conformer.width)
         self.ctc_states = nn.Linear(width, phones + 1)
         self.ctc_codes = nn.Conv1d(width, _FRAMES_PER_CODE * (phones + 1), 5, padding=2)
-        with torch.no_grad():  # begin near an average mel, not two spreads above it
+        with torch.no_grad():  # starts near an average mel, not two standard deviations above it
             self.flow.encoder_proj.bias.fill_(_MEL_MEAN)
             self.flow.encoder_proj.weight.mul_(0.1)
         if can_begin_straight(self.flow.estimator):
@@ -107,7 +107,7 @@ class CodecModel(nn.Module):
         else:
             count -= LOOK_AHEAD
         tokens, frames = self._pasts(count, chunk)
-        # Scores of positions come from differences of sines: half precision is too coarse there.
+        # Scores of positions are differences of sines: half precision is too coarse.
         with torch.autocast(x.device.type, enabled=False):
             hidden = self.flow.encoder(x, present, tokens, frames)
             y: Tensor = self.flow.encoder_proj(hidden).mT
@@ -137,7 +137,7 @@ class CodecModel(nn.Module):
         x = (1 - at) * noise + at * mel
         speaker = self.flow.spk_embed_affine_layer(self.speaker)[None, :, None].expand_as(mel)
         told = torch.cat((mu, speaker, known), 1)
-        if self.sizes.guidance:  # what it would say unasked has to be learned as well
+        if self.sizes.guidance:  # the unconditional output has to be learned as well
             told = told * (draw(rows, 1, 1) >= _UNTOLD)
         past = self._pasts(mel.shape[2] // _FRAMES_PER_CODE, chunk)[1]
         found = self.flow.estimator(torch.cat((x, told), 1), t, past)
@@ -168,7 +168,7 @@ class CodecModel(nn.Module):
         rows, codes, _ = by_code.shape
         return by_code.reshape(rows, _FRAMES_PER_CODE * codes, -1)
 
-    # What goes into files
+    # Stored tensors
 
     @torch.no_grad()
     def encoder_tensors(self) -> dict[str, Tensor]:

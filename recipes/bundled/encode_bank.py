@@ -21,7 +21,7 @@ from recipes.bundled.budget import save_whole
 from recipes.bundled.codec_model import CodecModel
 
 _BATCH_CODES = 16_384
-_CACHED_CODES = 1024  # on a CPU: more do not stay in its cache
+_CACHED_CODES = 1024  # on a CPU: more do not fit its cache
 _SPEAK_CODES = 75
 _SPEAK_ROWS = 128
 
@@ -98,9 +98,9 @@ def encode_bank(
             found[begin : begin + count] = row[:count]
         done(len(group))
 
-    # Of version 0 the very codes that the package will hear: products in full. Of the others, what
-    # is fast: halves turn a few codes, as noise does. No trials of convolutions in either, since
-    # every group has a length of its own.
+    # Version 0 has exactly the codes of the package: full precision. The others use half
+    # precision for speed, which changes a few codes, like noise. No convolution benchmarks in
+    # either, because every group has another length.
     with arithmetic("fp32"):
         for group in _groups(order, source):
             fill(0, group, source.waves(group), recorded)

@@ -16,11 +16,11 @@ from torch.nn import functional as F
 from mosslive.codec.estimator import Estimator
 from mosslive.codec.flow_past import Whole
 
-_SIGNAL = 0.3  # what the line is scaled by inside
+_SIGNAL = 0.3  # inner scale of the line
 _ANCHOR = 4.0  # of the spare channels before the last norm: far above the signal, so that its
 # length hardly changes and the norm is nearly linear; they also keep the mean it takes away
 _LIFT = 3.0  # where Mish is nearly linear
-_FAINT = 0.1  # of everything beside the line
+_FAINT = 0.1  # scale of all other weights
 _SPREAD, _MEAN = 2.6, 5.0  # of mu - x
 _LEAST_HEED = 0.5
 _PROBE_ROWS, _PROBE_FRAMES = 4, 32

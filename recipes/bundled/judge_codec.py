@@ -20,7 +20,7 @@ _MOST_PER_VOICE = 20
 
 
 @torch.no_grad()
-@arithmetic("fp32")  # also: no trials, which would come anew with every utterance's length
+@arithmetic("fp32")  # also turns off convolution benchmarks, which would repeat for every length
 def judge_codec(model: CodecModel, bank: Bank, phone_names: list[str]) -> dict[str, float]:
     """Returns `mu` and `flow`: mean distance of the mel in units of its spread, before and after
     the flow; `phones <voice>`: errors per phone. A flow that leaves its noise in is 0.3 above

@@ -204,7 +204,7 @@ def _room(counts: NDArray[np.int64], size: int) -> int:
 
 
 def _whole(count: int, step: int) -> int:
-    return max(1, -(-count // step)) * step  # never empty: not every kernel likes that
+    return max(1, -(-count // step)) * step  # never empty, because some kernels fail on empty input
 
 
 def _wanted(values: Tensor, wanted: Tensor, room: int) -> Wanted:
@@ -214,8 +214,8 @@ def _wanted(values: Tensor, wanted: Tensor, room: int) -> Wanted:
     after[:, :-1] = torch.where(wanted[:, 1:], values[:, 1:], IGNORED)
     after = after.flatten()
     counts = after != IGNORED
-    # Each finds its number among those that count; the others, and those for which there is no
-    # room, all go to one place past the end.
+    # Each target gets its number; ignored rows, and targets without space, go to one place past
+    # the end.
     number = torch.where(counts, counts.cumsum(0) - 1, room).clamp(max=room)
     place = torch.full((room + 1,), len(after) - 1, device=values.device)  # no row follows
     place.scatter_(0, number, torch.arange(len(after), device=values.device))

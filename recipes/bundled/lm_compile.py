@@ -43,7 +43,7 @@ class CompiledLayers:
         self._began = time.monotonic()
         self._patience_s = patience_s
         self._probe = probe
-        # A copy: the probe must not see weights that change meanwhile.
+        # A copy, because training changes the weights meanwhile.
         todo = (copy.deepcopy(model), dtype, backend, torch.get_num_threads())
         self._thread = threading.Thread(target=self._compile, args=todo, daemon=True)
         self._thread.start()
@@ -82,14 +82,14 @@ class CompiledLayers:
         backend: str | Callable[..., Any],
         threads: int,
     ) -> None:
-        torch.set_num_threads(threads)  # of this thread; what is compiled is guarded by it
+        torch.set_num_threads(threads)  # per thread; compiled code checks it
         try:
             fast = torch.compile(run_plain, backend=backend)
 
             def first(
                 layer: nn.Module, x: Tensor, cos: Tensor, signed_sin: Tensor, kept: Tensor
             ) -> Tensor:
-                # Sizes that change: said once, the compilation is for all of them.
+                # Marks the changing sizes as dynamic, so that one compilation serves all.
                 for tensor, sizes in ((x, [0, 1]), (cos, [0]), (signed_sin, [0]), (kept, [1])):
                     torch._dynamo.maybe_mark_dynamic(tensor, sizes)
                 found: Tensor = fast(layer, x, cos, signed_sin, kept)
@@ -100,7 +100,7 @@ class CompiledLayers:
                 float((_gradient(model, how, self._probe) - exact).norm() / exact.norm())
                 for how in (Computing(dtype), Computing(dtype, first))
             )
-            # Other shapes: should one be compiled anew after all, then here and not in training.
+            # Runs other shapes: a recompilation then happens here and not in training.
             rows, length = self._probe
             for other in (length - 32, length + 64, 2 * length + 48):
                 _gradient(model, Computing(dtype, fast), (rows * length // other, other))
@@ -114,7 +114,7 @@ class CompiledLayers:
         figures += f"; {1000 * times[1]:.1f} ms, of plain layers {1000 * times[0]:.1f}"
         if not found < _MOST_TIMES * plain + _LEAST_ERROR:
             self._say(f"wrong: {figures}")
-        elif times[1] > times[0] and model.cos.is_cuda:  # elsewhere they are only tested
+        elif times[1] > times[0] and model.cos.is_cuda:  # on other devices they are only tested
             self._say(f"slow: {figures}")
         elif not self._dropped:
             self._run = fast

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-# Of the layers' matrices: half the bytes buy twice the layers. With this scale, none of a trained
-# model's values is too large, and a thousandth of their size is still told apart.
+# Of the layers' matrices: half the bytes allow twice the layers. With this scale no value of a
+# trained model overflows, and a thousandth of the largest is still represented.
 STORED = torch.float8_e4m3fn
 STORED_SCALE = 128.0
-MATRICES = "_proj.weight"  # how names of the layers' matrices end
+MATRICES = "_proj.weight"  # suffixes of the names of the layers' matrices
 _LARGEST = torch.finfo(STORED).max
 
 

@@ -23,7 +23,7 @@ SHORTEST, LONGEST = 3, 9
 # Classes of the list by what a word can be filled in for: names, nouns in the singular, adjectives,
 # verbs in the past.
 _KINDS = {"nnp": "name", "nn": "noun", "jj": "adjective", "vbd": "verb", "vbn": "verb"}
-# Newspapers write of things that nobody has to be asked to say again. Beginnings of words.
+# Prefixes of words that newspapers use and that this model should not say.
 _UNKIND = re.compile(
     "abort|aids$|assassin|behead|bitch|bomb|butcher|cancer|castrat|cocain|condom|corpse|crap|execut|"
     "fetus|genit|genocid|heroin|holocaust|homicid|homo$|incest|kill|klux|lynch|massacr|maim|molest|"
@@ -63,7 +63,8 @@ def pick(voices: Path) -> dict[str, list[str]]:
         if (
             kind is not None
             and SHORTEST <= len(word) <= LONGEST
-            and len(said.get(word, ())) == 1  # "read" and "read": which one is meant is not known
+            and len(said.get(word, ()))
+            == 1  # two pronunciations, such as "read": which one is meant is unknown
             and word not in known
             and set(word) & set(_VOWELS)  # without one it is an abbreviation
             and not _UNKIND.match(word)

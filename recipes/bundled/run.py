@@ -110,7 +110,7 @@ def _begin(plan: Plan, stages: tuple[str, ...]) -> None:
     number, count = plan.lm.part
     if "lm" in stages and number > 1 and not (plan.reuse_codes and plan.earlier("lm")):
         raise ValueError(
-            f"part {number} of {count} goes on from the part before: --reuse-codes, and --resume"
+            f"part {number} of {count} continues the part before: add --reuse-codes and --resume"
             " with its language model"
         )
     if "lm" in stages and plan.reuse_codes and (known := plan.earlier("lm")) is not None:

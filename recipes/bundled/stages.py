@@ -158,7 +158,7 @@ def run_codec(plan: Plan, bank: Bank, corpus: Corpus) -> None:
 def _keep_codec(plan: Plan, model: CodecModel) -> None:
     save_carried(plan.carried, "encoder", model.encoder_tensors())
     save_carried(plan.carried, "flow", model.flow_tensors())
-    # What a later run goes on from and the two files above do not hold.
+    # State for a later run that the two files above do not hold.
     rest = {
         name: tensor
         for name, tensor in model.state_dict().items()

@@ -35,8 +35,8 @@ class LmTraining:
     held_out: int = 2048
     test_every: int = 5000
     decay: float = 0.3
-    meant_weight: float = 0.5  # of what a reply means, beside what it says
-    dropout: float = 0.1  # to the end: without it, sums and words never heard get worse at once
+    meant_weight: float = 0.5  # weight of the loss of letters
+    dropout: float = 0.1  # until the end: without it, unseen sums and words get worse at once
     seed: int = 3
     part: tuple[int, int] = (1, 1)  # of a training in several runs: which one, and of how many
     noise: Mishearing = field(default_factory=Mishearing)
@@ -128,7 +128,7 @@ def train_lm(
 ) -> dict[str, float]:
     """Calls `keep` with the average after every test, so that a killed run leaves a result."""
     cuda = batches.device.type == "cuda"
-    # Learned anew in every run, in some hundred steps: a linear map has little to learn.
+    # Trained from zero in every run: a linear map needs only some hundred steps.
     meanings = Meanings(model.config).to(batches.device)
     parts = [(model, how.rate), (meanings, how.rate)]
     chosen = optimiser(parts, decay=how.decay, recorded=cuda)
@@ -159,7 +159,7 @@ def train_lm(
         try:
             found = (recorded or learn)(batch)
         except Exception as error:
-            # Compiled code that fails on some batch is no reason to stop; anything else is.
+            # Compiled code that fails on a batch is given up; any other error ends training.
             if layers is None or not layers.give_up(error):
                 raise
             if recorded is not None:
@@ -203,7 +203,7 @@ def examined(model: LmModel, batches: Batches) -> dict[str, float]:
     for number, (name, group) in enumerate(zip(examples.names, examples.groups, strict=True)):
         by[""].append(number)
         by[f" {name}"].append(number)
-        if group:  # what is asked aloud and what is typed are held out in different ways
+        if group:  # spoken and typed questions are held out in different ways
             by[f" {name.split('_')[0]} {group}"].append(number)
     exact, loss = {}, {}
     for name, numbers in sorted(by.items()):

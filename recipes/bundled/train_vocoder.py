@@ -46,7 +46,7 @@ class VocoderTraining:
     true_pitch: float = 0.75
     again_share: float = 0.67  # of the rows, once there is the codec's mel
     seed: int = 5
-    look_every: int = 100  # steps between looks for the codec's mel
+    look_every: int = 100  # steps between checks for the codec's mel
     keep_every: int = 1000
 
 
@@ -165,14 +165,14 @@ def _render(
     """Returns the predicted pitch [B, T] and the waveform [B, 480 · T]. `taught`: rows that use the
     given pitch and not the predicted one."""
     found = hift.f0(mel)
-    # The phase sums the pitch up: no gradient of a waveform says anything useful about it.
+    # The phase accumulates the pitch, so the gradient of a waveform is useless for it.
     rows, frames = pitch.shape
     given = torch.rand(rows, 1, generator=draws, device=mel.device) < taught
     hummed = torch.where(given, pitch, found.detach())
     noise = torch.randn(rows, *hift.noise_shape(frames), generator=draws, device=mel.device)
     source = hift.source(hummed, noise)
-    # A live window takes the source of its first frames from the window before, in whose phase
-    # another past is summed up: the two halves of a batch lend each other such a beginning.
+    # A live window takes the source of its first frames from the window before, which has another
+    # phase: the two halves of a batch exchange these frames.
     held = OVERLAP_FRAMES * hift.settings.samples_per_frame
     half = rows // 2
     earlier = F.pad(hummed[:half], (3, 0), mode="replicate")

@@ -28,7 +28,7 @@ def test_shipped_checkpoint_survives_being_carried(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         (("carry", "nowhere", "OUT"), "not a model of the recipe"),
         (("export", "nowhere", "OUT"), "no sizes.json"),
@@ -36,12 +36,12 @@ def test_shipped_checkpoint_survives_being_carried(tmp_path: Path) -> None:
     ],
 )
 def test_commands_refuse_what_is_not_there(
-    tmp_path: Path, command: tuple[str, ...], told: str
+    tmp_path: Path, command: tuple[str, ...], message: str
 ) -> None:
     name, *rest = (str(tmp_path / word) if word in ("nowhere", "OUT") else word for word in command)
     found = subprocess.run(
         [sys.executable, "-m", f"recipes.bundled.{name}", *rest], capture_output=True, text=True
     )
     assert found.returncode == 2
-    assert told in found.stderr
+    assert message in found.stderr
     assert not list(tmp_path.iterdir())

@@ -71,8 +71,8 @@ def test_assistants_rows_stay_as_recorded(bank: Bank) -> None:
     """The assistant's rows are not augmented; most begin on a code, and the mel moves with the
     others."""
     how = CodecTraining(spoken_rows=8, heard_rows=4, width_codes=_CODES + 3, shifted=0.5)
-    told, mel, _, _ = CodecBatches(bank, ["a", "b"], how).next(4)
-    assert told.shape[0] == 12
+    given, mel, _, _ = CodecBatches(bank, ["a", "b"], how).next(4)
+    assert given.shape[0] == 12
     heard = bank.heard[1 : 1 + _CODES].flatten().float() / 32768
     shifts = []
     for row in range(8):
@@ -82,7 +82,7 @@ def test_assistants_rows_stay_as_recorded(bank: Bank) -> None:
         silence = torch.zeros(2 * how.width_codes * HEARD_SAMPLES)
         wave = torch.cat((heard[max(0, -begin) * 320 :], silence))
         wave = torch.cat((torch.zeros(max(0, begin) * 320), wave))[: len(silence) // 2]
-        torch.testing.assert_close(told[row], features(wave[None])[0], atol=1e-4, rtol=0)
+        torch.testing.assert_close(given[row], features(wave[None])[0], atol=1e-4, rtol=0)
     assert shifts[:4] == [0, 0, 0, 0]
     assert any(shifts[4:])
 

@@ -85,7 +85,7 @@ def test_language_model_learns_from_codes_alone(carried: Path, codes: Path, tmp_
     with pytest.raises(ValueError, match="codes and no sound"):
         run(plan, ("vocoder",), together=False)
     assert not plan.out.exists()
-    with pytest.raises(ValueError, match="part 2 of 2 goes on from the part before"):
+    with pytest.raises(ValueError, match="part 2 of 2 continues the part before"):
         run(replace(plan, lm=replace(lm, part=(2, 2))), ("lm",), together=False)
     assert not plan.out.exists()
     run(plan, ("lm",), together=False)
@@ -221,12 +221,12 @@ def test_an_examination_is_not_lost_by_the_order(
     table = quick / DIALOGUES
     kept = [line for line in table.read_text().splitlines() if '"heldout"' not in line]
     table.write_text("".join(f"{line}\n" for line in kept))
-    for add, told in (
+    for add, message in (
         ([quick, codes], f"{codes} has an examination"),
         ([quick], f"{corpus.folder} has an examination"),
         ([codes, codes], "listed twice"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             encode_corpus(corpus, carried, tmp_path / "out", 3, add=add, size="toy")
     assert {path.name for path in tmp_path.iterdir()} == {"quick"}
 

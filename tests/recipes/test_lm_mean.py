@@ -62,7 +62,7 @@ def test_what_does_not_belong_together_is_refused(made: Made, tmp_path: Path) ->
     """Another encoder, other sizes or bad shares fail before anything is written."""
     one, other = made("a", [1.0]), made("b", [2.0])
     out = tmp_path / "out"
-    for folders, shares, told in (
+    for folders, shares, message in (
         ([one], [], "1 model; give two or more"),
         ([one, other], [1.0], "1 shares of 2 models"),
         ([one, other], [1.0, 0.0], "a share of 0; allowed: finite, above 0"),
@@ -72,7 +72,7 @@ def test_what_does_not_belong_together_is_refused(made: Made, tmp_path: Path) ->
         ([one, made("large", [1.0, 1.0])], [], "another size"),
         ([one, made("mute", None)], [], "no language model"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             mean_of(out, folders, shares)
     assert not out.exists()
 
@@ -84,12 +84,12 @@ def test_damaged_folders_are_named(made: Made, tmp_path: Path) -> None:
     for file in (cut / "lm.0.pt", deaf / "encoder.0.pt"):
         file.write_bytes(file.read_bytes()[:100])
     (bare / SIZES_FILE).unlink()
-    for folders, told in (
+    for folders, message in (
         ([one, cut], r"cut/lm\.0\.pt cannot be read"),
         ([one, deaf], r"deaf/encoder\.0\.pt cannot be read"),
         ([bare, one], r"no sizes\.json"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             mean_of(tmp_path / "deep" / "out", folders)
     assert not (tmp_path / "deep").exists()
 

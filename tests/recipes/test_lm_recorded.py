@@ -120,12 +120,12 @@ def test_recorded_steps_learn_the_same(builder: RowBuilder) -> None:
             return torch.stack(found).detach()
 
         run = RecordedSteps(learn)
-        told = []
+        losses_seen = []
         for number, batch in enumerate(some * 3):
             set_rate(chosen, 1 / (1 + number))
-            told.append((run if recorded else learn)(batch))
+            losses_seen.append((run if recorded else learn)(batch))
         assert run.shapes == (2 if recorded else 0)
-        ends.append([*told, *(p.detach() for p in model.parameters())])
+        ends.append([*losses_seen, *(p.detach() for p in model.parameters())])
     for plain, replayed in zip(*ends, strict=True):
         torch.testing.assert_close(replayed, plain, atol=1e-4, rtol=1e-4)  # sums in any order
 

@@ -153,7 +153,7 @@ def test_losses_are_those_of_all_logits(builder: RowBuilder) -> None:
     with torch.no_grad():
         whole = model.logits(batch.text, batch.audio)
         trunk = model(batch.text, batch.audio).trunk.flatten(0, 1)
-        told = meanings(trunk).unbind(1)
+        predicted = meanings(trunk).unbind(1)
 
     def loss_of(logits: Tensor, *wanted: Wanted) -> Tensor:
         """Returns the loss over all rows of all heads: [n, rows, V]."""
@@ -166,7 +166,7 @@ def test_losses_are_those_of_all_logits(builder: RowBuilder) -> None:
     torch.testing.assert_close(found.text, loss_of(whole.text, batch.write))
     torch.testing.assert_close(found.audio, loss_of(whole.audio, batch.speak))
     letters = [Wanted(batch.speak.place, each) for each in batch.meant.unbind(1)]
-    meant = loss_of(torch.stack(told), *letters) + loss_of(told[0], batch.write)
+    meant = loss_of(torch.stack(predicted), *letters) + loss_of(predicted[0], batch.write)
     torch.testing.assert_close(found.meant, meant)
 
 

@@ -14,7 +14,7 @@ from mosslive.bench.lm.bound_reference import BoundModel, Wiring, run_layer
 from mosslive.kernels.graph import Graphed
 from mosslive.rows import CHANNELS, Channel
 
-Slot = tuple[Tensor, Tensor]  # keys and values of a layer, [1, H_kv, room, D] each
+Slot = tuple[Tensor, Tensor]  # keys and values of a layer, [1, H_kv, capacity, D] each
 
 
 class _FixedCache:
@@ -43,21 +43,21 @@ def _layer_step(
 
 
 class CompiledReference:
-    """`room`: the largest number of rows. `compile` takes a function and returns its compiled
+    """`capacity`: the largest number of rows. `compile` takes a function and returns its compiled
     form."""
 
     def __init__(
         self,
         wiring: Wiring,
-        room: int,
+        capacity: int,
         compile: Callable[[Any], Any] = lambda f: torch.compile(f, fullgraph=True, dynamic=False),
     ) -> None:
         # Separate layers, because their numbers are changed below. The tensors are shared.
         self._model = model = BoundModel(wiring)
-        self._room = room
+        self._capacity = capacity
         self._layer_step = compile(_layer_step)
         config = wiring.config
-        shape = (1, config.num_key_value_heads, room, config.head_dim)
+        shape = (1, config.num_key_value_heads, capacity, config.head_dim)
         self._slots: list[Slot] = []
         for block in (model.trunk, *(model.tails[tail] for tail in CHANNELS)):
             for layer in block:
@@ -85,7 +85,7 @@ class CompiledReference:
         model, wiring = self._model, self._model.wiring
         hidden = wiring.embed(row[None], wiring.dtype)
         rope = wiring.rotary(hidden, position[None])
-        mask = (torch.arange(self._room, device=row.device) <= position)[None, None, None]
+        mask = (torch.arange(self._capacity, device=row.device) <= position)[None, None, None]
         slots = iter(self._slots)
 
         def run(layers: list[nn.Module], hidden: Tensor) -> Tensor:

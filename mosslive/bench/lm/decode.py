@@ -164,7 +164,7 @@ class _Run:
     ) -> Found:
         settings, count = self._settings, len(batch.last_rows)
         context = min(batch.lengths) + 1
-        streams = Streams(decoder, batch, room=settings.repeats + 8)
+        streams = Streams(decoder, batch, capacity=settings.repeats + 8)
         with arithmetic("fp32" if precision == "fp32" else "bf16"):
             streams.fill()
             logits = streams.logits(_SPEAKING)

@@ -50,9 +50,9 @@ def measure_step(model: Path | None, context: int, steps: int, dtype: str) -> St
         folder = model_folder(model) if model else synthesise(Path(scratch), "small")
         name = str(model) if model else "small, random"
         lm = load_lm(folder, dtype=dtype)
-        room = min(lm.config.max_position_embeddings, lm.pool.total * lm.pool.page_size)
-        if context + max(steps, _VERIFIED_ROWS) + 2 > room:
-            raise refuse("context + steps", context + steps, f"at most {room - 2} rows")
+        capacity = min(lm.config.max_position_embeddings, lm.pool.total * lm.pool.page_size)
+        if context + max(steps, _VERIFIED_ROWS) + 2 > capacity:
+            raise refuse("context + steps", context + steps, f"at most {capacity - 2} rows")
         prompt = _speech_prompt(lm, context)
         error = _verify(lm, folder, prompt)
     products = _products(lm)

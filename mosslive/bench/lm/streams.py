@@ -29,11 +29,11 @@ _STEADY_RUNS = 50
 
 
 class Streams:
-    """`room`: rows that will follow each prefix."""
+    """`capacity`: rows that will follow each prefix."""
 
-    def __init__(self, decoder: Decoder, batch: PrefixBatch, room: int) -> None:
+    def __init__(self, decoder: Decoder, batch: PrefixBatch, capacity: int) -> None:
         self.decoder, self.batch = decoder, batch
-        each = -(-(max(batch.lengths) + room) // PAGE_SIZE)
+        each = -(-(max(batch.lengths) + capacity) // PAGE_SIZE)
         pool = PagePool(each * len(batch.last_rows), PAGE_SIZE)
         self.runner = GraphRunner(decoder, pool, _CHUNK_ROWS)
         self.tables = [PageTable(self.runner.pool) for _ in batch.last_rows]
@@ -139,15 +139,15 @@ class Conversation:
         self.table = PageTable(runner.pool)
 
     @classmethod
-    def eager(cls, decoder: Decoder, room: int) -> "Conversation":
-        """`room`: the largest number of rows."""
-        return cls(Runner(decoder, _pool(room), _CHUNK_ROWS))
+    def eager(cls, decoder: Decoder, capacity: int) -> "Conversation":
+        """`capacity`: the largest number of rows."""
+        return cls(Runner(decoder, _pool(capacity), _CHUNK_ROWS))
 
     @classmethod
-    def recorded(cls, decoder: Decoder, room: int) -> "Conversation":
-        """Records graphs for passes of up to `room` rows, as an engine on a GPU does for
+    def recorded(cls, decoder: Decoder, capacity: int) -> "Conversation":
+        """Records graphs for passes of up to `capacity` rows, as an engine on a GPU does for
         prompts."""
-        runner = GraphRunner(decoder, _pool(room), room)
+        runner = GraphRunner(decoder, _pool(capacity), capacity)
         if decoder.device.type == "cuda":
             runner.record(GraphRecorder(decoder.device))
         return cls(runner)

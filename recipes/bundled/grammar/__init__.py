@@ -52,11 +52,11 @@ TOPICS: tuple[Topic, ...] = (
     *talks.TOPICS,
 )
 HELDOUT_BY = ("wording", "frame", "pair", "word")
-_PATIENCE = 30  # draws per wanted dialogue before small topics are taken to be exhausted
+_PATIENCE = 30  # samples per wanted dialogue after which a small topic counts as exhausted
 INVENTED_SHARE = 0.5  # of the typed dialogues of topics with open words
-LEXICON_SHARE = 0.6  # of those said aloud on top of the first corpus
-# Typed, what has to be worked out rather than known comes oftener: it costs no hours of speech, and
-# sums are understood, not memorised, when there are many of them (`chains`).
+LEXICON_SHARE = 0.6  # of the additional spoken ones
+# Typed sums come more often: they need no speech, and a model with many sums learns to add instead
+# of memorising (`chains`).
 _TYPED_WEIGHT: dict[str, float] = {
     "plus": 1.5,
     "minus": 1.5,
@@ -64,8 +64,7 @@ _TYPED_WEIGHT: dict[str, float] = {
     "long sums": 8,
     "chat": 2.5,
 }
-# Said aloud, also what has to be said again, as words or as letters: how a word sounds is learned
-# from many words.
+# Spoken words to repeat or spell also come more often: pronunciation is learned from many words.
 _ALOUD_WEIGHT: dict[str, float] = _TYPED_WEIGHT | {
     "long sums": 14,
     "repeat": 4,

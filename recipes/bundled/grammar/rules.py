@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Literal
 
 Split = Literal["train", "heldout"]
-Pool = Literal["train", "heldout", "invented", "lexicon"]  # where a draw takes its open words from
+Pool = Literal["train", "heldout", "invented", "lexicon"]  # the source of the open words of a fact
 Kind = Literal["ask", "do", "say"]  # a question, a request, a remark
 
 

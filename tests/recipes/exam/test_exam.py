@@ -66,7 +66,7 @@ def test_the_examination_is_that_of_the_whole_plan(whole: Plan) -> None:
 def test_every_kind_is_read_with_its_voices(folder: Path, whole: Plan) -> None:
     """Held-out words have a known and an unseen voice; trained words have an unseen one only."""
     exam = Exam(folder)
-    # Of the dialogues with held-out words, spelling is a kind of its own.
+    # Spelling is a separate kind of the dialogues with held-out words.
     groups: list[tuple[Kind, ...]] = [("wording",), ("frame",), ("pair",), ("word", "spelling")]
     for kinds in groups:
         for speaker in ("known", "unseen"):
