@@ -217,7 +217,7 @@ def test_the_microphone(folder: Path, nano_folder: Path, monkeypatch: pytest.Mon
     def done(timing: Any) -> None:
         raise MossliveError("the user has gone")
 
-    monkeypatch.setattr(conversation, "_say_timing", done)
+    monkeypatch.setattr(conversation, "_print_timing", done)
     voice = folder / "anna.voice"
     result = run("--mic", "--model", nano_folder, "--codec", folder, "--voice", voice, *SHORT)
     assert str(result.exception) == "the user has gone"
@@ -244,7 +244,7 @@ def test_ctrl_c_at_the_microphone_is_its_end(
         assert task is not None
         task.cancel()  # as the first Ctrl-C does
 
-    monkeypatch.setattr(conversation, "_say_timing", interrupt)
+    monkeypatch.setattr(conversation, "_print_timing", interrupt)
     errors: list[Any] = []
     monkeypatch.setattr(
         asyncio.BaseEventLoop, "call_exception_handler", lambda s, e: errors.append(e)
