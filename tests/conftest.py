@@ -1,6 +1,6 @@
-"""Small models, built once per process, and what every test may use.
+"""Shared fixtures: small models, built once per process.
 
-`nano_folder` is read-only for tests; copy it (`nano_copy`) to damage it.
+Tests must not change `nano_folder`; `nano_copy` is a copy that a test may damage.
 """
 
 import os
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 if not torch.cuda.is_available():
-    # Before any kernel is defined: Triton then runs kernels on CPU tensors, slowly but truly.
+    # Set before any kernel is defined: Triton then runs kernels on CPU tensors.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from mosslive import LanguageModel, load_lm
@@ -21,8 +21,8 @@ from mosslive.codec.hift_stream import HiftStream
 
 
 def pytest_configure() -> None:
-    # The models are tiny: one thread computes them in a fraction of the time that several need to
-    # wake each other, most of all on a busy machine.
+    # The models are tiny: one thread is faster than several, which would mostly wait for each
+    # other, above all on a busy machine.
     torch.set_num_threads(1)
 
 
@@ -38,8 +38,8 @@ _AS_WRITTEN = {FlowStep: _flow_as_written, HiftStream: HiftStream._compute}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A codec's steps are recorded in tests marked `recorded` alone, which hold recordings to what
-    is written: to record takes seconds for each of the hundreds of codecs that others make."""
+    """Records a codec's steps only in tests marked `recorded`, which compare recordings with direct
+    runs. Recording takes seconds for each of the hundreds of codecs of the other tests."""
     chosen = _RECORDED if item.get_closest_marker("recorded") else _AS_WRITTEN
     for kind, form in chosen.items():
         kind._on_cpu = form  # type: ignore[attr-defined]
@@ -48,8 +48,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call() -> None:
-    """What a test draws without a generator of its own does not depend on which tests and fixtures
-    came before it: with several processes that is chance."""
+    """Seeds PyTorch, so that the random numbers of a test do not depend on earlier tests, whose
+    order is arbitrary with several processes."""
     torch.manual_seed(0)
 
 
@@ -65,7 +65,7 @@ def small_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def nano_lm(nano_folder: Path) -> LanguageModel:
-    """Shared: a test must leave all pages free, as it found them."""
+    """Shared by tests; each must free all its pages."""
     return load_lm(nano_folder)
 
 

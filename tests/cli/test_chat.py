@@ -124,14 +124,14 @@ def test_bad_options(nano_folder: Path, arguments: tuple[str, ...], message: str
     assert message in " ".join(result.stderr.split())
 
 
-def test_a_file_that_is_no_sound(folder: Path, nano_folder: Path) -> None:
+def test_missing_audio_file(folder: Path, nano_folder: Path) -> None:
     """A missing audio file raises before the model is loaded."""
     result = run("nowhere.wav", "--model", "nowhere", "--codec", folder, "--reply", "text")
     assert "nowhere.wav: no such file" in str(result.exception)
 
 
 @pytest.mark.parametrize("option", ["-o", "--save", "--timeline"])
-def test_a_folder_that_is_not_there(folder: Path, tmp_path: Path, option: str) -> None:
+def test_missing_output_folder(folder: Path, tmp_path: Path, option: str) -> None:
     """An output path without a folder raises before the model is loaded."""
     path = tmp_path / "nowhere" / "file"
     question = folder / "one.wav"
@@ -139,7 +139,7 @@ def test_a_folder_that_is_not_there(folder: Path, tmp_path: Path, option: str) -
     assert "its folder does not exist" in str(result.exception)
 
 
-def test_names_are_shown_as_they_are(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
+def test_brackets_in_names_are_printed(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
     """Square brackets in a path are printed as they are, not as markup."""
     arguments = ("--model", nano_folder, "--codec", folder, "--voice", folder / "anna.voice")
     out = tmp_path / "a[bold].wav"
@@ -147,7 +147,7 @@ def test_names_are_shown_as_they_are(folder: Path, nano_folder: Path, tmp_path: 
     assert f"wrote {out}" in result.stderr
 
 
-def test_waiting_for_a_line_can_be_called_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_line_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at the prompt leaves no thread or reader waiting for input."""
     from mosslive.cli.conversation import _typed_line
 
@@ -260,7 +260,7 @@ def test_ctrl_c_at_the_microphone_is_its_end(
     assert not errors
 
 
-def test_what_is_queued_is_played_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queued_audio_is_played_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The playback callback plays samples in order, then silence, and reports the played count; an
     interruption empties its queue."""
     from mosslive.cli.microphone import Duplex
