@@ -1,6 +1,6 @@
 """Small models, built once per process, and fixtures for all tests.
 
-`nano_folder` is read-only for tests; copy it (`nano_copy`) to damage it.
+Tests must not change `nano_folder`; `nano_copy` is a copy that a test may damage.
 """
 
 import os
@@ -49,7 +49,7 @@ def small_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def nano_lm(nano_folder: Path) -> LanguageModel:
-    """Shared: a test must leave all pages free, as it found them."""
+    """Shared by tests; each must free all its pages."""
     return load_lm(nano_folder)
 
 

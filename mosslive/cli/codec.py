@@ -49,7 +49,7 @@ def encode(sound: SoundArgument, codec: CodecOption, as_json: JsonOption = False
 
     heard = read_sound(sound)
     loaded = load_codec(codec)
-    with _hearing(heard, as_json) as count:
+    with _encoding_bar(heard, as_json) as count:
         codes = loaded.encode(heard.wave, heard.rate_hz, count)
     if as_json:
         print_json({"codes": codes, "seconds": round(len(heard.wave) / heard.rate_hz, 3)})
@@ -97,7 +97,7 @@ def resynth(
 
     heard = read_sound(sound)
     loaded = load_codec(codec, vocoder=vocoder)
-    with _hearing(heard, as_json) as count:
+    with _encoding_bar(heard, as_json) as count:
         codes = loaded.encode(heard.wave, heard.rate_hz, count)
     # The voice prompt counts toward the maximum length, and 30 s are enough for a voice.
     own = Sound(heard.wave[: _OWN_VOICE_SECONDS * heard.rate_hz], heard.rate_hz)
@@ -105,14 +105,14 @@ def resynth(
     _write(loaded, codes, spoken, output, chunk, seed, as_json)
 
 
-def _hearing(sound: "Sound", as_json: bool) -> AbstractContextManager[Callable[[int], None]]:
+def _encoding_bar(sound: "Sound", as_json: bool) -> AbstractContextManager[Callable[[int], None]]:
     """A progress bar that advances with every 30 s of audio."""
     total = -(-len(sound.wave) * _CODES_PER_16_SECONDS // (16 * sound.rate_hz))
-    return _counting("encoding", total, as_json)
+    return _progress_bar("encoding", total, as_json)
 
 
 @contextmanager
-def _counting(label: str, total: int, as_json: bool) -> Iterator[Callable[[int], None]]:
+def _progress_bar(label: str, total: int, as_json: bool) -> Iterator[Callable[[int], None]]:
     """Yields a function that advances a progress bar; with JSON output there is no bar."""
     if as_json:
         yield lambda _: None
@@ -155,7 +155,7 @@ def _rendered(
     seconds = SECONDS_PER_CODE * (voice.codes + len(codes) + chunk)
     stream = codec.decoder_stream(voice, chunk, seed=seed, pool_seconds=seconds)
     pieces = []
-    with _counting("decoding", len(codes), as_json) as count:
+    with _progress_bar("decoding", len(codes), as_json) as count:
         for first in range(0, len(codes), _BATCH_CODES):
             some = codes[first : first + _BATCH_CODES]
             pieces.append(stream.push(some))

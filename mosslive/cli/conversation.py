@@ -184,7 +184,7 @@ class Chat:
                     err.print("[dim]thinking[/dim]")
                 case TimingReady(timing):
                     self._timings.append(timing)
-                    err.print(f"[dim]{_summary(timing)}[/dim]")
+                    _print_timing(timing)
                 case _:
                     self._show(event)
 
@@ -264,6 +264,10 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise MossliveError(f"{path}: cannot be written: {error}") from None
+
+
+def _print_timing(timing: TurnTiming) -> None:
+    err.print(f"[dim]{_summary(timing)}[/dim]")
 
 
 def _summary(timing: TurnTiming) -> str:

@@ -58,7 +58,7 @@ def test_turns_become_a_prompt_and_its_reply(
     assert speech.prompt_rows == len(prompt)
 
 
-def test_rows_are_taken_as_they_are(samples: Samples, tmp_path: Path) -> None:
+def test_files_of_rows(samples: Samples, tmp_path: Path) -> None:
     """Lists of rows are read, blank lines are skipped, and the maximum applies."""
     path = tmp_path / "rows"
     path.write_text("[[1, 2], [3, 4]]\n\n[[5, 6]]\n[[7, 8]]\n", encoding="utf-8")
@@ -97,10 +97,10 @@ def test_bad_lines(samples: Samples, tmp_path: Path, name: str) -> None:
     line, said = BAD[name]
     path = tmp_path / "lines"
     path.write_text(f"[[1, 2]]\n{line}\n", encoding="utf-8")
-    with pytest.raises(CalibrationError) as refusal:
+    with pytest.raises(CalibrationError) as caught:
         samples.from_file(path, 9)
-    assert f"{path}, line 2: " in str(refusal.value)
-    assert said in str(refusal.value)
+    assert f"{path}, line 2: " in str(caught.value)
+    assert said in str(caught.value)
 
 
 def test_no_file_and_empty_file(samples: Samples, tmp_path: Path) -> None:

@@ -86,11 +86,11 @@ def test_pieces_and_threads_do_not_matter(
 
 @given(data=st.data())
 @settings(derandomize=True, deadline=None, max_examples=60)
-def test_any_flipped_bit_is_refused(bf16_engine: Path, data: st.DataObject) -> None:
+def test_any_flipped_bit_raises(bf16_engine: Path, data: st.DataObject) -> None:
     """Loading detects one changed bit anywhere in a weight file, without hashing files."""
     path = data.draw(st.sampled_from(sorted(bf16_engine.glob("weights-*"))))
     size = path.stat().st_size
-    # Headers are small beside the data: half of the draws are aimed at them.
+    # Headers are small, so half of the samples hit them.
     byte = data.draw(st.one_of(st.integers(0, size - 1), st.integers(0, 2000)))
     bit = 1 << data.draw(st.integers(0, 7))
     flip(path, byte, bit)
@@ -113,10 +113,10 @@ def test_a_flipped_bit_names_its_tensor(engine_copy: Path) -> None:
     """The error names the weight and the folder."""
     path = max(engine_copy.glob("weights-*"))
     flip(path, path.stat().st_size - 1, 1)
-    with pytest.raises(faults.DamagedEngine) as refusal:
+    with pytest.raises(faults.DamagedEngine) as caught:
         load_engine_folder(engine_copy, CPU)
-    assert str(engine_copy) in str(refusal.value)
-    (name,) = refusal.value.names
+    assert str(engine_copy) in str(caught.value)
+    (name,) = caught.value.names
     assert name == "audio.head"
 
 
@@ -150,7 +150,7 @@ def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch, bf16_engine:
         load_engine_folder(bf16_engine, CPU)
 
 
-def test_quick_check_accepts_and_refuses(bf16_engine: Path, fp8_engine: Path) -> None:
+def test_quick_check(bf16_engine: Path, fp8_engine: Path) -> None:
     """`quick_check` accepts the right weights and raises for another model's folder."""
     for folder in (bf16_engine, fp8_engine):
         config, _, weights = load_engine_folder(folder, CPU)

@@ -106,7 +106,7 @@ def test_older_configs_end_in_tanh() -> None:
         ("resblock_dilation_sizes", None, "3 lists"),
     ],
 )
-def test_refused_by_field_value_and_allowed(field: str, value: Any, allowed: str) -> None:
+def test_unsupported_values_raise(field: str, value: Any, allowed: str) -> None:
     """An unsupported value raises with the field, the value and what is allowed."""
     raw = json.loads(PUBLISHED_JSON) | {field: value}
     with pytest.raises(ConfigError) as caught:

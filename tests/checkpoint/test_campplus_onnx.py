@@ -205,7 +205,7 @@ def test_every_tensor_is_needed(name: str) -> None:
         campplus_onnx(ODD_WEIGHTS | {name: longer})
 
 
-def test_strangers_are_refused_but_counters_are_not() -> None:
+def test_unknown_names_raise_but_counters_do_not() -> None:
     """An unknown name raises; PyTorch's batch counters are ignored."""
     with pytest.raises(faults.UnexpectedTensors, match=r"xvector\.block4"):
         campplus_onnx(ODD_WEIGHTS | {"xvector.block4.tdnnd1.linear1.weight": torch.zeros(1)})

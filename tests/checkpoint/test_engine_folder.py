@@ -75,7 +75,7 @@ def test_every_published_tensor_is_used(nano_folder: Path) -> None:
     assert len(matrix_names(config)) == 4 * config.layers + 2
 
 
-def test_what_is_written_is_found(written: Path) -> None:
+def test_locations_of_written_tensors(written: Path) -> None:
     """Each location points at the bytes that the safetensors library reads for that name."""
     engine = open_engine(written)
     check_hashes(engine)
@@ -204,10 +204,10 @@ def test_damaged_folder(engine: Path, name: str) -> None:
     """Each kind of damage raises its own class and says what is wrong and where."""
     damage, fault, said = DAMAGES[name]
     damage(engine)
-    with pytest.raises(fault) as refusal:
+    with pytest.raises(fault) as caught:
         open_engine(engine)
-    assert said in str(refusal.value)
-    assert type(refusal.value) is fault
+    assert said in str(caught.value)
+    assert type(caught.value) is fault
 
 
 def test_hashes_find_a_flipped_bit(engine: Path) -> None:
@@ -220,7 +220,7 @@ def test_hashes_find_a_flipped_bit(engine: Path) -> None:
         check_hashes(opened)
 
 
-def test_fp8_outside_the_trunk_is_refused(engine: Path) -> None:
+def test_fp8_outside_the_trunk_raises(engine: Path) -> None:
     """A manifest with an fp8 tail or head is an error."""
     content = json.loads((engine / MANIFEST_FILE).read_text("utf-8"))
     edit(precision=content["precision"] | {"text.head": "fp8"})(engine)

@@ -363,7 +363,7 @@ def no_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "torch", SimpleNamespace(empty=fail))
 
 
-def refusal(read: Callable[[Path], object], folder: Path) -> CheckpointError:
+def error_of(read: Callable[[Path], object], folder: Path) -> CheckpointError:
     with pytest.raises(CheckpointError) as caught:
         read(folder)
     return caught.value
@@ -379,7 +379,7 @@ def test_each_fault_raises_its_class_before_anything_is_allocated(
     """Each fault raises its own class with every name, and no weight is allocated before it."""
     names = damage(nano_copy)
     for read in (Checkpoint.open, load_lm):
-        error = refusal(read, nano_copy)
+        error = error_of(read, nano_copy)
         assert type(error) is fault
         assert sorted(error.names) == sorted(names)
         message = str(error)
@@ -398,12 +398,12 @@ def test_guard_sees_allocations(nano_copy: Path) -> None:
 @pytest.mark.parametrize(
     "places", [{}, {Q_NORM: "x" * 300}], ids=["an empty map", "a name too long for any disk"]
 )
-def test_index_that_leads_nowhere_is_refused(nano_copy: Path, places: dict[str, str]) -> None:
+def test_index_without_usable_files_raises(nano_copy: Path, places: dict[str, str]) -> None:
     """An index without a usable file is a fault, never a usable model."""
     _no_files(4)(nano_copy)
     edit_index(nano_copy, weight_map=places)
     for read in (Checkpoint.open, load_lm):
-        assert refusal(read, nano_copy).names
+        assert error_of(read, nano_copy).names
 
 
 def test_long_lists_are_complete_in_names(nano_copy: Path) -> None:
@@ -413,7 +413,7 @@ def test_long_lists_are_complete_in_names(nano_copy: Path) -> None:
     save_file({Q_NORM: only}, home(nano_copy, Q_NORM))
     kept = {name: file for name, file in weight_map(nano_copy).items() if name not in names}
     edit_index(nano_copy, weight_map=kept)
-    error = refusal(Checkpoint.open, nano_copy)
+    error = error_of(Checkpoint.open, nano_copy)
     assert type(error) is faults.MissingTensors
     assert len(names) > 12
     assert sorted(error.names) == sorted(names)

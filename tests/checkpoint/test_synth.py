@@ -132,7 +132,7 @@ def test_greedy_output_is_not_constant(nano_lm: LanguageModel, reply: ReplyKind)
     assert nano_lm.pool.free == nano_lm.pool.total
 
 
-def test_existing_output_is_refused(tmp_path: Path) -> None:
+def test_existing_output_raises(tmp_path: Path) -> None:
     """An existing folder raises and stays unchanged."""
     (tmp_path / "lm").mkdir()
     (tmp_path / "lm" / "mine").write_text("mine")
@@ -143,9 +143,7 @@ def test_existing_output_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", ["nano", "full"])
-def test_full_disk_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: SizeName
-) -> None:
+def test_full_disk_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: SizeName) -> None:
     """Too little disk space raises before anything is written, with both numbers."""
     asked: list[Path] = []
 
@@ -261,7 +259,7 @@ def test_ranks_file_gives_its_own_ids(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_ranks_file_is_refused(tmp_path: Path, spoil: Callable[[str], str], said: str) -> None:
+def test_bad_ranks_file_raises(tmp_path: Path, spoil: Callable[[str], str], said: str) -> None:
     """A bad ranks file raises, and no folder is written."""
     path = ranks_file(tmp_path / "ranks")
     path.write_text(spoil(path.read_text()))
@@ -272,7 +270,7 @@ def test_bad_ranks_file_is_refused(tmp_path: Path, spoil: Callable[[str], str], 
     assert not (tmp_path / "out").exists()
 
 
-def test_vocabulary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_too_large_vocabulary_raises(tmp_path: Path) -> None:
     """A vocabulary larger than the model's raises with both numbers."""
     pairs = [bytes([first, second]) for first in range(20) for second in range(20)]
     path = ranks_file(tmp_path / "ranks", *pairs)

@@ -134,9 +134,9 @@ def test_inspect_shows_how_replies_are_drawn(nano_copy: Path, tmp_path: Path) ->
     (nano_copy / GENERATION_FILE).write_text(json.dumps(stated))
     engine = tmp_path / "engine"
     assert run("build", nano_copy, engine).exit_code == 0
-    drawn = document("inspect", engine)["sampling"]
-    assert (drawn["greedy"], drawn["repetition_penalty"]) == (True, 1.25)
-    assert drawn == document("inspect", nano_copy)["sampling"]
+    sampling = document("inspect", engine)["sampling"]
+    assert (sampling["greedy"], sampling["repetition_penalty"]) == (True, 1.25)
+    assert sampling == document("inspect", nano_copy)["sampling"]
 
 
 def test_inspect_shows_what_the_model_was_taught(nano_copy: Path, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_inspect_shows_what_the_model_was_taught(nano_copy: Path, tmp_path: Path
     assert fault["names"] == [CAPABILITIES_FILE]
 
 
-def test_inspect_of_an_engine_nobody_can_draw_from(nano_copy: Path, tmp_path: Path) -> None:
+def test_inspect_of_an_engine_with_unsupported_sampling(nano_copy: Path, tmp_path: Path) -> None:
     """An engine folder with an unsupported generation_config.json is reported as unusable."""
     (nano_copy / GENERATION_FILE).write_text('{"num_beams": 3}')
     assert run("build", nano_copy, tmp_path / "engine").exit_code == 0

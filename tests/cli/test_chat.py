@@ -148,14 +148,14 @@ def test_bad_options(nano_folder: Path, arguments: tuple[str, ...], message: str
     assert message in " ".join(result.stderr.split())
 
 
-def test_a_file_that_is_no_sound(folder: Path, nano_folder: Path) -> None:
+def test_missing_audio_file(folder: Path, nano_folder: Path) -> None:
     """A missing audio file raises before the model is loaded."""
     result = run("nowhere.wav", "--model", "nowhere", "--codec", folder, "--reply", "text")
     assert "nowhere.wav: no such file" in str(result.exception)
 
 
 @pytest.mark.parametrize("option", ["-o", "--save", "--timeline"])
-def test_a_folder_that_is_not_there(folder: Path, tmp_path: Path, option: str) -> None:
+def test_missing_output_folder(folder: Path, tmp_path: Path, option: str) -> None:
     """An output path without a folder raises before the model is loaded."""
     path = tmp_path / "nowhere" / "file"
     question = folder / "one.wav"
@@ -163,7 +163,7 @@ def test_a_folder_that_is_not_there(folder: Path, tmp_path: Path, option: str) -
     assert "its folder does not exist" in str(result.exception)
 
 
-def test_names_are_shown_as_they_are(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
+def test_brackets_in_names_are_printed(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
     """Square brackets in a path are printed as they are, not as markup."""
     arguments = ("--model", nano_folder, "--codec", folder, "--voice", folder / "anna.voice")
     out = tmp_path / "a[bold].wav"
@@ -171,7 +171,7 @@ def test_names_are_shown_as_they_are(folder: Path, nano_folder: Path, tmp_path: 
     assert f"wrote {out}" in result.stderr
 
 
-def test_waiting_for_a_line_can_be_called_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_line_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at the prompt leaves no thread or reader waiting for input."""
     from mosslive.cli.conversation import _typed_line
 
@@ -241,7 +241,7 @@ def test_the_microphone(folder: Path, nano_folder: Path, monkeypatch: pytest.Mon
     def done(timing: Any) -> None:
         raise MossliveError("the user has gone")
 
-    monkeypatch.setattr(conversation, "_say_timing", done)
+    monkeypatch.setattr(conversation, "_print_timing", done)
     voice = folder / "anna.voice"
     result = run("--mic", "--model", nano_folder, "--codec", folder, "--voice", voice, *SHORT)
     assert str(result.exception) == "the user has gone"
@@ -268,7 +268,7 @@ def test_ctrl_c_at_the_microphone_is_its_end(
         assert task is not None
         task.cancel()  # as the first Ctrl-C does
 
-    monkeypatch.setattr(conversation, "_say_timing", interrupt)
+    monkeypatch.setattr(conversation, "_print_timing", interrupt)
     errors: list[Any] = []
     monkeypatch.setattr(
         asyncio.BaseEventLoop, "call_exception_handler", lambda s, e: errors.append(e)
@@ -284,7 +284,7 @@ def test_ctrl_c_at_the_microphone_is_its_end(
     assert not errors
 
 
-def test_what_is_queued_is_played_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queued_audio_is_played_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The playback callback plays samples in order, then silence, and reports the played count; an
     interruption empties its queue."""
     from mosslive.cli.microphone import Duplex

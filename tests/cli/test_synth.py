@@ -91,7 +91,7 @@ def test_existing_output(tmp_path: Path) -> None:
     assert list((tmp_path / "lm").iterdir()) == []
 
 
-def test_existing_output_in_one_sentence(tmp_path: Path) -> None:
+def test_existing_output_prints_one_line(tmp_path: Path) -> None:
     """For an existing output the command prints one line and exits with code 1."""
     (tmp_path / "lm").mkdir()
     assert_one_sentence(console("synth", tmp_path), tmp_path / "lm", "exists already")

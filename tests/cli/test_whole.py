@@ -93,7 +93,7 @@ def test_flags_win(whole: Path, tmp_path: Path) -> None:
     assert (sampling["greedy"], sampling["temperature"], sampling["min_new"]) == (False, 0.7, 10)
 
 
-def test_a_preset_passes_over_a_file_that_is_refused(whole: Path, tmp_path: Path) -> None:
+def test_a_preset_ignores_an_unsupported_file(whole: Path, tmp_path: Path) -> None:
     """A preset makes a folder with an unsupported generation_config.json usable."""
     lm = shutil.copytree(whole / "lm", tmp_path / "lm")
     (lm / "generation_config.json").write_text('{"per_channel": [1, 2]}')
@@ -109,8 +109,13 @@ def test_the_server_takes_the_same_parts(whole: Path) -> None:
     try:
         assert backend.speaks
         assert [one.name for one in backend.voices.seen_by("me")] == ["anna"]
-        drawn = backend.sampling()
-        assert (drawn.greedy, drawn.max_new, drawn.min_new, drawn.seed) == (True, 12, 13, 3)
+        sampling = backend.sampling()
+        assert (sampling.greedy, sampling.max_new, sampling.min_new, sampling.seed) == (
+            True,
+            12,
+            13,
+            3,
+        )
         backend.settings = ServerSettings(model=whole, max_reply_s=0.8)
         assert backend.sampling().max_new == 10
         assert backend.sampling(max_rows=4).max_new == 4

@@ -98,7 +98,7 @@ def changed(**changes: Any) -> dict[str, Any]:
     return PUBLISHED | changes
 
 
-def refusal(raw: dict[str, Any]) -> str:
+def error_of(raw: dict[str, Any]) -> str:
     with pytest.raises(ConfigError) as caught:
         ModelConfig.from_dict(raw)
     return str(caught.value)
@@ -200,7 +200,7 @@ def test_fields_that_change_nothing_are_accepted(name: str, value: Any) -> None:
 @pytest.mark.parametrize(("name", "value", "allowed"), UNSUPPORTED)
 def test_unsupported_values_raise(name: str, value: Any, allowed: str) -> None:
     """An unsupported value is an error that names the field, the value and what is allowed."""
-    message = refusal(changed(**{name: value}))
+    message = error_of(changed(**{name: value}))
     stated, _, rest = message.partition("; allowed: ")
     assert name in stated
     assert repr(value) in stated
@@ -211,7 +211,7 @@ def test_unsupported_values_raise(name: str, value: Any, allowed: str) -> None:
 @pytest.mark.parametrize("name", SIZES)
 def test_size_must_be_a_positive_integer(name: str, value: Any) -> None:
     """A boolean, a string, NaN or a fraction is never read as a size."""
-    message = refusal(changed(**{name: value}))
+    message = error_of(changed(**{name: value}))
     assert message == f"{name} is {value!r}; allowed: an integer of at least 1"
 
 
@@ -219,7 +219,7 @@ def test_size_must_be_a_positive_integer(name: str, value: Any) -> None:
 @pytest.mark.parametrize("name", [*IDS, "audio_pad_token_id", "pad_token_id"])
 def test_token_id_must_be_an_integer(name: str, value: Any) -> None:
     """A boolean, a string, NaN or a list is never read as a token id."""
-    message = refusal(changed(**{name: value}))
+    message = error_of(changed(**{name: value}))
     assert message == f"{name} is {value!r}; allowed: an integer of at least 0"
 
 
@@ -229,7 +229,7 @@ def test_token_id_must_be_an_integer(name: str, value: Any) -> None:
 @pytest.mark.parametrize("name", REALS)
 def test_real_must_be_a_positive_number(name: str, value: Any) -> None:
     """A boolean, a string, NaN or a number beyond every float is never read as a real."""
-    message = refusal(changed(**{name: value}))
+    message = error_of(changed(**{name: value}))
     assert message == f"{name} is {value!r}; allowed: a positive number"
 
 
@@ -237,7 +237,7 @@ def test_real_must_be_a_positive_number(name: str, value: Any) -> None:
 def test_missing_field_raises(name: str) -> None:
     """Sizes, reals and ids have no defaults."""
     raw = {key: value for key, value in PUBLISHED.items() if key != name}
-    assert refusal(raw).startswith(f"{name} is missing")
+    assert error_of(raw).startswith(f"{name} is missing")
 
 
 @pytest.mark.parametrize(
@@ -266,12 +266,12 @@ def test_absent_audio_pad_must_fit_the_vocabulary() -> None:
     """The default audio pad 512 is checked against the vocabulary like a stated one."""
     raw = changed(audio_vocab_size=400, eosp_token_id=300)
     del raw["audio_pad_token_id"]
-    assert refusal(raw) == "audio_pad_token_id is 512; allowed: 0..399 (audio_vocab_size is 400)"
+    assert error_of(raw) == "audio_pad_token_id is 512; allowed: 0..399 (audio_vocab_size is 400)"
 
 
 def test_unknown_field_raises() -> None:
     """An unknown field may change the computation, so it is an error, never ignored."""
-    message = refusal(changed(quantization_config={"bits": 4}))
+    message = error_of(changed(quantization_config={"bits": 4}))
     assert message.startswith("quantization_config is {'bits': 4}, but this version")
     assert "Known fields: " in message
     assert "rope_theta" in message
