@@ -5,28 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from mosslive.codec import Codec, Voice, load_codec
+from mosslive.codec import Codec, Voice
 from mosslive.server.backend import Backend
-from tests.codec.conftest import codec_folder
+from tests.codec.conftest import codec, codec_folder
 from tests.server.bench import backend
 from tests.server.rig import Parts
 from tests.talk.conftest import voice
 
-__all__ = ["codec_folder", "voice"]
-
-
-@pytest.fixture(scope="session")
-def codec(codec_folder: Path) -> Codec:
-    """As the server loads it, with recorded steps."""
-    return load_codec(codec_folder)
+__all__ = ["codec", "codec_folder", "voice"]
 
 
 @pytest.fixture(scope="session")
 def parts(nano_folder: Path, codec: Codec, voice: Voice) -> Parts:
-    """The codec's steps are recorded here, so that no test with a time limit waits for that."""
-    stream = codec.decoder_stream(voice)
-    stream.push([1] * 18)
-    stream.finish()
     return Parts(nano_folder, codec, voice)
 
 
