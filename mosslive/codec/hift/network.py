@@ -89,7 +89,7 @@ class HiftSettings:
 
 class HiftResult(NamedTuple):
     wave: Tensor  # [B, S · T]
-    source: Tensor  # [B, S · T], the one really used
+    source: Tensor  # [B, S · T], as used
 
 
 class _Snake(nn.Module):
@@ -157,7 +157,7 @@ class Hift(nn.Module):
         for stage, rate in enumerate(settings.upsample_rates):
             kernel, width = settings.upsample_kernels[stage], width // 2
             self.ups.append(Upsampling(2 * width, width, kernel, rate))
-            # From the spectra's rate down to this stage's: by all rates that are still to come.
+            # From the rate of the spectra to that of this stage: the product of all later rates.
             down = math.prod(settings.upsample_rates[stage + 1 :])
             reach = 2 * down if down > 1 else 1
             self.source_downs.append(Convolution(lines, width, reach, down, padding=down // 2))
@@ -290,8 +290,8 @@ class Hift(nn.Module):
         lines = lines.to(self.window.dtype).transpose(1, 2)
         magnitude = lines[..., :bins].exp().clamp(max=_MOST_MAGNITUDE)
         phase = lines[..., bins:].sin()
-        # The first and last line of a real signal are real. Transforms differ in what they make of
-        # another value, so it is cut off here.
+        # The first and last line of a real signal are real. Transforms treat other values
+        # differently, so the imaginary parts are set to zero here.
         imaginary = F.pad((magnitude * phase.sin())[..., 1:-1], (1, 1))
         frames = torch.fft.irfft(torch.complex(magnitude * phase.cos(), imaginary), n_fft)
         weight = self.window.square().expand(1, *frames.shape[1:])
