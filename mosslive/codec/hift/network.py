@@ -157,7 +157,7 @@ class Hift(nn.Module):
         for stage, rate in enumerate(settings.upsample_rates):
             kernel, width = settings.upsample_kernels[stage], width // 2
             self.ups.append(Upsampling(2 * width, width, kernel, rate))
-            # From the rate of the spectra to that of this stage: the product of all later rates.
+            # From the spectra's rate down to this stage's: by all rates that are still to come.
             down = math.prod(settings.upsample_rates[stage + 1 :])
             reach = 2 * down if down > 1 else 1
             self.source_downs.append(Convolution(lines, width, reach, down, padding=down // 2))
