@@ -129,9 +129,9 @@ class Codec:
         self.dtype, self._pool_seconds = dtype, pool_seconds
         self._trace_cpu_steps = trace_cpu_steps
         self.sample_rate = files.decoder.sample_rate
-        self._flows: dict[str, Flow] = {}  # by file: profiles may share one
+        self._flows: dict[str, Flow] = {}  # by file; profiles may share a file
         self._streams: dict[StreamSettings, FlowStream] = {}
-        # Prompt caches, by voice; they go when the voice goes.
+        # Prompt caches by voice; freed with the voice.
         self._opened: WeakKeyDictionary[Voice, dict[tuple[int, StreamSettings], FlowState]]
         self._opened = WeakKeyDictionary()
 
@@ -177,10 +177,10 @@ class Codec:
                 f"{_MOST_PROMPT_SECONDS:g} s; a few seconds are enough"
             )
         wave = resample(*sound, FLOW_MEL.sample_rate_hz)
-        # First, because it needs the longest sound.
+        # First, because it raises for short recordings.
         speaker = self._speaker.vector(resample(wave, FLOW_MEL.sample_rate_hz, HEARING_HZ))
         mel = log_mel(wave, FLOW_MEL).T  # [frames, bands]
-        # Codes come from the original rate: going through 24 kHz changes some of them.
+        # From the original rate: resampling to 24 kHz first changes some codes.
         with arithmetic("fp32"):
             codes = self._encoder.encode(resample(*sound, HEARING_HZ).to(self.device)).cpu()
         count = min(len(codes), len(mel) // FRAMES_PER_TOKEN)
@@ -190,7 +190,7 @@ class Codec:
     # Speaking
 
     def decode(self, codes: Sequence[int], voice: Voice, seed: int = 0) -> NDArray[np.float32]:
-        """A whole reply at once → float32 [1920 · n] at `sample_rate`."""
+        """A whole reply → float32 [1920 · n] at `sample_rate`. `seed`: of the vocoder's noise."""
         self._require_own(voice)
         generator = self._generator(seed)
         with arithmetic("fp32"):
@@ -267,7 +267,7 @@ class Codec:
         align: bool,
         pool_seconds: float | None = None,
     ) -> tuple[MelSource, int]:
-        """A new reply's mel source, and its prompt's length in codes."""
+        """The mel source of a new reply, and the length of its prompt in codes."""
         prompt = aligned(voice.prompt, chunk) if align else voice.prompt
         seconds = self._pool_seconds if pool_seconds is None else pool_seconds
         settings = StreamSettings(chunk, window_frames, seconds, self.dtype, self._trace_cpu_steps)
@@ -276,7 +276,7 @@ class Codec:
         return source, len(prompt.prompt_codes)
 
     def _stream(self, settings: StreamSettings) -> FlowStream:
-        """One pool and one set of recorded steps for all replies of these settings."""
+        """All replies of these settings share one pool and one set of recorded steps."""
         if settings not in self._streams:
             flow = self._flow(_profile(settings.chunk))
             self._streams[settings] = FlowStream(flow, settings)

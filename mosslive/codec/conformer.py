@@ -49,14 +49,14 @@ def position_table(length: int, width: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), 2).flatten(1).float()
 
 
-def turn(aimed: Tensor, at: Tensor) -> Tensor:
-    """The vector t with t · table[j] = aimed · pe(i - j) for every j, where `at` is table[i].
+def rotate(query: Tensor, at: Tensor) -> Tensor:
+    """The vector t with t · table[j] = query · pe(i - j) for every j, where `at` is table[i].
 
     With sin(i-j) and cos(i-j) written out, the difference of positions splits into the query's and
     the key's own. So scores need neither a table per layer nor a shift, and streams at
-    different positions share one table. aimed [R, H, T, E], at [R or 1, T, E] → [R, H, T, E].
+    different positions share one table. query [R, H, T, E], at [R or 1, T, E] → [R, H, T, E].
     """
-    a, b = aimed[..., 0::2], aimed[..., 1::2]
+    a, b = query[..., 0::2], query[..., 1::2]
     sin, cos = at[:, None, :, 0::2], at[:, None, :, 1::2]
     return torch.stack((b * sin - a * cos, a * sin + b * cos), -1).flatten(-2)
 
@@ -81,8 +81,8 @@ class RelativeAttention(nn.Module):
             for linear in (self.linear_q, self.linear_k, self.linear_v)
         )
         by_head = self.linear_pos.weight.view(heads, head_dim, -1)  # [H, D, E]
-        aimed = (q + self.pos_bias_v[:, None]) @ by_head * head_dim**-0.5  # [B, H, T, E]
-        attended = past.attend(q + self.pos_bias_u[:, None], k, v, turn(aimed, at))
+        query = (q + self.pos_bias_v[:, None]) @ by_head * head_dim**-0.5  # [B, H, T, E]
+        attended = past.attend(q + self.pos_bias_u[:, None], k, v, rotate(query, at))
         out: Tensor = self.linear_out(attended.transpose(1, 2).flatten(2))
         return out
 

@@ -63,7 +63,7 @@ class DecoderBatch:
         self._replies: list[Reply] = []
 
     def add(self, voice: Voice, seed: int = 0) -> Reply:
-        """A new reply in this voice; `seed` of the vocoder's noise."""
+        """A new reply in this voice. `seed`: of the vocoder's noise."""
         assert self._begin is not None, "this batch was created without voices"
         with arithmetic("fp32"):
             return self.join(*self._begin(voice, seed))
@@ -117,7 +117,7 @@ class DecoderBatch:
         return made
 
     def drain(self, reply: Reply) -> None:
-        """Renders every whole chunk of one reply, into `made`."""
+        """Renders every whole chunk of one reply and appends the samples to `made`."""
         _require_open(reply)
         while reply.hop is not None:
             reply.made.append(self._step([reply])[reply])
@@ -169,7 +169,7 @@ def _require_open(reply: Reply) -> None:
 
 
 def _on_host(waves: list[Tensor]) -> list[Samples]:
-    """The one place where the host waits for the device."""
+    """The only place where the host waits for the device."""
     joined: Samples = torch.cat(waves).float().cpu().numpy()
     ends = np.cumsum([len(wave) for wave in waves])
     return np.split(joined, ends[:-1])

@@ -48,11 +48,11 @@ class Paged:
         tails[self._own, 0, span] = whole[:, :, -width:].flatten(1)
         return whole
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, turned: Tensor | None = None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, rotated: Tensor | None = None) -> Tensor:
         pages = self._store.layers[self._layer]
         self._layer += 1
         pages[:, self._own, 0] = torch.stack((k, v))  # [2, B, H, T, D]
         by_column = q.transpose(1, 2).contiguous()
-        aimed = None if turned is None else turned.transpose(1, 2).contiguous()
-        found = self._attention(by_column, pages, self._chunks, None, aimed, self._table)
+        by_position = None if rotated is None else rotated.transpose(1, 2).contiguous()
+        found = self._attention(by_column, pages, self._chunks, None, by_position, self._table)
         return found.transpose(1, 2)

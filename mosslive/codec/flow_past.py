@@ -20,10 +20,10 @@ class Past(Protocol):
     def extend(self, x: Tensor, width: int) -> Tensor:
         """x [R, C, T] → [R, C, width + T]: with the `width` columns before it."""
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, turned: Tensor | None = None) -> Tensor:
-        """softmax(q · kᵀ / √D + turned · tableᵀ) · v over all keys the columns may see.
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, rotated: Tensor | None = None) -> Tensor:
+        """softmax(q · kᵀ / √D + rotated · tableᵀ) · v over all keys the columns may see.
 
-        q, k, v [R, H, T, D] → [R, H, T, D]; turned [R, H, T, E] where positions enter the scores,
+        q, k, v [R, H, T, D] → [R, H, T, D]; rotated [R, H, T, E] where positions enter the scores,
         against the rows of the position table at the keys' positions.
         """
 
@@ -64,10 +64,10 @@ class Whole:
     def extend(self, x: Tensor, width: int) -> Tensor:
         return F.pad(x, (width, 0))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, turned: Tensor | None = None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, rotated: Tensor | None = None) -> Tensor:
         bias = self._mask
-        if turned is not None:
+        if rotated is not None:
             assert self._table is not None, "this past was made without a position table"
-            scores = turned @ self._table.T
+            scores = rotated @ self._table.T
             bias = scores if bias is None else scores + bias
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)

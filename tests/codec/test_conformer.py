@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from mosslive.codec.conformer import ConformerDims, ConformerLayer, position_table, turn
+from mosslive.codec.conformer import ConformerDims, ConformerLayer, position_table, rotate
 from mosslive.codec.flow_past import Whole
 from mosslive.errors import MossliveError
 from tests.codec.flow_models import CODES, GOLDEN_CHUNK, error, golden, hidden, small_flow
@@ -51,13 +51,13 @@ def test_golden_hidden_frames(name: str, chunk: int | None, finalize: bool) -> N
 
 
 def test_turned_queries_see_differences() -> None:
-    """t · table[j] = aimed · pe(i - j): for keys before and behind, at the far end of a stream."""
+    """t · table[j] = query · pe(i - j): for keys before and behind, at the far end of a stream."""
     width, length = 20, 15000
     table = position_table(length, width)
     for i, j in [(0, 0), (3, 11), (11, 3), (14999, 0), (14999, 14990), (7000, 14999)]:
-        aimed = random(1, 2, 1, width, seed=i + j)
-        scores = turn(aimed, table[None, [i]].double()) @ table[j].double()
-        wanted = aimed @ encoding(i - j, width)
+        query = random(1, 2, 1, width, seed=i + j)
+        scores = rotate(query, table[None, [i]].double()) @ table[j].double()
+        wanted = query @ encoding(i - j, width)
         torch.testing.assert_close(scores, wanted, rtol=0, atol=1e-5)
 
 

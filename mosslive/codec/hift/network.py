@@ -89,7 +89,7 @@ class HiftSettings:
 
 class HiftResult(NamedTuple):
     wave: Tensor  # [B, S · T]
-    source: Tensor  # [B, S · T], the one really used
+    source: Tensor  # [B, S · T], as used
 
 
 class _Snake(nn.Module):
@@ -304,8 +304,8 @@ class Hift(nn.Module):
         lines = lines.to(self.window.dtype).transpose(1, 2)
         magnitude = lines[..., :bins].exp().clamp(max=_MOST_MAGNITUDE)
         phase = lines[..., bins:].sin()
-        # The first and last line of a real signal are real. Transforms differ in what they make of
-        # another value, so it is cut off here.
+        # The first and last line of a real signal are real. Transforms treat other values
+        # differently, so the imaginary parts are set to zero here.
         imaginary = F.pad((magnitude * phase.sin())[..., 1:-1], (1, 1))
         frames = torch.fft.irfft(torch.complex(magnitude * phase.cos(), imaginary), n_fft)
         weight = self.window.square().expand(1, *frames.shape[1:])

@@ -33,9 +33,9 @@ class HiftState:
     """One stream, S = 480. The first three are empty until a window was rendered."""
 
     mel: Tensor  # [1, M, 8], the end of the last window
-    source: Tensor  # [1, 8 · S], as really used
-    wave: Tensor  # [1, 8 · S], faded in but not out, and not given out yet
-    waiting: Tensor  # [1, M, 0 to 7], frames that no window has held
+    source: Tensor  # [1, 8 · S], as used in the last window
+    wave: Tensor  # [1, 8 · S], faded in but not out, and not returned yet
+    waiting: Tensor  # [1, M, 0 to 7], frames that were in no window yet
     generator: torch.Generator | None  # of this stream's noise; None: no noise
     expected: int = 0  # new frames that most of the next windows have; 0: unknown
     drawn: Drawn | None = None  # noise of the next window, if that is as expected
@@ -186,9 +186,9 @@ class HiftStream:
 
     def _window(self, mel: Tensor, noise: Tensor, source: Tensor, held: Tensor) -> HiftResult:
         """mel [G, M, W], noise [G, S · W, H], source and held [G, 0 or 8 · S] → wave, faded in, and
-        source, [G, S · W] each. On a GPU the windows that streams of chunks have are graphs: that
-        of a chunk, first or later, for 1, 2, 4 ... streams, the rows that fill up being silence;
-        and that of a stream's end, which comes alone."""
+        source, [G, S · W] each. On a GPU the usual windows are graphs: those of a chunk, first or
+        later, for 1, 2, 4 ... streams, padded with rows of silence, and those of the end of a
+        single stream."""
         given, count = (mel, noise, source, held), len(mel)
         if not self.hift.dispatch(mel).is_triton:
             return self._on_cpu(*given)
@@ -196,8 +196,8 @@ class HiftStream:
             return self._compute(*given)
         rows = 1 << (count - 1).bit_length()
         padded = [_with_rows(each, rows) for each in given]
-        key = (rows, mel.shape[2], source.shape[1])  # a first window has nothing before it
-        self.hift.conv_pre.settle(mel)  # else the first graph would be one of weights that move
+        key = (rows, mel.shape[2], source.shape[1])  # 0 source samples: a first window
+        self.hift.conv_pre.settle(mel)  # before a graph is recorded, because it moves the weights
         weight = self.hift.conv_pre.weight
         graph = self.hift.recordings.get(weight, key, lambda: Graphed(self._compute, *padded))
         wave, source = graph(*padded)
@@ -254,8 +254,8 @@ class HiftStream:
 
 
 def is_recorded(streams: int, frames: int, follows: bool) -> bool:
-    """Whether so many windows of so many frames are a graph on a GPU. `follows`: they begin with
-    the end of the one before."""
+    """Whether a GPU records a graph for so many windows of so many frames. `follows`: they begin
+    with the end of an earlier window."""
     new = frames - (OVERLAP_FRAMES if follows else 0)
     alone = streams == 1 and new in _LAST_FRAMES
     return alone or (streams <= _MOST_RECORDED and new in _CHUNK_FRAMES)
