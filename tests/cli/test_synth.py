@@ -24,7 +24,7 @@ def test_writes_a_usable_model(tmp_path: Path, nano_folder: Path) -> None:
     target = tmp_path / "out" / "lm"
     for path in nano_folder.iterdir():
         assert (target / path.name).read_bytes() == path.read_bytes()
-    assert take_inventory(target).sound
+    assert take_inventory(target).valid
     assert {path.name for path in target.parent.iterdir()} == {"lm", "codec", "bigvgan"}
 
 
