@@ -93,8 +93,11 @@ class Manifest:
             manifest._check()
         except (ConfigError, KeyError, TypeError, AttributeError, ValueError) as error:
             wrong_type = "a value has the wrong type: "
-            kinds: dict[type, str] = {KeyError: "a field is missing: "}
-            kinds |= {TypeError: wrong_type, AttributeError: wrong_type}
+            kinds: dict[type[Exception], str] = {
+                KeyError: "a field is missing: ",
+                TypeError: wrong_type,
+                AttributeError: wrong_type,
+            }
             raise BadManifest([MANIFEST_FILE], f"{kinds.get(type(error), '')}{error}") from None
         return manifest
 

@@ -39,7 +39,7 @@ def test_patience_is_shorter_than_a_row_of_speech() -> None:
 
 
 @pytest.mark.parametrize(
-    ("want", "hurries"),
+    ("candidate", "hurries"),
     [
         (Candidate(1, "speech", 3, since=10.0), True),  # a reply waits for rows
         (Candidate(1, "speech", 0, since=10.0), True),  # its first row

@@ -88,7 +88,7 @@ def test_a_written_reply_has_no_sound(nano_folder: Path, tmp_path: Path) -> None
         "--text", "Hi", "--reply", "text", "-o", out, "--model", nano_folder, "--max-new", "3"
     )
     assert result.exit_code == 0, result.exception
-    assert f"the reply has no sound; {out} is not written" in result.stderr
+    assert f"the reply has no audio; {out} was not written" in result.stderr
     assert not out.exists()
 
 
