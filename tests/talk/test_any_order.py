@@ -50,7 +50,7 @@ SETTINGS = st.builds(
         speculate=speculate and not told,
     ),
     st.booleans(),
-    st.sampled_from([0.5, 0.01, float("inf"), None]),
+    st.sampled_from([0.5, 0.02, float("inf"), None]),
     st.sampled_from([200, 10_240]),
     st.sampled_from(["generated", "reencode"]),
     st.booleans(),

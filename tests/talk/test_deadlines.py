@@ -74,7 +74,7 @@ def test_the_earliest_due_goes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_trial", "renders"),
+    ("speculative", "renders"),
     [(False, ["render [1, 2]"]), (True, ["render [1]", "render [2]"])],
 )
 def test_a_trial_is_no_part_of_a_step_that_is_due_before_it(
