@@ -93,6 +93,13 @@ def channels_together(x: Tensor) -> Tensor:
     return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 
+def are_channels_together(x: Tensor) -> bool:
+    """Whether x [B, C, T] has that layout. The stride of a single channel does not matter."""
+    _, channels, times = x.shape
+    strides = x.stride()
+    return times <= 1 or (strides[2] == channels and (channels == 1 or strides[1] == 1))
+
+
 def taps_together(weight: Tensor) -> Tensor:
     """The same weight [O, I, K], in memory one row [K, I] for each output channel."""
     return weight.permute(0, 2, 1).contiguous().permute(0, 2, 1)

@@ -55,6 +55,17 @@ def test_a_window_in_time_needs_no_copy() -> None:
     assert error(found, plain.anti_aliased_snake(x, *held, log_scale=True)) < 3e-6
 
 
+def test_a_single_channel_has_any_stride() -> None:
+    """`join` returns one channel with an ordinary stride; the kernels accept it."""
+    x = random(2, 1, 30)
+    assert x.stride(1) != 1
+    alpha, beta = random(1, seed=1).abs() + 0.2, random(1, seed=2).abs() + 0.2
+    held = alpha, beta, sinc_filter().to(DEVICE), sinc_filter().to(DEVICE)
+    found = twin.anti_aliased_snake(x, *held, log_scale=True)
+    assert error(found, plain.anti_aliased_snake(x, *held, log_scale=True)) < 3e-6
+    assert error(twin.snake(x, alpha), plain_snake(x, alpha)) < 1e-5
+
+
 def test_plain_snake() -> None:
     """x + sin²(αx)/α, far beyond one period too."""
     x, alpha = channels_together(300 * random(2, 5, 41)), random(5, seed=1).abs() + 0.1

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mosslive.kernels.conv1d import Activation, are_taps_together
+from mosslive.kernels.conv1d import Activation, are_channels_together, are_taps_together
 from mosslive.kernels.gpu.overlap import after_previous, overlap
 from mosslive.kernels.gpu.snake import bend
 
@@ -114,7 +114,7 @@ def _launch(
     if len(addends) > _MOST_ADDENDS or any(a.shape != y.shape for a in addends):
         raise ValueError(f"at most {_MOST_ADDENDS} addends of shape {list(y.shape)}")
     for signal in (x, *addends):
-        if signal.stride()[1:] != (1, signal.shape[1]) and signal.shape[2] > 1:
+        if not are_channels_together(signal):
             raise ValueError(f"strides {signal.stride()}: channels must be adjacent")
     for vector in (bias, alpha):
         if vector is not None and (vector.shape != (outputs,) or not vector.is_contiguous()):

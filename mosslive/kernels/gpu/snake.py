@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.libdevice import fast_sinf
 
+from mosslive.kernels.conv1d import are_channels_together
 from mosslive.kernels.gpu.overlap import after_previous, overlap
 
 _TAPS = 12
@@ -29,7 +30,7 @@ def anti_aliased_snake(
 ) -> Tensor:
     """x [B, C, T] → [B, C, T], as the definition; channels adjacent."""
     batch, channels, times = x.shape
-    if x.stride()[1:] != (1, channels) and times > 1:
+    if not are_channels_together(x):
         raise ValueError(f"strides {x.stride()}: channels must be adjacent")
     for p in (alpha, beta):
         if p.shape != (channels,) or not p.is_contiguous():
@@ -88,7 +89,7 @@ def bend(x, alpha):  # type: ignore[no-untyped-def]
 def snake(x: Tensor, alpha: Tensor) -> Tensor:
     """x [B, C, T], channels adjacent, alpha [C] → [B, C, T], as `kernels.conv1d.snake`."""
     batch, channels, times = x.shape
-    if x.stride()[1:] != (1, channels) and times > 1:
+    if not are_channels_together(x):
         raise ValueError(f"strides {x.stride()}: channels must be adjacent")
     if alpha.shape != (channels,) or not alpha.is_contiguous():
         raise ValueError(f"alpha must be [{channels}], contiguous")
