@@ -108,7 +108,7 @@ def test_the_server_takes_the_same_parts(whole: Path) -> None:
     backend = load_backend(ServerSettings(model=whole, seed=3))
     try:
         assert backend.speaks
-        assert [one.name for one in backend.voices.seen_by("me")] == ["anna"]
+        assert [one.name for one in backend.voices.visible_to("me")] == ["anna"]
         drawn = backend.sampling()
         assert (drawn.greedy, drawn.max_new, drawn.min_new, drawn.seed) == (True, 12, 13, 3)
         backend.settings = ServerSettings(model=whole, max_reply_s=0.8)

@@ -11,7 +11,7 @@ from websockets.exceptions import InvalidStatus
 
 from mosslive import MossliveError
 from mosslive.server.api_errors import ApiError
-from mosslive.server.keys import KeyRing
+from mosslive.server.keys import KeyStore
 from mosslive.server.run import make_server
 from mosslive.server.settings import check_exposure
 from tests.server.doors import KEY, OTHER, bearing, denied
@@ -60,7 +60,7 @@ def test_keys(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
 
 def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server stores only hashes of keys and compares all of them, whichever matches first."""
-    ring = KeyRing([KEY, OTHER])
+    ring = KeyStore([KEY, OTHER])
     assert KEY not in repr(vars(ring))
     compared: list[bytes] = []
     real = hmac.compare_digest

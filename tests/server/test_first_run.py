@@ -31,7 +31,7 @@ def test_a_port_that_is_taken() -> None:
         done = serve("--port", str(port), "--model", "nowhere")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"mosslive: port is {port}; allowed: one that is free")
+    assert line.startswith(f"mosslive: port is {port}; allowed: a free port")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_port_that_is_taken() -> None:
         ),
         (
             {"ssl_certfile": Path(__file__), "ssl_keyfile": Path(__file__)},
-            "not a certificate and its key in PEM form",
+            "allowed: a certificate and its private key in PEM format",
         ),
     ],
 )

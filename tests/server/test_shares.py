@@ -111,7 +111,7 @@ def test_a_model_with_one_voice_takes_no_other(parts: Parts) -> None:
     async def test() -> None:
         async with serving(parts) as served, httpx.AsyncClient(base_url=served.http) as http:
             assert (await http.get("/v1/voices")).json()["uploads"] is True
-            served.backend.taught = Capabilities(voices=False, modes=("speech-to-speech",))
+            served.backend.capabilities = Capabilities(voices=False, modes=("speech-to-speech",))
             assert (await http.get("/v1/voices")).json()["uploads"] is False
             files = {"file": ("a.wav", rig.wav(1.0))}
             answer = await http.post("/v1/voices", data={"name": "mine"}, files=files)
@@ -122,6 +122,6 @@ def test_a_model_with_one_voice_takes_no_other(parts: Parts) -> None:
             written = {"messages": [{"role": "user", "content": "Hi"}]}
             answer = await http.post("/v1/chat/completions", json=written)
             assert answer.status_code == 400
-            assert "was not taught text-to-text" in answer.json()["error"]["message"]
+            assert "was not trained for text-to-text" in answer.json()["error"]["message"]
 
     run(test())

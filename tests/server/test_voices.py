@@ -105,7 +105,7 @@ def test_what_else_lies_in_the_folder(
     with caplog.at_level(logging.WARNING, "mosslive.voices"):
         run(test())
     told = [record.getMessage() for record in caplog.records]
-    assert len([line for line in told if "left out" in line]) == 2
+    assert len([line for line in told if "skipped" in line]) == 2
     assert "broken.voice" in "".join(told)
 
 
