@@ -93,7 +93,7 @@ def test_an_http_reader_that_does_not_read(parts: Parts, monkeypatch: pytest.Mon
     run(test())
 
 
-def test_a_listener_that_leaves(parts: Parts) -> None:
+def test_a_client_that_leaves_during_a_reply(parts: Parts) -> None:
     """A reply ends as soon as its client leaves, not when the garbage collector runs."""
 
     async def test() -> None:
