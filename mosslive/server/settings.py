@@ -104,7 +104,9 @@ class ServerSettings:
     max_items: int = _setting(2000, "Allow this many items per session.", 1)
     max_event_bytes: int = _setting(20 << 20, "Limit a client event to this many bytes.", 1024)
     max_turn_s: float = _setting(120.0, "Limit a user's turn to this many seconds.", 1)
-    max_sound_s: float = _setting(120.0, "Keep this many seconds of sound per session.", 0)
+    max_sound_s: float = _setting(
+        120.0, "Keep this many seconds of sound per session for retrieval.", 0
+    )
     max_text_chars: int = _setting(
         20_000, "Limit the text of an item or of instructions to this many characters.", 1
     )

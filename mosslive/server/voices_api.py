@@ -55,8 +55,8 @@ async def upload(request: Request) -> Response:
             message = f"the recording has {seconds:.2f} s; allowed: {_LEAST_S} s or more"
             raise ApiError(message, "audio_too_short", "file")
         codec = backend.codec
-        made = await codec.do(lambda: codec.codec.voice(sound))  # type: ignore[attr-defined]
-        stored = await backend.voices.put(name, made.value, owner)
+        result = await codec.do(lambda: codec.codec.voice(sound))  # type: ignore[attr-defined]
+        stored = await backend.voices.put(name, result.value, owner)
     return JSONResponse(_shown(stored), 201)
 
 
