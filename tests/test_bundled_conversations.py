@@ -62,8 +62,8 @@ def backend() -> Iterator[Backend]:
         CodecWorker(codec),
         VoiceStore(codec.voice(parts.voice), [], 1),
         ServerSettings(max_sessions=2, max_requests=1),
-        drawn=folder_sampling(parts.model),
-        taught=taught,
+        default_sampling=folder_sampling(parts.model),
+        capabilities=taught,
     )
     yield made
     asyncio.run(made.close())

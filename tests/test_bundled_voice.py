@@ -139,6 +139,6 @@ def test_commands_and_server_use_it_by_default() -> None:
     backend = load_backend(ServerSettings())
     try:
         assert backend.speaks
-        assert backend.drawn.greedy
+        assert backend.default_sampling.greedy
     finally:
         asyncio.run(backend.close())

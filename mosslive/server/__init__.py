@@ -1,1 +1,1 @@
-"""The network: the Realtime protocol and plain HTTP around live conversations."""
+"""The server: the Realtime protocol and HTTP endpoints in front of live conversations."""

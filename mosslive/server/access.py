@@ -1,15 +1,17 @@
-"""The gate every request passes: the key, the page it comes from, the name it calls us by.
+"""Checks every request before an endpoint runs: the `Host`, the `Origin` and the API key.
 
-Browsers send a page's origin with every request it makes, so a page of another host is told apart;
-and where no key is needed, a name that is not ours is refused, for a page can make its own name
-point at this machine. Knows headers, and nothing of what is asked for.
+A browser sends the origin of the page with each request, so requests from pages of other hosts are
+recognised and refused. A page can also point its own DNS name at this machine (DNS rebinding). So
+if the server needs no key, a `Host` that is not a name of this server is refused.
+
+Runs on the event loop. Knows headers and subprotocols; does not know the endpoints.
 """
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from mosslive.server.api_errors import ApiError
-from mosslive.server.keys import Bearer, KeyRing
+from mosslive.server.keys import Bearer, KeyStore
 from mosslive.server.settings import ServerSettings, is_loopback
 
 _SUBPROTOCOL_KEY = "openai-insecure-api-key."
@@ -17,7 +19,7 @@ _SUBPROTOCOL_BETA = "openai-beta.realtime-v1"
 
 
 class AccessCheck:
-    def __init__(self, settings: ServerSettings, keys: KeyRing) -> None:
+    def __init__(self, settings: ServerSettings, keys: KeyStore) -> None:
         self.keys = keys
         self._origins = {origin.rstrip("/").lower() for origin in settings.allowed_origins}
         names = {settings.host, *settings.allowed_hosts}
@@ -25,20 +27,26 @@ class AccessCheck:
         self._any_host = "*" in self._hosts or settings.no_auth
 
     def admit(self, headers: Mapping[str, str], subprotocols: Sequence[str] = ()) -> Bearer:
-        """Whose request it is, or a refusal."""
+        """Returns the owner of the key. Raises `ApiError` if the host, origin or key is refused."""
         host = headers.get("host", "").lower()
-        if not self.keys.needed and not self._any_host and not self._is_ours(host):
-            raise _forbidden(f"host {host[:80]!r} is not a name of this server", "host_not_allowed")
+        if not self.keys.needed and not self._any_host and not self._is_known(host):
+            raise _forbidden(
+                f"host {host[:80]!r} is not a name of this server; add it to --allowed-hosts",
+                "host_not_allowed",
+            )
         origin = headers.get("origin")
         if origin is not None and not self._same_or_allowed(origin, host):
-            raise _forbidden(f"origin {origin[:80]!r} is not allowed", "origin_not_allowed")
-        return self.keys.bearer(_key(headers, subprotocols))
+            raise _forbidden(
+                f"origin {origin[:80]!r} is not allowed; add it to --allowed-origins",
+                "origin_not_allowed",
+            )
+        return self.keys.bearer(_read_key(headers, subprotocols))
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether a page of another host may read our answers."""
+        """Whether a page of this origin may read responses (CORS)."""
         return origin.rstrip("/").lower() in self._origins
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_known(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
@@ -51,10 +59,11 @@ class AccessCheck:
 
 
 def wants_beta(headers: Mapping[str, str], subprotocols: Sequence[str]) -> bool:
+    """Whether the client asks for the beta version of the Realtime protocol."""
     return "realtime=v1" in headers.get("openai-beta", "") or _SUBPROTOCOL_BETA in subprotocols
 
 
-def _key(headers: Mapping[str, str], subprotocols: Sequence[str]) -> str | None:
+def _read_key(headers: Mapping[str, str], subprotocols: Sequence[str]) -> str | None:
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and key.strip():
         return key.strip()

@@ -1,6 +1,7 @@
-"""What the wire is made of: ids, refusals, and the two shapes of an error.
+"""Ids, JSON parsing and errors of the API: as HTTP body `{"error": ...}` and as `error` event.
 
-A refusal is the client's to mend and leaves everything as it was. Knows no transport.
+A request that ends with an `ApiError` has changed nothing. Pure functions and exceptions, usable on
+any thread. Does not know the transport.
 """
 
 import json
@@ -19,12 +20,12 @@ ErrorType = Literal["invalid_request_error", "server_error", "authentication_err
 
 
 def new_id(kind: str) -> str:
-    """`item_9f…`: unguessable, so one session cannot name what belongs to another."""
+    """`item_9f…`: random, so a session cannot guess ids of another session."""
     return f"{kind}_{secrets.token_hex(12)}"
 
 
 class ReplyFailed(MossliveError):
-    """A reply was begun and could not be made, for a reason the client has no part in."""
+    """A reply started and failed on the server's side."""
 
 
 class ApiError(MossliveError):
@@ -44,30 +45,35 @@ class ApiError(MossliveError):
 
 
 def read_json(text: str | bytes, what: str) -> Any:
-    """`what`: the thing that is to be JSON. Half a surrogate pair and numbers that are none pass
-    Python's reader, and then cannot be written down again."""
+    """Parses JSON; `what` names the input in the error.
+
+    Refuses lone surrogates, NaN and infinity: Python parses them, but they cannot be sent again.
+    """
     try:
         text = text.decode() if isinstance(text, bytes) else text
-        value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        value = json.loads(text, parse_constant=_refuse_number, parse_float=_finite)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise ApiError(f"the {what} is not JSON", "invalid_json") from None
+        raise ApiError(f"the {what} is not valid JSON", "invalid_json") from None
     return value
 
 
-def _no_number(name: str) -> NoReturn:
+def _refuse_number(name: str) -> NoReturn:
     raise ValueError(name)
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
-    return number if isfinite(number) else _no_number(digits)
+    return number if isfinite(number) else _refuse_number(digits)
 
 
 def as_api_error(error: MossliveError) -> ApiError:
-    """Any of our errors as the wire has it. What the client cannot mend is a `server_error`: 503
-    where trying again can help, 500 where a reply failed."""
+    """Converts any mosslive error to an API error.
+
+    Errors that the client did not cause have the type `server_error`: 503 if a retry can succeed,
+    500 if a reply failed.
+    """
     match error:
         case ApiError():
             return error
@@ -85,9 +91,9 @@ def as_api_error(error: MossliveError) -> ApiError:
 
 
 def retry_headers(api_error: ApiError) -> dict[str, str]:
-    """For refusals that time mends: clients that try again by themselves wait so long."""
-    ours = api_error.kind == "server_error" and api_error.status in (429, 503)
-    return {"retry-after": _RETRY_S} if ours else {}
+    """`Retry-After` for temporary errors; clients that retry by themselves wait that long."""
+    temporary = api_error.kind == "server_error" and api_error.status in (429, 503)
+    return {"retry-after": _RETRY_S} if temporary else {}
 
 
 def error_body(api_error: ApiError) -> dict[str, Any]:
@@ -100,6 +106,6 @@ def error_body(api_error: ApiError) -> dict[str, Any]:
 
 
 def error_event(api_error: ApiError, client_event_id: object = None) -> Event:
-    """`client_event_id` is echoed where it is a string; clients resolve waiting calls by it."""
+    """Echoes `client_event_id` if it is a string; clients match pending calls by it."""
     echoed = client_event_id if isinstance(client_event_id, str) else None
     return {"type": "error", "error": error_body(api_error) | {"event_id": echoed}}

@@ -1,4 +1,7 @@
-"""The list of endpoints, and what wraps all of them."""
+"""Builds the ASGI application: the list of routes, the middleware and the shutdown hook.
+
+Knows the endpoints by name only. Everything here runs once, before the server listens.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +12,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
 from mosslive.server import chat, secrets_api, speech, status_api, transcriptions, voices_api
 from mosslive.server.not_found import METHODS, not_found
-from mosslive.server.requests import Wrapped, http_error
+from mosslive.server.requests import HttpMiddleware, http_error
 from mosslive.server.server_state import ServerState
 from mosslive.server.web_page import WebPage
 from mosslive.server.webrtc import endpoints
@@ -18,14 +21,14 @@ from mosslive.server.websocket import realtime
 
 def make_app(server_state: ServerState) -> Starlette:
     @asynccontextmanager
-    async def life(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
         await app.state.calls.close()
         await server_state.close()
 
     routes: list[BaseRoute] = [
         WebSocketRoute("/v1/realtime", realtime),
-        Route("/v1/realtime", endpoints.create, methods=["POST"]),  # as beta had it
+        Route("/v1/realtime", endpoints.create, methods=["POST"]),  # the beta path
         Route("/v1/realtime/calls", endpoints.create, methods=["POST"]),
         Route("/v1/realtime/calls/{call}/hangup", endpoints.hang_up, methods=["POST"]),
         Route("/v1/realtime/ice_servers", endpoints.ice_servers),
@@ -45,11 +48,13 @@ def make_app(server_state: ServerState) -> Starlette:
         Route("/metrics", status_api.metrics),
         Route("/version", status_api.version),
     ]
-    # Without it the page's folder would answer for the interface, and say nothing useful.
+    # Otherwise the page's static files would answer unknown API paths with a bare 404.
     routes.append(Route("/v1/{rest:path}", not_found(routes), methods=METHODS))
     routes.append(Mount("/", WebPage()))
-    app = Starlette(routes=routes, lifespan=life, exception_handlers={HTTPException: http_error})
+    app = Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: http_error}
+    )
     app.state.server_state = server_state
     app.state.calls = endpoints.Calls(server_state)
-    app.add_middleware(Wrapped, server_state=server_state)
+    app.add_middleware(HttpMiddleware, server_state=server_state)
     return app

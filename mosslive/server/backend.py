@@ -1,6 +1,7 @@
-"""What is served: one engine, one codec thread, the voices; and settings of conversations.
+"""The loaded model: one engine, one codec worker, the voices, and the settings of conversations.
 
-Loaded once, shared by all sessions. Knows nothing of protocols.
+`load_backend` blocks and runs on its own thread (`run.py`). A `Backend` is shared by all sessions
+and used on the event loop; the engine and the codec have a thread each. Does not know protocols.
 """
 
 import asyncio
@@ -36,37 +37,37 @@ _log = logging.getLogger("mosslive.server")
 
 @dataclass
 class Backend:
-    """`lead_s` of a conversation: see `TalkSettings`; None where the client plays by itself."""
+    """The parts shared by all sessions, and defaults for new conversations."""
 
     engine: Engine
     codec: CodecWorker | None
     voices: VoiceStore
     settings: ServerSettings
     make_vad: Callable[[], VoiceActivity] = SileroVad
-    drawn: Sampling = field(default_factory=Sampling.driver)  # how replies are, by default
-    taught: Capabilities = field(default_factory=Capabilities)  # what the model states
+    default_sampling: Sampling = field(default_factory=Sampling.driver)  # of a reply
+    capabilities: Capabilities = field(default_factory=Capabilities)  # what the model states
     _ending: set["asyncio.Task[None]"] = field(default_factory=set)
 
     def parts(self) -> dict[str, Health]:
-        """The parts with a thread of their own that no reply can do without, by name."""
+        """Health by name of the parts with their own thread that every reply depends on."""
         codec = {"codec": self.codec.health} if self.codec else {}
         return {"engine": self.engine.health, **codec}
 
     @cached_property
     def limits(self) -> Limits:
-        return limits_of(self.engine, self.settings, self.taught)
+        return limits_of(self.engine, self.settings, self.capabilities)
 
     @property
     def transcripts(self) -> bool:
         asked = self.settings.transcripts
-        return self.taught.transcripts if asked is None else asked
+        return self.capabilities.transcripts if asked is None else asked
 
     def check_mode(self, heard: Medium, reply: Medium) -> None:
-        """Raises `ApiError` if the model was not taught it."""
-        if not self.taught.teaches(heard, reply):
+        """Raises `ApiError` if the model was not trained for this input and output."""
+        if not self.capabilities.teaches(heard, reply):
             raise ApiError(
-                f"this model was not taught {heard}-to-{reply}; "
-                f"allowed: {', '.join(self.taught.modes)}",
+                f"this model was not trained for {heard}-to-{reply}; "
+                f"allowed: {', '.join(self.capabilities.modes)}",
                 "mode_not_supported",
             )
 
@@ -77,25 +78,25 @@ class Backend:
     @property
     def speaks(self) -> bool:
         voiced = self.codec is not None and self.voices.default is not None
-        return voiced and "speech" in self.taught.replies()
+        return voiced and "speech" in self.capabilities.replies()
 
     @property
     def tail(self) -> TailRule:
-        return check_tail(self.settings.tail)  # type: ignore[arg-type]  # what is none is refused
+        return check_tail(self.settings.tail)  # type: ignore[arg-type]  # raises for others
 
     def instructions(self, reply: ReplyKind = "speech") -> str:
         given = self.settings.instructions
         return DRIVER_SYSTEM[reply] if given is None else given
 
     def sampling(self, max_rows: int | None = None, temperature: float | None = None) -> Sampling:
-        """`max_rows`: what the client allows; the server's own limit holds too."""
+        """`max_rows`: the client's limit; the server's limit applies too."""
         settings = self.settings
-        most = self.drawn.max_new
+        most = self.default_sampling.max_new
         if settings.max_reply_s is not None:
             most = max(1, round(settings.max_reply_s / SECONDS_PER_CODE))
-        least = max(self.drawn.min_new, round(settings.min_reply_s / SECONDS_PER_CODE))
+        least = max(self.default_sampling.min_new, round(settings.min_reply_s / SECONDS_PER_CODE))
         seed = secrets.randbits(63) if settings.seed is None else settings.seed
-        sampling = replace(self.drawn, ignored_audio="pad", seed=seed, min_new=least)
+        sampling = replace(self.default_sampling, ignored_audio="pad", seed=seed, min_new=least)
         most = most if max_rows is None else min(most, max_rows)
         if temperature is not None:
             sampling = replace(sampling, temperature=temperature)
@@ -109,6 +110,7 @@ class Backend:
         turns: TurnSettings | None = None,
         lead_s: float | None = None,
     ) -> TalkSettings:
+        """`lead_s`: see `TalkSettings`; None if the client paces playback."""
         return TalkSettings(
             reply=reply,
             system=system,
@@ -120,8 +122,8 @@ class Backend:
         )
 
     def task_settings(self, reply: ReplyKind) -> TalkSettings:
-        """Of one reply to one turn, such as a text to read aloud: what the model was taught about
-        conversations does not limit it, the pool does."""
+        """Settings for one reply to one turn, such as a text to read aloud. The page pool limits
+        its length; the model's limit for conversations does not apply."""
         settings = self.talk_settings(reply, "", self.sampling())
         return replace(settings, context_rows=max(self.limits.pool_rows, settings.context_rows))
 
@@ -132,8 +134,8 @@ class Backend:
         return Talk(self.engine, self.codec, voice, settings, turns=turns, vad=vad)
 
     async def end(self, talk: Talk) -> None:
-        """Closes it to the end, also when whoever asks is cancelled meanwhile: frameworks cancel
-        again and again, and half of it would leave pages taken."""
+        """Closes a conversation completely, even if the calling task is cancelled meanwhile: a
+        framework may cancel repeatedly, and a half-closed conversation would leak pages."""
         closing = asyncio.get_running_loop().create_task(talk.close())
         self._ending.add(closing)
         closing.add_done_callback(self._ending.discard)
@@ -148,18 +150,19 @@ class Backend:
 
 
 def load_backend(settings: ServerSettings) -> Backend:
-    """The slow part; may run on any thread on which no event loop does."""
+    """Loads everything; takes up to minutes. Must not run on a thread with an event loop."""
     parts = find_parts(settings.model, settings.codec, settings.voice)
     if parts.voice and not parts.codec:
-        raise refuse("voice", str(parts.voice), "none, without a codec")
+        raise refuse("voice", str(parts.voice), "only together with a codec; set --codec")
     if settings.vocoder and not parts.codec:
-        raise refuse("vocoder", str(settings.vocoder), "none, without a codec")
-    drawn = Sampling.driver() if settings.preset == "driver" else folder_sampling(parts.model)
-    taught = folder_capabilities(parts.model)
-    goal = goal_rows(settings, taught)
-    if settings.voice and not taught.voices:
+        raise refuse("vocoder", str(settings.vocoder), "only together with a codec; set --codec")
+    driver = settings.preset == "driver"
+    default_sampling = Sampling.driver() if driver else folder_sampling(parts.model)
+    capabilities = folder_capabilities(parts.model)
+    goal = goal_rows(settings, capabilities)
+    if settings.voice and not capabilities.voices:
         _log.warning("--voice has no effect: this model speaks with one voice")
-    # The codec first: an engine takes what memory is left on a GPU for its pages.
+    # Load the codec first: on a GPU the engine takes the remaining memory for its pages.
     codec = None
     if parts.codec:
         codec = load_codec(parts.codec, settings.device, vocoder=settings.vocoder)
@@ -169,13 +172,13 @@ def load_backend(settings: ServerSettings) -> Backend:
         for path in sorted(voices.glob("*.voice")):
             if path != parts.voice:
                 others.append((path.stem, codec.voice(path)))
-    priority = DevicePriority()  # of the two on one device
-    thread = CodecWorker(codec, priority=priority) if codec else None
+    priority = DevicePriority()  # between engine and codec on one device
+    worker = CodecWorker(codec, priority=priority) if codec else None
     try:
-        if thread and default:  # its networks and its memory too are there before the engine's
+        if worker and default:  # compile and allocate before the engine takes the memory
             slots = min(settings.max_sessions, MOST_REPLIES)
-            tail = check_tail(settings.tail)  # type: ignore[arg-type]  # what is none is refused
-            asyncio.run(thread.warm(default, TalkSettings().chunk, slots, tail))
+            tail = check_tail(settings.tail)  # type: ignore[arg-type]  # raises for others
+            asyncio.run(worker.warm(default, TalkSettings().chunk, slots, tail))
         folder = VoiceFolder(settings.voices_dir) if settings.voices_dir else None
         store = VoiceStore(default, others, settings.max_voices, folder)
         if codec:
@@ -184,7 +187,14 @@ def load_backend(settings: ServerSettings) -> Backend:
             parts.model, settings.device, settings.dtype, priority=priority, goal_rows=goal
         )
     except BaseException:
-        if thread:
-            asyncio.run(thread.close())
+        if worker:
+            asyncio.run(worker.close())
         raise
-    return Backend(engine, thread, store, settings, drawn=drawn, taught=taught)
+    return Backend(
+        engine,
+        worker,
+        store,
+        settings,
+        default_sampling=default_sampling,
+        capabilities=capabilities,
+    )

@@ -1,11 +1,12 @@
-"""Whether one more caller would hear gaps, judged from how fast replies are made now.
+"""Overload test: would replies fall behind real time with one more of them?
 
-The cost of sound is the time to make it over the time to play it; above 1 a listener hears gaps.
-Costs are measured with the number of replies that were being made. What one reply more would cost
-is read off the line through the medians of the smallest and the largest number: on a CPU the cost
-grows with each reply, on a GPU that serves many in one step it hardly does.
+The cost of audio is the time to produce it divided by the time to play it. Above 1 a listener hears
+gaps. Each measurement records the number of replies that ran at that time. The cost of one more
+reply is extrapolated from the medians at the smallest and the largest number: on a CPU the cost
+grows with each reply, on a GPU that batches many replies it hardly grows.
 
-A pure function of recent measurements. Without enough of them nobody is refused.
+Pure functions of recent measurements, called on the event loop. Too few measurements mean that the
+server is not overloaded.
 """
 
 from collections.abc import Iterable
@@ -13,13 +14,13 @@ from statistics import median
 
 from mosslive.talk.production import Sample
 
-WINDOW_S = 15.0  # older measurements say nothing about now
-LEAST = 3  # measurements with the same number of replies, below which they are chance
+WINDOW_S = 15.0  # older measurements are ignored
+LEAST = 3  # measurements needed at one number of replies; fewer are noise
 MOST_COST = 1.0
 
 
 def next_cost(samples: Iterable[Sample], now: float) -> float | None:
-    """The cost of sound if one more reply were made than at most recently; None: not known."""
+    """The cost of audio with one reply more than the recent maximum; None: unknown."""
     costs: dict[int, list[float]] = {}
     for sample in samples:
         if now - sample.at <= WINDOW_S:

@@ -1,4 +1,8 @@
-"""`POST /v1/chat/completions`: a conversation in one request, spoken or written."""
+"""`POST /v1/chat/completions`: a conversation in one request, with a spoken or a text reply.
+
+Runs on the event loop; audio files and long texts are read and written on worker threads. Parses
+the request and formats the reply; does not know how a reply is produced (`one_shot.py`).
+"""
 
 import asyncio
 import base64
@@ -23,7 +27,7 @@ from mosslive.server.realtime import fields
 from mosslive.server.realtime.config import MOST_TOKENS
 from mosslive.server.realtime.formats import AudioFormat, Samples
 from mosslive.server.realtime.usage import usage_of
-from mosslive.server.requests import Streamed, bearer_of, body_of, state_of
+from mosslive.server.requests import ClosingStream, bearer_of, body_of, state_of
 from mosslive.server.server_state import ServerState
 from mosslive.server.speech import speaking_voice
 from mosslive.talk import TalkSettings
@@ -37,22 +41,23 @@ _ROLES: dict[str, Role] = {
     "assistant": "assistant",
 }
 _MOST_MESSAGES = 500
-_MOST_LONG = 10  # times the longest text of one
+_TOTAL_FACTOR = 10  # all texts of a request together, in multiples of `max_text_chars`
 
 
 @dataclass
-class _Asked:
+class _ChatRequest:
     model: str
     turns: list[HistoryTurn]
     settings: TalkSettings
     voice: Voice | None
-    form: str  # of the sound
+    audio_format: str
     reply: ReplyKind
     id: str = field(default_factory=lambda: new_id("chatcmpl"))
     audio_id: str = field(default_factory=lambda: new_id("audio"))
     created: int = field(default_factory=lambda: int(time.time()))
 
     def document(self, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
+        """A `chat.completion` or `chat.completion.chunk` object with one choice."""
         return {
             "id": self.id,
             "object": kind,
@@ -67,17 +72,19 @@ async def completions(request: Request) -> Response:
     raw = await body_of(request)
     stream = fields.flag(raw, "stream", "", False)
     options = fields.record(raw, "stream_options", default={})
-    asked = await _read(server_state, owner, raw, stream)
-    events = _events(server_state, owner, asked)
-    first = await anext(events)  # a refusal still has a status of its own
+    chat = await _read(server_state, owner, raw, stream)
+    events = _events(server_state, owner, chat)
+    first = await anext(events)  # raises before the response starts, so an error has its own status
     if stream:
-        chunks = _streamed(server_state, asked, first, events, bool(options.get("include_usage")))
-        return Streamed(chunks, events, "text/event-stream")
+        chunks = _streamed(server_state, chat, first, events, bool(options.get("include_usage")))
+        return ClosingStream(chunks, events, "text/event-stream")
     async with aclosing(events):
-        return JSONResponse(await _whole(server_state, asked, first, events))
+        return JSONResponse(await _whole(server_state, chat, first, events))
 
 
-async def _read(server_state: ServerState, owner: str, raw: dict[str, Any], stream: bool) -> _Asked:
+async def _read(
+    server_state: ServerState, owner: str, raw: dict[str, Any], stream: bool
+) -> _ChatRequest:
     backend = server_state.backend
     modalities = fields.many(raw, "modalities", default=["text"])
     if not all(one in ("text", "audio") for one in modalities):
@@ -87,9 +94,9 @@ async def _read(server_state: ServerState, owner: str, raw: dict[str, Any], stre
     reply: ReplyKind = "speech" if "audio" in modalities else "text"
     audio = fields.record(raw, "audio", default={})
     voice = speaking_voice(backend, audio.get("voice"), owner) if reply == "speech" else None
-    form = check_kind(audio.get("format") or ("pcm16" if stream else "wav"), "audio.format")
-    if stream and form != "pcm16":
-        raise fields.bad("audio.format", form, "pcm16, where sound is streamed")
+    audio_format = check_kind(audio.get("format") or ("pcm16" if stream else "wav"), "audio.format")
+    if stream and audio_format != "pcm16":
+        raise fields.bad("audio.format", audio_format, "pcm16 if stream is true")
     tokens = raw.get("max_completion_tokens", raw.get("max_tokens"))
     if tokens is not None:
         tokens = fields.whole({"max_tokens": tokens}, "max_tokens", 1, 1 << 30)
@@ -103,14 +110,17 @@ async def _read(server_state: ServerState, owner: str, raw: dict[str, Any], stre
     if turns[0].role != "system":
         turns.insert(0, await turn_of(backend, "system", backend.instructions(reply)))
     model = fields.text(raw, "model", default=server_state.settings.name)
-    return _Asked(model, turns, settings, voice, form, reply)
+    return _ChatRequest(model, turns, settings, voice, audio_format, reply)
 
 
 async def _turns(server_state: ServerState, messages: list[Any]) -> list[HistoryTurn]:
     if not 0 < len(messages) <= _MOST_MESSAGES:
-        raise ApiError(f"messages: 1 to {_MOST_MESSAGES} of them", param="messages")
+        raise ApiError(
+            f"messages has {len(messages)} entries; allowed: 1 to {_MOST_MESSAGES}",
+            param="messages",
+        )
     turns, chars = [], 0
-    most = _MOST_LONG * server_state.settings.max_text_chars
+    most = _TOTAL_FACTOR * server_state.settings.max_text_chars
     for number, message in enumerate(messages):
         where = f"messages[{number}]"
         if not isinstance(message, dict):
@@ -121,32 +131,35 @@ async def _turns(server_state: ServerState, messages: list[Any]) -> list[History
         if not isinstance(parts, list) or not parts:
             raise fields.bad(f"{where}.content", content, "a string, or a list of parts")
         for part in parts:
-            words = await _words(server_state, part, f"{where}.content")
-            chars += len(words) if isinstance(words, str) else 0
+            value = await _read_part(server_state, part, f"{where}.content")
+            chars += len(value) if isinstance(value, str) else 0
             if chars > most:
-                raise ApiError(f"messages: {most} characters at most", param="messages")
-            turns.append(await turn_of(server_state.backend, role, words))
+                too_long = f"messages have {chars} characters; allowed: at most {most} in all"
+                raise ApiError(too_long, param="messages")
+            turns.append(await turn_of(server_state.backend, role, value))
     return turns
 
 
-async def _words(server_state: ServerState, part: Any, where: str) -> str | Sound:
+async def _read_part(server_state: ServerState, part: Any, where: str) -> str | Sound:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text":
         text: str = fields.text(part, "text", f"{where}.")
         if len(text) > server_state.settings.max_text_chars:
             raise fields.bad(
-                where, text, f"{server_state.settings.max_text_chars} characters at most"
+                where, text, f"at most {server_state.settings.max_text_chars} characters"
             )
         return text
     if kind == "input_audio":
         audio = fields.record(part, "input_audio", f"{where}.")
         data = read_base64(fields.text(audio, "data", f"{where}.input_audio."), where)
         return await asyncio.to_thread(read_file, data, server_state.settings.max_upload_s, where)
-    raise fields.bad(where, part, "parts of type text or input_audio")
+    raise fields.bad(where, part, "a part of type text or input_audio")
 
 
-async def _events(server_state: ServerState, owner: str, asked: _Asked) -> AsyncGenerator[Event]:
-    reply = one_shot_reply(server_state.backend, asked.turns, asked.settings, asked.voice)
+async def _events(
+    server_state: ServerState, owner: str, chat: _ChatRequest
+) -> AsyncGenerator[Event]:
+    reply = one_shot_reply(server_state.backend, chat.turns, chat.settings, chat.voice)
     with server_state.requests.take(owner):
         async with aclosing(reply):
             async for event in reply:
@@ -156,46 +169,48 @@ async def _events(server_state: ServerState, owner: str, asked: _Asked) -> Async
 
 
 async def _whole(
-    server_state: ServerState, asked: _Asked, first: Event, events: AsyncIterator[Event]
+    server_state: ServerState, chat: _ChatRequest, first: Event, events: AsyncIterator[Event]
 ) -> dict[str, Any]:
-    sound: list[Samples] = []
+    pieces: list[Samples] = []
     done = ReplyDone(0, "", 0, "stop")
     async for event in _joined(first, events):
         if isinstance(event, AudioChunk):
-            sound.append(event.pcm)
+            pieces.append(event.pcm)
         elif isinstance(event, ReplyDone):
             done = event
     message: dict[str, Any] = {"role": "assistant", "content": done.text, "refusal": None}
-    if asked.reply == "speech":
-        wave = np.concatenate([*sound, np.zeros(0, np.float32)])
-        data = await asyncio.to_thread(write_file, wave, server_state.backend.rate_hz, asked.form)
+    if chat.reply == "speech":
+        wave = np.concatenate([*pieces, np.zeros(0, np.float32)])
+        data = await asyncio.to_thread(
+            write_file, wave, server_state.backend.rate_hz, chat.audio_format
+        )
         message |= {
             "content": None,
             "audio": {
-                "id": asked.audio_id,
+                "id": chat.audio_id,
                 "data": base64.b64encode(data).decode(),
                 "transcript": done.text,
-                "expires_at": asked.created,  # it is not kept
+                "expires_at": chat.created,  # the server does not store it
             },
         }
     choice = {"message": message, "finish_reason": _finish(done)}
-    return asked.document("chat.completion", choice) | {"usage": _usage(asked, done)}
+    return chat.document("chat.completion", choice) | {"usage": _usage(chat, done)}
 
 
 async def _streamed(
     server_state: ServerState,
-    asked: _Asked,
+    chat: _ChatRequest,
     first: Event,
     events: AsyncIterator[Event],
     with_usage: bool,
 ) -> AsyncGenerator[str]:
     def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
         choice = {"delta": delta, "finish_reason": finish}
-        return f"data: {json.dumps(asked.document('chat.completion.chunk', choice))}\n\n"
+        return f"data: {json.dumps(chat.document('chat.completion.chunk', choice))}\n\n"
 
     gaps = Gaps(server_state.metrics.gap)
-    spoken = asked.reply == "speech"
-    opening: dict[str, Any] = {"audio": {"id": asked.audio_id}} if spoken else {"content": ""}
+    spoken = chat.reply == "speech"
+    opening: dict[str, Any] = {"audio": {"id": chat.audio_id}} if spoken else {"content": ""}
     yield chunk({"role": "assistant", **opening})
     done = ReplyDone(0, "", 0, "stop")
     async for event in _joined(first, events):
@@ -205,13 +220,13 @@ async def _streamed(
             case AudioChunk(pcm=pcm):
                 data = base64.b64encode(AudioFormat().encode(pcm)).decode()
                 yield chunk({"audio": {"data": data}})
-                gaps.sent(asked.id, len(pcm) / server_state.backend.rate_hz)
+                gaps.sent(chat.id, len(pcm) / server_state.backend.rate_hz)
             case ReplyDone():
                 done = event
-    yield chunk({"audio": {"expires_at": asked.created}} if spoken else {}, _finish(done))
+    yield chunk({"audio": {"expires_at": chat.created}} if spoken else {}, _finish(done))
     if with_usage:
-        last = asked.document("chat.completion.chunk", {}) | {"choices": []}
-        yield f"data: {json.dumps(last | {'usage': _usage(asked, done)})}\n\n"
+        last = chat.document("chat.completion.chunk", {}) | {"choices": []}
+        yield f"data: {json.dumps(last | {'usage': _usage(chat, done)})}\n\n"
     yield "data: [DONE]\n\n"
 
 
@@ -219,8 +234,8 @@ def _finish(done: ReplyDone) -> str:
     return "stop" if done.stop == "stop" else "length"
 
 
-def _usage(asked: _Asked, done: ReplyDone) -> dict[str, Any]:
-    usage = usage_of(asked.turns, done)
+def _usage(chat: _ChatRequest, done: ReplyDone) -> dict[str, Any]:
+    usage = usage_of(chat.turns, done)
     return {
         "prompt_tokens": usage["input_tokens"],
         "completion_tokens": usage["output_tokens"],

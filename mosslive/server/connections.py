@@ -1,7 +1,9 @@
-"""Connections that can be cut, and are when they never say what they want.
+"""uvicorn's connections, with an abort: for slow peers, and for peers that never send a request.
 
-Closing politely waits for a peer to read, and a peer that does not would be waited for for ever.
-Knows uvicorn's protocols, and nothing of what they carry.
+A normal close waits until the peer has read everything. A peer that does not read would block it
+for ever, so such a connection is aborted.
+
+Runs on the event loop. Knows uvicorn's protocol classes; does not know the requests.
 """
 
 import asyncio
@@ -12,62 +14,65 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-HEAD_S = 20.0  # from a connection, or from the first byte of a request, to the end of its head
-_CUT = "mosslive.cut"
+HEAD_S = 20.0  # from connecting, or from a request's first byte, to the end of its headers
+_ABORT = "mosslive.abort"  # key of an ASGI scope's extensions
 
 
-def cut(scope: Scope) -> None:
-    """Ends the connection of a request or a socket at once."""
-    how: Callable[[], None] | None = scope.get("extensions", {}).get(_CUT)
-    if how:
-        how()
+def abort_connection(scope: Scope) -> None:
+    """Closes the connection of a request or WebSocket at once, without flushing."""
+    abort: Callable[[], None] | None = scope.get("extensions", {}).get(_ABORT)
+    if abort:
+        abort()
 
 
-class Socket(WebSocketsSansIOProtocol):
+class WebSocketConnection(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if scope := getattr(self, "scope", None):
-            scope["extensions"][_CUT] = self.transport.abort
+            scope["extensions"][_ABORT] = self.transport.abort
 
     async def send(self, message: Any) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-            self.handshake_complete = True  # refused, and told: no fault that has to be logged
+            # Refused with a response: uvicorn must not log it as a failed handshake.
+            self.handshake_complete = True
 
 
-class Connection(H11Protocol):
-    _late: asyncio.TimerHandle | None = None  # cuts it
+class HttpConnection(H11Protocol):
+    """Aborts itself if the headers of a request do not arrive within `HEAD_S`."""
+
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.app = _with_cut(self.app, transport.abort)
-        self._wait()
+        self.app = _with_abort(self.app, transport.abort)
+        self._start_timer()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        asked = self.cycle is not None and not self.cycle.response_complete
+        has_request = self.cycle is not None and not self.cycle.response_complete
         upgraded = self.transport.get_protocol() is not self
-        if asked or upgraded:
-            self._stop_waiting()
-        elif self._late is None:
-            self._wait()
+        if has_request or upgraded:
+            self._stop_timer()
+        elif self._timer is None:
+            self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        self._stop_timer()
         super().connection_lost(exc)
 
-    def _wait(self) -> None:
-        self._late = self.loop.call_later(HEAD_S, self.transport.abort)
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(HEAD_S, self.transport.abort)
 
-    def _stop_waiting(self) -> None:
-        if self._late:
-            self._late.cancel()
-            self._late = None
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
 
 
-def _with_cut(app: ASGIApp, abort: Callable[[], None]) -> ASGIApp:
+def _with_abort(app: ASGIApp, abort: Callable[[], None]) -> ASGIApp:
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("extensions", {})[_CUT] = abort
+        scope.setdefault("extensions", {})[_ABORT] = abort
         await app(scope, receive, send)
 
     return wrapped

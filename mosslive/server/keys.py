@@ -1,7 +1,7 @@
-"""Who may come in: long-lived keys, and ephemeral ones that expire.
+"""API keys: permanent keys from the settings, and ephemeral keys that expire.
 
-Keys are known by their SHA-256 only, and compared in constant time, so neither a dump of memory
-nor the time of an answer tells one. Knows no transport.
+Only the SHA-256 of a key is stored, and keys are compared in constant time, so neither a memory
+dump nor the response time reveals a key. Runs on the event loop. Does not know the transport.
 """
 
 import hashlib
@@ -20,17 +20,18 @@ _MOST_EPHEMERAL = 10_000
 
 @dataclass(frozen=True)
 class Bearer:
-    """Who a key belongs to: `owner` tells keys apart and gives nothing away."""
+    """The authenticated client. `owner` identifies the key without revealing it."""
 
     owner: str
-    session: dict[str, Any] | None = None  # that an ephemeral key was made for
+    session: dict[str, Any] | None = None  # configuration that an ephemeral key was issued with
     ephemeral: bool = False
 
-    def must_last(self) -> None:
-        """What changes more than a session is not for keys that are handed to browsers."""
+    def require_permanent_key(self) -> None:
+        """Raises `ApiError` for an ephemeral key. Browsers hold those, so they may only open
+        sessions and send requests."""
         if self.ephemeral:
             raise ApiError(
-                "an ephemeral key cannot do this: it makes no keys and changes no voices",
+                "an ephemeral key cannot create keys or change voices; use a permanent key",
                 "ephemeral_key",
                 kind="authentication_error",
                 status=403,
@@ -43,10 +44,10 @@ class _Ephemeral:
     expires_at: float
 
 
-NOBODY = Bearer("anonymous")
+ANONYMOUS = Bearer("anonymous")
 
 
-class KeyRing:
+class KeyStore:
     def __init__(self, keys: Sequence[str], clock: Callable[[], float] = time.time) -> None:
         self._digests = [_digest(key) for key in keys]
         self._ephemeral: dict[bytes, _Ephemeral] = {}
@@ -57,36 +58,39 @@ class KeyRing:
         return bool(self._digests)
 
     def bearer(self, key: str | None) -> Bearer:
-        """Whose key it is. Without any keys everybody is nobody, and may come in."""
+        """Returns the client of a key. If the server has no keys, every client is `ANONYMOUS`."""
         if key is not None and key.startswith(EPHEMERAL):
             found = self._ephemeral.get(_digest(key))
             if found and found.expires_at > self._clock():
                 return found.bearer
             if self._digests:
-                raise _wrong()
-            return NOBODY
+                raise _invalid()
+            return ANONYMOUS
         if not self._digests:
-            return NOBODY
+            return ANONYMOUS
         if key is None:
-            raise _wrong("an API key is needed: Authorization: Bearer KEY")
+            raise _invalid("an API key is required; send the header Authorization: Bearer KEY")
         given, owner = _digest(key), None
-        for known in self._digests:  # all of them, however early one fits
+        for known in self._digests:  # compare with all of them, for constant time
             if hmac.compare_digest(given, known):
                 owner = f"key-{known.hex()[:8]}"
         if owner is None:
-            raise _wrong()
+            raise _invalid()
         return Bearer(owner)
 
-    def lend(
+    def issue_ephemeral(
         self, owner: str, seconds: int, session: dict[str, Any] | None = None
     ) -> tuple[str, int]:
-        """A new ephemeral key, and when it expires (Unix time)."""
+        """Creates an ephemeral key; returns it and its expiry (Unix time)."""
         now = self._clock()
-        gone = [digest for digest, one in self._ephemeral.items() if one.expires_at <= now]
-        for digest in gone:
+        expired = [digest for digest, one in self._ephemeral.items() if one.expires_at <= now]
+        for digest in expired:
             del self._ephemeral[digest]
         if len(self._ephemeral) >= _MOST_EPHEMERAL:
-            raise ApiError("too many ephemeral keys are out", "too_many_keys", status=429)
+            message = (
+                f"{_MOST_EPHEMERAL} ephemeral keys are valid, the maximum; wait until some expire"
+            )
+            raise ApiError(message, "too_many_keys", status=429)
         key = EPHEMERAL + secrets.token_urlsafe(32)
         self._ephemeral[_digest(key)] = _Ephemeral(Bearer(owner, session, True), now + seconds)
         return key, int(now + seconds)
@@ -96,5 +100,5 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def _wrong(message: str = "the API key is wrong or has expired") -> ApiError:
+def _invalid(message: str = "the API key is wrong or has expired") -> ApiError:
     return ApiError(message, "invalid_api_key", kind="authentication_error", status=401)

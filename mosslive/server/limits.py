@@ -1,7 +1,8 @@
-"""What the pages of the engine and the model allow: rows of a conversation, sessions, requests.
+"""Limits that follow from the page pool and the model: rows per conversation, sessions, requests.
 
-Computed once, when the model is loaded. Sessions and HTTP replies each hold one conversation.
-Invariant: if all of them are open at once, each finds pages for as many rows as it may have.
+Computed once, when the model is loaded. Each session and each HTTP request holds one conversation.
+Invariant: if all are open at once, the pool has enough pages for the maximal length of each.
+Pure functions; does not know the endpoints.
 """
 
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from mosslive.engine.settings import EngineSettings
 from mosslive.errors import MossliveError
 from mosslive.server.settings import ServerSettings
 
-TUNED_ROWS = 10_240  # what MOSS-Speech was tuned with; used where nothing is stated
-_TASK_ROWS = 512  # some sentences to read aloud, and their speech: 20 s of it
+TUNED_ROWS = 10_240  # MOSS-Speech was tuned with this; default if the model states nothing
+_TASK_ROWS = 512  # a few sentences to read aloud and 20 s of speech
 _PAGE_ROWS = 16
 
 
@@ -23,11 +24,11 @@ _PAGE_ROWS = 16
 class Limits:
     sessions: int
     requests: int
-    pool_rows: int  # a conversation may have so many by the pool
-    context_rows: int  # and so many by the pool, the model and the settings
+    pool_rows: int  # limit of a conversation by the pool
+    context_rows: int  # limit of a conversation by the pool, the model and the settings
 
     def document(self) -> dict[str, object]:
-        """For the log."""
+        """The fields of the log record `ready`."""
         return {
             "context_rows": self.context_rows,
             "context_s": round(self.context_rows * SECONDS_PER_CODE, 1),
@@ -36,33 +37,36 @@ class Limits:
         }
 
 
-def wanted_rows(settings: ServerSettings, taught: Capabilities) -> int:
-    """Rows a conversation should have. Raises `ConfigError` if the settings ask for more rows than
-    the model was taught."""
-    return taught.limit(settings.context_rows) or TUNED_ROWS
+def wanted_rows(settings: ServerSettings, capabilities: Capabilities) -> int:
+    """Rows that a conversation should have. Raises `ConfigError` if `context_rows` exceeds what the
+    model was trained for."""
+    return capabilities.limit(settings.context_rows) or TUNED_ROWS
 
 
-def goal_rows(settings: ServerSettings, taught: Capabilities) -> int:
-    """Rows of a pool in which nobody is limited by pages."""
+def goal_rows(settings: ServerSettings, capabilities: Capabilities) -> int:
+    """Size of a pool, in rows, that limits no conversation."""
     conversations = settings.max_sessions + settings.max_requests
-    wanted = wanted_rows(settings, taught)
+    wanted = wanted_rows(settings, capabilities)
     return rows_for(conversations, max(wanted, _TASK_ROWS), _PAGE_ROWS, EngineSettings())
 
 
-def limits_of(engine: Engine, settings: ServerSettings, taught: Capabilities) -> Limits:
-    """If the pool is too small for all conversations that the settings allow, fewer are allowed:
-    so many that each may have `LEAST_ROWS`, or all rows it should have. Requests then leave three
-    quarters to sessions."""
-    wanted = min(wanted_rows(settings, taught), engine.config.max_position_embeddings)
+def limits_of(engine: Engine, settings: ServerSettings, capabilities: Capabilities) -> Limits:
+    """Computes the limits.
+
+    If the pool is too small for all conversations that the settings allow, their number is reduced
+    until each can have `LEAST_ROWS` rows, or `wanted_rows` if that is less. At least three quarters
+    of them are then sessions. Raises `MossliveError` if not even two conversations fit.
+    """
+    wanted = min(wanted_rows(settings, capabilities), engine.config.max_position_embeddings)
     sessions, requests = settings.max_sessions, settings.max_requests
-    held = engine.most_conversations(min(wanted, LEAST_ROWS))
-    if held < sessions + requests:
-        if held < 2:
+    fitting = engine.most_conversations(min(wanted, LEAST_ROWS))
+    if fitting < sessions + requests:
+        if fitting < 2:
             raise MossliveError(
-                f"the engine has {engine.stats().pages} pages: too few for a session and a request "
-                f"of {min(wanted, LEAST_ROWS)} rows each; allowed: more memory for pages"
+                f"the engine has {engine.stats().pages} pages, too few for one session and one "
+                f"request of {min(wanted, LEAST_ROWS)} rows each; free some memory for pages"
             )
-        sessions = min(sessions, held - max(1, min(requests, held // 4)))
-        requests = min(requests, held - sessions)
+        sessions = min(sessions, fitting - max(1, min(requests, fitting // 4)))
+        requests = min(requests, fitting - sessions)
     pool_rows = engine.rows_each(sessions + requests)
     return Limits(sessions, requests, pool_rows, min(wanted, pool_rows))

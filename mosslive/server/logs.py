@@ -1,6 +1,7 @@
-"""Logs as one JSON object per line, for people with tools and people with eyes.
+"""Logging set-up: one JSON object per line on standard error.
 
-What users say is not among them: endpoints log it only where the settings ask for it.
+Texts of users and replies are not logged unless `log_content` is set; sound and keys never are.
+Loggers are usable on any thread. Does not know what is logged.
 """
 
 import json
@@ -33,8 +34,8 @@ class JsonLines(logging.Formatter):
 
 
 class Named(logging.LoggerAdapter[logging.Logger]):
-    """Lines that all carry the same fields, besides their own: the library's adapter would drop
-    those before Python 3.13."""
+    """Adds the same fields to every record and keeps the record's own fields. The standard adapter
+    drops those before Python 3.13."""
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
@@ -44,14 +45,14 @@ class Named(logging.LoggerAdapter[logging.Logger]):
 
 
 def set_up(level: str, stream: TextIO | None = None) -> None:
-    """Once, by the process that serves."""
+    """Configures logging of the process; `serve` calls it once."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
     for name in ("mosslive", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level.upper())
-    # What it tells of every socket holds the whole address, which is the client's to choose.
+    # uvicorn logs the full URL of each WebSocket at level info; clients choose that text.
     quiet = logging.getLogger("uvicorn")
     quiet.setLevel(max(quiet.level, logging.WARNING))
     logging.getLogger("uvicorn.access").handlers = []

@@ -1,6 +1,7 @@
-"""Every metric of the server, in one place. docs/server.md has the table.
+"""All Prometheus metrics of the server; docs/server.md has the table.
 
-Numbers about work are counted as it happens; numbers about the engine are read when asked for.
+Events are counted when they happen, on the event loop. Values of the engine and the health of its
+parts are read at each scrape. Does not know who measures.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from mosslive.talk.timing import TurnTiming
 
 _TTFA_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10)
 _RTF = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 4)
-# Codes of refusals a client could otherwise choose freely; the rest is counted together.
+# Label values must stay bounded: error codes beyond this many are counted as "other".
 _MOST_CODES = 64
 
 
@@ -28,34 +29,41 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         known: dict[str, Any] = {"registry": self.registry, "namespace": "mosslive"}
-        self.sessions = Gauge("sessions_live", "Live sessions.", ["transport"], **known)
-        self.sessions_total = Counter("sessions", "Sessions begun.", ["transport"], **known)
-        self.session_seconds = Histogram(
-            "session_seconds", "How long sessions lasted.", buckets=(1, 10, 60, 600, 3600), **known
+        self.sessions = Gauge(
+            "sessions_live", "Sessions that are open now.", ["transport"], **known
         )
-        self.requests = Counter("http_requests", "Requests.", ["path", "status"], **known)
-        self.dropped = Counter("sessions_dropped", "Sessions we ended.", ["reason"], **known)
-        self._refusals = Counter("refusals", "Requests refused.", ["code"], **known)
+        self.sessions_total = Counter("sessions", "Sessions started.", ["transport"], **known)
+        self.session_seconds = Histogram(
+            "session_seconds", "Duration of sessions.", buckets=(1, 10, 60, 600, 3600), **known
+        )
+        self.requests = Counter("http_requests", "HTTP requests.", ["path", "status"], **known)
+        self.dropped = Counter(
+            "sessions_dropped", "Sessions that the server ended.", ["reason"], **known
+        )
+        self._refusals = Counter("refusals", "Refused requests and events.", ["code"], **known)
         self._codes: set[str] = set()
         self._ttfa = Histogram(
             "time_to_first_audio_seconds",
-            "From the end of the user's turn to the first sample handed out.",
+            "From the end of the user's turn to the first audio sample sent.",
             buckets=_TTFA_S,
             **known,
         )
         self._detection = Histogram(
             "turn_detection_seconds",
-            "From the last of the user's speech until the turn was known to be over.",
+            "From the end of the user's speech until the end of the turn was detected.",
             buckets=_TTFA_S,
             **known,
         )
         self._rtf = Histogram(
-            "reply_real_time_factor", "Wall time of a reply over its sound.", buckets=_RTF, **known
+            "reply_real_time_factor",
+            "Wall time of a reply divided by its audio duration.",
+            buckets=_RTF,
+            **known,
         )
-        self._turns = Counter("turns", "Replies given.", ["reply"], **known)
-        self._audio = Counter("reply_audio_seconds", "Sound made.", **known)
-        self._underruns = Counter("underruns", "Gaps that listeners heard.", **known)
-        self._silence = Counter("underrun_seconds", "Silence in these gaps.", **known)
+        self._turns = Counter("turns", "Replies sent.", ["reply"], **known)
+        self._audio = Counter("reply_audio_seconds", "Reply audio produced.", **known)
+        self._underruns = Counter("underruns", "Audible gaps in replies.", **known)
+        self._silence = Counter("underrun_seconds", "Silence in audible gaps.", **known)
 
     def refused(self, code: str) -> None:
         if code not in self._codes and len(self._codes) >= _MOST_CODES:
@@ -64,7 +72,7 @@ class Metrics:
         self._refusals.labels(code).inc()
 
     def gap(self, seconds: float) -> None:
-        """A listener heard nothing for so long in the middle of a reply."""
+        """Counts an audible gap within a reply."""
         self._underruns.inc()
         self._silence.inc(seconds)
 
@@ -85,7 +93,7 @@ class Metrics:
         gpu_bytes: Callable[[], int | None],
         parts: Mapping[str, Health],
     ) -> None:
-        """From when the engine is there."""
+        """Adds the metrics of the engine and of the parts, once they are loaded."""
         self.registry.register(_EngineCollector(stats, gpu_bytes))
         self.registry.register(_HealthCollector(parts))
 
@@ -98,7 +106,7 @@ class _HealthCollector(Collector):
         self._parts = parts
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("mosslive_part_up", "Whether a part works.", labels=["part"])
+        up = GaugeMetricFamily("mosslive_part_up", "1 if a part works, else 0.", labels=["part"])
         failures = CounterMetricFamily(
             "mosslive_part_failures", "Failed steps and jobs of a part.", labels=["part"]
         )
@@ -119,22 +127,28 @@ class _EngineCollector(Collector):
         stats = self._stats()
         gauges = {
             "engine_conversations": ("Open conversations.", stats.conversations),
-            "engine_replies": ("Replies being made.", stats.replies),
-            "engine_speaking": ("Of these, speech.", stats.speaking),
+            "engine_replies": ("Replies in progress.", stats.replies),
+            "engine_speaking": ("Spoken replies in progress.", stats.speaking),
             "engine_queued_rows": ("Rows appended and not computed yet.", stats.queued_rows),
-            "engine_pages": ("Pages of the pool.", stats.pages),
-            "engine_free_pages": ("Pages neither taken nor promised.", stats.free_pages),
-            "engine_decode_step_seconds": ("Estimate of a decode step.", stats.decode_step_s),
+            "engine_pages": ("Pages in the pool.", stats.pages),
+            "engine_free_pages": ("Pages neither used nor reserved.", stats.free_pages),
+            "engine_decode_step_seconds": (
+                "Estimated duration of a decode step.",
+                stats.decode_step_s,
+            ),
         }
-        for name, (says, value) in gauges.items():
-            yield GaugeMetricFamily(f"mosslive_{name}", says, value=value)
+        for name, (help_text, value) in gauges.items():
+            yield GaugeMetricFamily(f"mosslive_{name}", help_text, value=value)
         counters = {
-            "engine_steps": ("Steps of the engine.", stats.steps),
-            "engine_rows": ("Rows made.", stats.rows_made),
-            "engine_missed_deadlines": ("Rows that came too late.", stats.missed_deadlines),
+            "engine_steps": ("Steps of the engine loop.", stats.steps),
+            "engine_rows": ("Rows generated.", stats.rows_made),
+            "engine_missed_deadlines": (
+                "Rows generated after their deadline.",
+                stats.missed_deadlines,
+            ),
         }
-        for name, (says, value) in counters.items():
-            yield CounterMetricFamily(f"mosslive_{name}", says, value=value)
+        for name, (help_text, value) in counters.items():
+            yield CounterMetricFamily(f"mosslive_{name}", help_text, value=value)
         refusals = CounterMetricFamily(
             "mosslive_engine_refusals", "Work the engine refused.", labels=["reason"]
         )
@@ -143,4 +157,4 @@ class _EngineCollector(Collector):
         yield refusals
         used = self._gpu_bytes()
         if used is not None:
-            yield GaugeMetricFamily("mosslive_gpu_memory_bytes", "GPU memory taken.", value=used)
+            yield GaugeMetricFamily("mosslive_gpu_memory_bytes", "GPU memory in use.", value=used)

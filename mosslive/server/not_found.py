@@ -1,7 +1,7 @@
-"""What no endpoint answers below `/v1`: whether the path or the method is wrong, and what is right.
+"""Responses below `/v1` to unknown paths (404), wrong methods (405) and GET of a WebSocket (426).
 
-A caller who has mistaken one letter of an address reads this, so it names what was asked for.
-Knows the list of endpoints, not what they do.
+The message names the requested path and the allowed methods, so a typing error in a URL is easy to
+find. Runs on the event loop. Knows the list of routes; does not know what they do.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,29 +14,29 @@ from mosslive.server.api_errors import ApiError
 from mosslive.server.requests import error_response
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-_LONGEST = 80  # of what a client wrote, in our answer
+_LONGEST = 80  # characters of the path that a message repeats
 
 
 def not_found(routes: Sequence[BaseRoute]) -> Callable[[Request], Awaitable[Response]]:
-    """`routes`: those that are asked first; the list may grow."""
+    """The endpoint to try after `routes`; later additions to that list are ignored."""
     before = tuple(routes)
 
     async def answer(request: Request) -> Response:
         path, method = request.url.path[:_LONGEST], request.method
         if _is_socket(before, request) and method == "GET":
             api_error = ApiError(
-                f"{path} is a WebSocket: connect with ws:// or wss://, and a client that asks for "
-                "the upgrade; for WebRTC, POST an SDP offer to /v1/realtime/calls",
+                f"{path} is a WebSocket endpoint; connect to it with ws:// or wss://, "
+                "or POST an SDP offer to /v1/realtime/calls for WebRTC",
                 "upgrade_required",
                 status=426,
             )
             return _with(error_response(api_error), upgrade="websocket")
         allowed = _methods(before, request)
         if not allowed:
-            message = f"there is no {path}; docs/server.md lists the endpoints"
+            message = f"{path} does not exist; docs/server.md lists the endpoints"
             return error_response(ApiError(message, "not_found", status=404))
         names = ", ".join(allowed)
-        message = f"{path} does not know {method}; allowed: {names}"
+        message = f"{path} does not allow {method}; allowed: {names}"
         api_error = ApiError(message, "method_not_allowed", status=405)
         return _with(error_response(api_error), allow=names)
 

@@ -1,6 +1,7 @@
-"""One reply to given turns, outside any live conversation, and turns made from words or sound.
+"""One reply to given turns, outside a live conversation; and turns made from text or audio.
 
-What out-of-band responses, transcripts and plain HTTP have in common. Knows no protocol.
+Used by the HTTP endpoints, transcripts and out-of-band responses. Runs on the event loop; the
+engine and the codec compute on their own threads. Does not know protocols.
 """
 
 import asyncio
@@ -17,16 +18,19 @@ from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import Event, ReplyDone, TalkFault, TimingReady
 
 
-async def turn_of(backend: Backend, role: Role, words: str | Sound) -> HistoryTurn:
+async def turn_of(backend: Backend, role: Role, content: str | Sound) -> HistoryTurn:
+    """Tokenises a text or encodes audio. Raises `MossliveError` for audio without a codec."""
     form = backend.engine.format
-    if isinstance(words, str):
-        # Long texts take a while, in which others go on.
+    if isinstance(content, str):
+        # Tokenising a long text takes time: the worker thread keeps the event loop free.
         return HistoryTurn(
-            role, "text", tuple(await asyncio.to_thread(form.turn, Turn(role, text=words)))
+            role, "text", tuple(await asyncio.to_thread(form.turn, Turn(role, text=content)))
         )
     if backend.codec is None:
-        raise MossliveError("this server has no codec: sound is not understood")
-    codes = await backend.codec.encode(*words)
+        raise MossliveError(
+            "this server has no codec and cannot process audio; start it with --codec"
+        )
+    codes = await backend.codec.encode(*content)
     return HistoryTurn(role, "speech", tuple(form.turn(Turn(role, codes=codes))))
 
 
@@ -37,8 +41,11 @@ async def one_shot_reply(
     voice: Voice | None,
     said: list[HistoryTurn] | None = None,
 ) -> AsyncGenerator[Event]:
-    """Its events up to the timing record; `said` is given the reply's turn then. Closing the
-    iterator ends the reply and frees all."""
+    """Yields the events of the reply; the last is `TimingReady`.
+
+    Appends the turn of the reply to `said` at the end. Closing the iterator cancels the reply and
+    frees its resources. Raises the reply's `MossliveError`, or `ReplyFailed` for other faults.
+    """
     talk = backend.talk(settings, voice, turns)
     try:
         talk.respond()
@@ -56,7 +63,7 @@ async def one_shot_reply(
 
 
 async def transcribe_turn(backend: Backend, said: HistoryTurn) -> str:
-    """What was said in a spoken turn, in the model's own words."""
+    """The transcript of a spoken turn, from the model's text mode."""
     ids = backend.engine.ids
     codes = [row[1] for row in said.rows if ids.is_speech(row) and row[1] < ids.eosp]
     if not codes:

@@ -1,6 +1,7 @@
-"""What wraps every plain HTTP request: the gate, the size of its body, errors as JSON, counting.
+"""Middleware of every HTTP request: access check, body limits, errors as JSON, metrics and CORS.
 
-Also answers browsers of allowed origins. Knows nothing of what endpoints do.
+Also the helpers that endpoints share. Runs on the event loop, in the task of the request. WebSocket
+handshakes pass through unchanged. Does not know what endpoints do.
 """
 
 import asyncio
@@ -16,15 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mosslive.errors import MossliveError
 from mosslive.server.api_errors import ApiError, as_api_error, error_body, read_json, retry_headers
-from mosslive.server.connections import cut
+from mosslive.server.connections import abort_connection
 from mosslive.server.keys import Bearer
 from mosslive.server.server_state import ServerState
 
-# Open to everybody: they tell nothing of anybody. What is not below /v1 is the page.
-_OPEN = ("/health", "/health/live", "/version")
 _WANTED = "access-control-request-headers"
-_GONE = 499  # the client left: nobody is told, it is counted
-_BODY_S = 120.0  # for all of a body
+_GONE = 499  # status in log and metrics if the client disconnects; it is not sent
+_BODY_S = 120.0  # within which the whole body must arrive
 _log = logging.getLogger("mosslive.http")
 
 
@@ -39,10 +38,10 @@ def state_of(request: Request) -> ServerState:
 
 
 async def body_of(request: Request) -> dict[str, Any]:
-    """The JSON object of a request; no body is an empty one."""
+    """The request body as a JSON object; an empty body is an empty object."""
     raw = read_json(await request.body() or b"{}", "body")
     if not isinstance(raw, dict):
-        raise ApiError("the body is not a JSON object", "invalid_json")
+        raise ApiError("the request body is not a JSON object", "invalid_json")
     return raw
 
 
@@ -51,9 +50,9 @@ def error_response(api_error: ApiError) -> Response:
     return JSONResponse(body, api_error.status, retry_headers(api_error))
 
 
-class Streamed(StreamingResponse):
-    """Ends what it was made from, however it ends: a reply holds a seat and pages, and cannot wait
-    for the garbage collector."""
+class ClosingStream(StreamingResponse):
+    """A streaming response that closes its source however it ends: a reply holds a slot and pages,
+    and must not keep them until garbage collection."""
 
     def __init__(
         self, chunks: AsyncGenerator[str | bytes], source: AsyncGenerator[Any], kind: str
@@ -67,8 +66,8 @@ class Streamed(StreamingResponse):
 
 
 async def http_error(request: Request, error: Exception) -> Response:
-    """What the framework refuses, as we do: no such path, a wrong method, half a form."""
-    assert isinstance(error, HTTPException), "registered for no other"
+    """Converts an error of the framework (unknown path, wrong method, broken form) to our JSON."""
+    assert isinstance(error, HTTPException), "the handler is registered for HTTPException only"
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "invalid_request")
     answer = error_response(ApiError(error.detail, code, status=error.status_code))
@@ -76,7 +75,7 @@ async def http_error(request: Request, error: Exception) -> Response:
     return answer
 
 
-class Wrapped:
+class HttpMiddleware:
     def __init__(self, app: ASGIApp, server_state: ServerState) -> None:
         self._app, self._server_state = app, server_state
 
@@ -85,13 +84,13 @@ class Wrapped:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        told: list[int] = []
+        statuses: list[int] = []  # of the response, once it has started
         origin = request.headers.get("origin")
         allowed = origin if origin and self._server_state.access.allows_origin(origin) else None
 
-        async def counted(message: Message) -> None:
+        async def counted_send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                told.append(message["status"])
+                statuses.append(message["status"])
                 if allowed:
                     more = _cors(allowed, request.headers.get(_WANTED, ""))
                     message = {**message, "headers": [*message["headers"], *more]}
@@ -99,75 +98,79 @@ class Wrapped:
                 async with asyncio.timeout(self._server_state.settings.send_timeout_s):
                     await send(message)
             except TimeoutError:
-                cut(scope)
+                abort_connection(scope)
                 raise ClientDisconnect from None
 
         try:
             if request.method == "OPTIONS" and allowed:
-                await Response(status_code=204)(scope, receive, counted)
+                await Response(status_code=204)(scope, receive, counted_send)
             else:
                 self._admit(request)
-                await self._app(scope, self._limited(request, receive), counted)
+                await self._app(scope, self._limited(request, receive), counted_send)
         except ClientDisconnect:
-            told.insert(0, _GONE)
+            statuses.insert(0, _GONE)
         except Exception as error:
-            if told:  # too late for a status: the connection is cut, so that the client notices
-                _log.error("a response broke off", exc_info=error)
+            if statuses:  # too late for another status: uvicorn closes the connection
+                _log.error("response failed after it had started", exc_info=error)
                 raise
-            api_error = self._as_refusal(error)
+            api_error = self._as_api_error(error)
             self._server_state.metrics.refused(api_error.code or "other")
-            await error_response(api_error)(scope, receive, counted)
+            await error_response(api_error)(scope, receive, counted_send)
         finally:
-            status = told[0] if told else _GONE
+            status = statuses[0] if statuses else _GONE
             path = _label(scope)
             self._server_state.metrics.requests.labels(path, str(status)).inc()
             _log.info("request", extra={"path": path, "status": status})
 
     def _admit(self, request: Request) -> None:
+        """Paths outside `/v1` are public: health, version, the page; metrics without a key."""
         path = request.url.path
-        locked = path.startswith("/v1/") or (
+        needs_key = path.startswith("/v1/") or (
             path == "/metrics" and self._server_state.settings.metrics_key
         )
-        if locked and path not in _OPEN:
+        if needs_key:
             bearer = self._server_state.access.admit(request.headers)
             request.scope.setdefault("state", {})["bearer"] = bearer
 
     def _limited(self, request: Request, receive: Receive) -> Receive:
         most = self._server_state.settings.max_upload_bytes
-        announced = request.headers.get("content-length", "0")
-        if announced.isdecimal() and int(announced) > most:
+        stated = request.headers.get("content-length", "0")
+        if stated.isdecimal() and int(stated) > most:
             raise _too_large(most)
-        came, whole = 0, False
+        received, complete = 0, False
         end = asyncio.get_running_loop().time() + _BODY_S
 
         async def limited() -> Message:
-            nonlocal came, whole
+            nonlocal received, complete
             try:
-                async with asyncio.timeout_at(None if whole else end):
+                async with asyncio.timeout_at(None if complete else end):
                     message = await receive()
             except TimeoutError:
-                raise ApiError("the body took too long", "body_too_slow", status=408) from None
-            whole = not message.get("more_body", False)
-            came += len(message.get("body", b""))
-            if came > most:
+                message_text = f"the request body did not arrive within {_BODY_S:g} s"
+                raise ApiError(message_text, "body_too_slow", status=408) from None
+            complete = not message.get("more_body", False)
+            received += len(message.get("body", b""))
+            if received > most:
                 raise _too_large(most)
             return message
 
         return limited
 
-    def _as_refusal(self, error: Exception) -> ApiError:
+    def _as_api_error(self, error: Exception) -> ApiError:
         if isinstance(error, MossliveError):
             return as_api_error(error)
-        _log.error("a request failed", exc_info=error)
+        _log.error("request failed", exc_info=error)
         return ApiError("internal error", "internal_error", kind="server_error", status=500)
 
 
 def _too_large(most: int) -> ApiError:
-    return ApiError(f"the body is longer than {most} bytes", "body_too_large", status=413)
+    return ApiError(
+        f"the request body is longer than {most} bytes, the maximum", "body_too_large", status=413
+    )
 
 
 def _cors(origin: str, wanted: str) -> list[tuple[bytes, bytes]]:
-    """`wanted`: headers the page is going to send; libraries add some of their own."""
+    """`wanted`: the headers that the page wants to send; client libraries add their own."""
     return [
         (b"access-control-allow-origin", origin.encode()),
         (b"access-control-allow-headers", (wanted or "authorization, content-type").encode()),
@@ -178,6 +181,6 @@ def _cors(origin: str, wanted: str) -> list[tuple[bytes, bytes]]:
 
 
 def _label(scope: Scope) -> str:
-    """The route, not the path: a label must not be a client's to choose."""
+    """The route instead of the path: clients must not choose label values."""
     route = scope.get("route")
     return str(getattr(route, "path", "")) or "other"

@@ -1,4 +1,8 @@
-"""The process: sockets, TLS, signals. The first signal drains, the second ends at once."""
+"""Runs the server process: listening socket, TLS, model loading, signals.
+
+The event loop runs on the main thread; the model is loaded on the daemon thread `load`. The first
+SIGTERM or SIGINT drains, the second exits at once. Does not know the endpoints.
+"""
 
 import asyncio
 import logging
@@ -17,16 +21,18 @@ from mosslive.server import logs
 from mosslive.server.address import address, check_address, check_certificate
 from mosslive.server.app import make_app
 from mosslive.server.backend import Backend, load_backend
-from mosslive.server.connections import Connection, Socket
+from mosslive.server.connections import HttpConnection, WebSocketConnection
 from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings, check_exposure
 
-_SPARE = 256  # connections beyond those that do the work: health, metrics, refusals
-_PING_S = 20.0  # a peer that does not answer for so long is gone
+_SPARE = 256  # connections beyond sessions and requests: health, metrics, refused clients
+_PING_S = 20.0  # interval of WebSocket pings, and timeout of their answers
 _log = logging.getLogger("mosslive.server")
 
 
 class DrainingServer(uvicorn.Server):
+    """Listens first and loads the model afterwards; drains on the first signal."""
+
     def __init__(self, config: uvicorn.Config, server_state: ServerState) -> None:
         super().__init__(config)
         self._server_state = server_state
@@ -36,14 +42,14 @@ class DrainingServer(uvicorn.Server):
 
     @property
     def port(self) -> int:
-        """Where it listens, once `started`."""
+        """The listening port; valid once `started`."""
         port: int = self.servers[0].sockets[0].getsockname()[1]
         return port
 
     async def startup(self, sockets: object = None) -> None:
         await super().startup()
-        told = {"host": self.config.host, "port": self.port, "page": f"{self._at('http')}/"}
-        _log.info("listening", extra=told)
+        where = {"host": self.config.host, "port": self.port, "page": f"{self._url('http')}/"}
+        _log.info("listening", extra=where)
         self._loading = asyncio.get_running_loop().create_task(self._server_state.open())
         self._loading.add_done_callback(self._loaded)
 
@@ -69,23 +75,23 @@ class DrainingServer(uvicorn.Server):
             _log.error("loading failed: %s", error)
             self.failure = error
             self.should_exit = True
-        elif sys.stderr.isatty():  # elsewhere every line is for programs
-            page, socket = self._at("http"), self._at("ws")
+        elif sys.stderr.isatty():  # otherwise programs read standard error: JSON lines only
+            page, socket = self._url("http"), self._url("ws")
             print(
-                f"mosslive: ready. Open {page}/ in a browser, or point a realtime client at "
-                f"{socket}/v1/realtime. Ctrl-C ends it.",
+                f"mosslive: ready. Open {page}/ in a browser, or connect a Realtime client to "
+                f"{socket}/v1/realtime. Press Ctrl-C to stop.",
                 file=sys.stderr,
             )
 
-    def _at(self, scheme: str) -> str:
-        safe = "s" if self.config.ssl_certfile else ""
-        return address(self.config.host, self.port, scheme + safe)
+    def _url(self, scheme: str) -> str:
+        tls = "s" if self.config.ssl_certfile else ""
+        return address(self.config.host, self.port, scheme + tls)
 
 
 def make_server(
     settings: ServerSettings, load: Callable[[], Awaitable[Backend]] | None = None
 ) -> tuple[DrainingServer, ServerState]:
-    """Refuses what must not be served; loads nothing yet."""
+    """Checks the settings and builds the server. Does not load the model or listen yet."""
     check_exposure(settings)
     check_certificate(settings.ssl_certfile, settings.ssl_keyfile)
     check_address(settings.host, settings.port)
@@ -97,8 +103,8 @@ def make_server(
         port=settings.port,
         ssl_certfile=settings.ssl_certfile,
         ssl_keyfile=settings.ssl_keyfile,
-        http=Connection,
-        ws=Socket,
+        http=HttpConnection,
+        ws=WebSocketConnection,
         ws_max_size=settings.max_event_bytes,
         ws_ping_interval=_PING_S,
         ws_ping_timeout=_PING_S,
@@ -112,33 +118,33 @@ def make_server(
 
 
 def serve(settings: ServerSettings) -> None:
-    """Until a signal ends it."""
+    """Runs the server until a signal ends it. Raises the error if the model cannot be loaded."""
     logs.set_up(settings.log_level)
     server, server_state = make_server(settings)
     server.run()
     if server.failure:
         raise server.failure
-    if not server_state.loaded:  # nothing else ends a thread that reads a large model
+    if not server_state.loaded:  # the load thread may still read a large model: do not wait
         logging.shutdown()
         os._exit(0)
 
 
 async def _load_on_thread(settings: ServerSettings) -> Backend:
-    """On a thread that nobody waits for at the end: a model may take minutes, a signal must not."""
+    """Loads on a daemon thread: loading may take minutes, and a signal must not wait for it."""
     loop = asyncio.get_running_loop()
-    made: asyncio.Future[Backend] = loop.create_future()
+    loaded: asyncio.Future[Backend] = loop.create_future()
 
-    def tell(what: Callable[[Any], None], value: object) -> None:
-        if not made.done():
-            what(value)
+    def settle(set_outcome: Callable[[Any], None], value: object) -> None:
+        if not loaded.done():
+            set_outcome(value)
 
     def load() -> None:
         try:
-            told = made.set_result, load_backend(settings)
+            outcome = loaded.set_result, load_backend(settings)
         except BaseException as error:
-            told = made.set_exception, error  # type: ignore[assignment]
+            outcome = loaded.set_exception, error  # type: ignore[assignment]
         with suppress(RuntimeError):  # the loop is closed: the server has ended meanwhile
-            loop.call_soon_threadsafe(tell, *told)
+            loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=load, name="load", daemon=True).start()
-    return await made
+    return await loaded

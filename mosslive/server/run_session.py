@@ -1,7 +1,7 @@
-"""Holding a session until somebody leaves, whatever carries it, and knowing why.
+"""Runs a session over any transport until one side ends it, and reports the reason.
 
-Its tasks run side by side; whichever ends first ends all. Knows no transport: a transport brings
-its own tasks and says goodbye in its own way.
+The tasks of a session run concurrently on the event loop; the first that ends cancels the others.
+Does not know the transport, which brings its own tasks and closes its own connection.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from mosslive.server.realtime.session import RealtimeSession
 from mosslive.server.realtime.talk_events import TalkEventForwarder
 from mosslive.server.server_state import ServerState
 
-# As WebSockets number them; others have no better numbers.
+# Close codes of WebSocket (RFC 6455); other transports use the same numbers.
 NORMAL, GOING_AWAY, POLICY, INTERNAL = 1000, 1001, 1008, 1011
 
 
 class SessionEnd(Exception):
-    """Why we end a session."""
+    """The reason for the end of a session, with its close code."""
 
     def __init__(self, code: int, reason: str) -> None:
         self.code, self.reason = code, reason
@@ -30,22 +30,25 @@ CLIENT_LEFT = "the client left"
 async def run_session(
     server_state: ServerState,
     session: RealtimeSession,
-    *works: Coroutine[Any, Any, None],
+    *transport_work: Coroutine[Any, Any, None],
     delivered: Callable[[], Awaitable[None]],
-    gone: tuple[type[Exception], ...] = (),
+    disconnects: tuple[type[Exception], ...] = (),
 ) -> SessionEnd:
-    """Until somebody leaves, and why. `works`: the transport's; one that returns, or raises one of
-    `gone`, means that the client left. `delivered`: until the client has all it was sent."""
+    """Runs the session and returns why it ended.
+
+    `transport_work`: the client left when one returns or raises one of `disconnects`.
+    `delivered`: waits until the client has received everything that was sent.
+    """
     session.open()
-    all_works = (
-        *works,
+    all_work = (
+        *transport_work,
         TalkEventForwarder(session).run(),
         _until(session.over, SessionEnd(INTERNAL, "the conversation failed")),
         _until(server_state.ended, SessionEnd(GOING_AWAY, "the server is shutting down")),
         _drained(server_state, session, delivered),
     )
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(work) for work in all_works]
+    tasks = [loop.create_task(work) for work in all_work]
     try:
         done, _ = await asyncio.wait(
             tasks, timeout=server_state.settings.max_session_s, return_when=asyncio.FIRST_COMPLETED
@@ -55,37 +58,37 @@ async def run_session(
             task.cancel()
         await asyncio.wait(tasks)
     if not done:
-        leave = SessionEnd(POLICY, "the session has lasted as long as it may")
+        end = SessionEnd(POLICY, "the session reached its maximum length")
     else:
-        # Several may end at once, the others because of the one that had a reason.
-        told = sorted(done, key=lambda task: not isinstance(task.exception(), SessionEnd))
-        leave = _why(told[0], session, gone)
-    if leave.code in (POLICY, INTERNAL):
-        server_state.metrics.dropped.labels(leave.reason).inc()
-    return leave
+        # Several may end at once, caused by the one that raised `SessionEnd`.
+        by_cause = sorted(done, key=lambda task: not isinstance(task.exception(), SessionEnd))
+        end = _end_of(by_cause[0], session, disconnects)
+    if end.code in (POLICY, INTERNAL):
+        server_state.metrics.dropped.labels(end.reason).inc()
+    return end
 
 
-def _why(
-    task: "asyncio.Task[None]", session: RealtimeSession, gone: tuple[type[Exception], ...]
+def _end_of(
+    task: "asyncio.Task[None]", session: RealtimeSession, disconnects: tuple[type[Exception], ...]
 ) -> SessionEnd:
     error = task.exception()
     if isinstance(error, SessionEnd):
         return error
-    if error is None or isinstance(error, gone):
+    if error is None or isinstance(error, disconnects):
         return SessionEnd(NORMAL, CLIENT_LEFT)
-    session.log.error("a session failed", exc_info=error)
+    session.log.error("session failed", exc_info=error)
     return SessionEnd(INTERNAL, "internal error")
 
 
-async def _until(event: asyncio.Event, leave: SessionEnd) -> None:
+async def _until(event: asyncio.Event, end: SessionEnd) -> None:
     await event.wait()
-    raise leave
+    raise end
 
 
 async def _drained(
     server_state: ServerState, session: RealtimeSession, delivered: Callable[[], Awaitable[None]]
 ) -> None:
-    """When the server ends, a session lasts until its responses are over and sent."""
+    """While the server drains, a session lasts until its responses are finished and sent."""
     await server_state.draining.wait()
     await session.until(lambda: not session.busy)
     await delivered()

@@ -1,4 +1,8 @@
-"""`POST /v1/realtime/client_secrets`: ephemeral keys for browsers; and its beta relative."""
+"""`POST /v1/realtime/client_secrets` and, for beta, `/v1/realtime/sessions`: ephemeral keys.
+
+A client uses its permanent key to get a key for a browser, with the configuration of the session
+that the browser will open. Runs on the event loop. Does not know how keys are stored (`keys.py`).
+"""
 
 import json
 from typing import Any
@@ -14,7 +18,7 @@ from mosslive.server.realtime.config import first_config, merged
 from mosslive.server.requests import bearer_of, body_of, state_of
 from mosslive.server.server_state import ServerState
 
-_MOST_SESSION = 1 << 16  # bytes, kept with a key until it expires
+_MOST_SESSION = 1 << 16  # bytes of the session's configuration, stored until the key expires
 _LEAST_S, _MOST_S, _DEFAULT_S = 10, 7200, 600
 
 
@@ -23,7 +27,7 @@ async def client_secrets(request: Request) -> Response:
     server_state, bearer = state_of(request), bearer_of(request)
     session = fields.record(raw, "session", default={})
     shown = _shown(server_state, bearer, session)
-    key, expires_at = _lend(server_state, bearer, raw, session)
+    key, expires_at = _issue(server_state, bearer, raw, session)
     return JSONResponse({"value": key, "expires_at": expires_at, "session": shown})
 
 
@@ -33,24 +37,25 @@ async def beta_sessions(request: Request) -> Response:
     session = session_from_beta(raw)
     shown = session_to_beta(_shown(server_state, bearer, session))
     secret = fields.record(raw, "client_secret", default={})
-    key, expires_at = _lend(server_state, bearer, secret, session)
+    key, expires_at = _issue(server_state, bearer, secret, session)
     return JSONResponse(shown | {"client_secret": {"value": key, "expires_at": expires_at}})
 
 
-def _lend(
+def _issue(
     server_state: ServerState, bearer: Bearer, raw: dict[str, Any], session: dict[str, Any]
 ) -> tuple[str, int]:
-    bearer.must_last()
+    bearer.require_permanent_key()
     if len(json.dumps(session)) > _MOST_SESSION:
-        raise ApiError(f"session: {_MOST_SESSION} bytes at most", "session_too_large", "session")
+        message = f"session is longer than {_MOST_SESSION} bytes of JSON, the maximum"
+        raise ApiError(message, "session_too_large", "session")
     after = fields.record(raw, "expires_after", default={})
     where = "expires_after."
     seconds = fields.whole(after, "seconds", _LEAST_S, _MOST_S, where, _DEFAULT_S)
-    return server_state.keys.lend(bearer.owner, seconds, session or None)
+    return server_state.keys.issue_ephemeral(bearer.owner, seconds, session or None)
 
 
 def _shown(server_state: ServerState, bearer: Bearer, session: dict[str, Any]) -> dict[str, Any]:
-    """The session as it would begin; what is wrong with it is said now."""
+    """The session as it would start. Raises `ApiError` if the configuration is invalid."""
     offer = talk_config.offer(server_state.backend, bearer.owner)
     model = fields.text(session, "model", "session.", server_state.settings.name)
     document = merged(first_config(offer, model), session, offer).document()

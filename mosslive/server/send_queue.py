@@ -1,7 +1,8 @@
-"""What a session still owes its client: events in order, and no more than the client may owe us.
+"""Bounded queue of the events that a client has yet to receive, in order.
 
-A reader that falls behind by more than the limit is dropped; nothing is kept for ever and nothing
-is left out silently. Knows no transport.
+A client that falls behind by more than the limit loses its connection; events are never dropped
+silently. Used by two tasks on the event loop: the session puts, the transport's writer gets. Does
+not know the transport.
 """
 
 import asyncio
@@ -13,22 +14,22 @@ from mosslive.server.api_errors import Event
 
 
 class SlowReader(Exception):
-    """The client does not read what it is sent."""
+    """The client reads too slowly: the queue is over its limit."""
 
 
 class SendQueue:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._waiting: deque[tuple[str, Callable[[], None] | None]] = deque()
-        self._on_sent: Callable[[], None] | None = None  # of the event taken last
+        self._on_sent: Callable[[], None] | None = None  # of the event returned last
         self._bytes = 0
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._overflow = False
 
     def put(self, event: Event, on_sent: Callable[[], None] | None = None) -> None:
-        """`on_sent`: called when it was sent."""
+        """Appends an event; `on_sent` is called after it has been sent."""
         if self._overflow:
             return
         text = json.dumps(event, separators=(",", ":"))  # ASCII: one byte a character
@@ -38,10 +39,11 @@ class SendQueue:
         if self._bytes > self._most_bytes:
             self._overflow = True
             self._waiting.clear()
-        self._news.set()
+        self._changed.set()
 
     async def get(self) -> str:
-        """The next; whoever asks for it has sent the one before."""
+        """Waits for the next event, as JSON. Calling it confirms that the previous one was sent.
+        Raises `SlowReader` if the queue has overflowed."""
         if self._on_sent:
             self._on_sent()
             self._on_sent = None
@@ -49,12 +51,12 @@ class SendQueue:
             if self._overflow:
                 raise SlowReader
             self._emptied.set()
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         text, self._on_sent = self._waiting.popleft()
         self._bytes -= len(text)
         return text
 
     async def emptied(self) -> None:
-        """Until everything was taken and sent."""
+        """Waits until all events have been sent."""
         await self._emptied.wait()

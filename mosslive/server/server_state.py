@@ -1,6 +1,7 @@
-"""The running server: what all endpoints share, from loading to the last goodbye.
+"""The state that all endpoints share: settings, keys, slots, metrics, and the loaded backend.
 
-States: loading → ready → draining. Knows no protocol and no framework.
+States: loading → ready → draining. Used on the event loop only. Does not know protocols or the web
+framework.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from mosslive.server.access import AccessCheck
 from mosslive.server.api_errors import ApiError
 from mosslive.server.backend import Backend
 from mosslive.server.capacity import is_overloaded
-from mosslive.server.keys import KeyRing
+from mosslive.server.keys import KeyStore
 from mosslive.server.metrics import Metrics
 from mosslive.server.settings import ServerSettings
 from mosslive.server.slots import Slots
@@ -29,20 +30,20 @@ class ServerState:
         self,
         settings: ServerSettings,
         load: Callable[[], Awaitable[Backend]],
-        keys: KeyRing | None = None,
+        keys: KeyStore | None = None,
     ) -> None:
-        """`load`: the slow part, awaited once the server can already say that it is alive."""
+        """`load`: loads the model; awaited after the server listens, so that `/health` answers."""
         self.settings = settings
-        self.keys = keys or KeyRing(settings.api_keys)
+        self.keys = keys or KeyStore(settings.api_keys)
         self.access = AccessCheck(settings, self.keys)
         self.metrics = Metrics()
-        # Without keys everybody is the same nobody.
+        # Without keys all clients are one owner, so only the total limit applies.
         per_key = settings.max_sessions_per_key if self.keys.needed else settings.max_sessions
         most = settings.max_requests
         self.slots = Slots("sessions", settings.max_sessions, per_key, self.check)
         self.requests = Slots("requests", most, most, self.check)
         self.draining = asyncio.Event()
-        self.ended = asyncio.Event()  # whoever is still here leaves now
+        self.ended = asyncio.Event()  # sessions that are still open must close now
         self._load = load
         self._backend: Backend | None = None
 
@@ -60,18 +61,22 @@ class ServerState:
     def backend(self) -> Backend:
         if self._backend is None:
             code = "loading"
-            raise ApiError("the model is being loaded", code, kind="server_error", status=503)
+            message = "the server is loading the model; try again later"
+            raise ApiError(message, code, kind="server_error", status=503)
         return self._backend
 
     def problem(self) -> Problem | None:
-        """Why the model cannot serve although it is loaded; None if it can."""
+        """Why the loaded model cannot serve; None if it can."""
         parts = self._backend.parts() if self._backend else {}
         problems = [problem for part in parts.values() if (problem := part.problem())]
         return max(problems, key=lambda problem: problem.final, default=None)
 
     def check(self) -> None:
-        """Raises a refusal if nobody new can be served: a part does not work, or those who are here
-        take all the machine can do. A server with nobody in it is never overloaded."""
+        """Raises `ApiError` if no new session or request can be served.
+
+        A part does not work, or the server is overloaded. A server without sessions and requests is
+        never overloaded.
+        """
         if problem := self.problem():
             raise ApiError(
                 f"{problem.message}; try again later",
@@ -80,18 +85,19 @@ class ServerState:
                 status=503,
             )
         codec = self._backend.codec if self._backend else None
-        here = self.slots.taken + self.requests.taken
-        if not (here and codec) or self.settings.admit_overload:
+        active = self.slots.taken + self.requests.taken
+        if not (active and codec) or self.settings.admit_overload:
             return
         if is_overloaded(codec.production.samples, time.monotonic()):
             raise ApiError(
-                f"{here} sessions and requests take all this server can do; try again soon",
+                f"the server is overloaded by {active} sessions and requests; try again soon",
                 "overloaded",
                 kind="server_error",
                 status=429,
             )
 
     async def open(self) -> None:
+        """Loads the backend and applies its limits; the server is ready afterwards."""
         backend = await self._load()
         self.metrics.watch(backend.engine.stats, _gpu_bytes, backend.parts())
         limits = backend.limits
@@ -100,21 +106,22 @@ class ServerState:
         self._backend = backend
         if limits.sessions < self.settings.max_sessions:
             _log.warning(
-                "the page pool holds %d sessions and %d requests at once; max_sessions is %d and "
-                "max_requests %d",
+                "the page pool has room for %d sessions and %d requests at once; max_sessions is "
+                "%d and max_requests is %d",
                 *(limits.sessions, limits.requests),
                 *(self.settings.max_sessions, self.settings.max_requests),
             )
         if not backend.speaks:
             _log.warning(
-                "no voice: replies are written, not spoken; --voice names one"
+                "no voice: the server replies in text only; set --voice"
                 if backend.codec
-                else "no codec: sound is neither understood nor made; --codec names one"
+                else "no codec: the server accepts and produces text only; set --codec"
             )
         _log.info("ready", extra={"model": self.settings.name} | limits.document())
 
     async def drain(self) -> None:
-        """Nobody new comes in; those inside may finish, but not for ever."""
+        """Refuses new work, waits up to `drain_s` for running work, then ends all sessions.
+        Idempotent."""
         if self.draining.is_set():
             return
         self.draining.set()
@@ -129,6 +136,7 @@ class ServerState:
         self.ended.set()
 
     async def close(self) -> None:
+        """Ends all sessions and closes the backend."""
         self.ended.set()
         if self._backend:
             await self._backend.close()

@@ -1,10 +1,11 @@
-"""Settings of the server: one dataclass for flags, environment and a TOML file.
+"""Settings of the server: one dataclass, read from flags, environment variables and a TOML file.
 
-A flag beats the environment, which beats the file. A name nobody knows is refused wherever it
-stands. `--max-sessions 8`, `MOSSLIVE_MAX_SESSIONS=8` and `max_sessions = 8` are the same.
+`--max-sessions 8`, `MOSSLIVE_MAX_SESSIONS=8` and `max_sessions = 8` are equivalent. A flag
+overrides the variable, which overrides the file. Unknown names are errors in all three. Immutable,
+so usable on any thread. Does not know who uses a setting.
 """
 
-# ruff: noqa: RUF009 - _setting makes a dataclass field, with its help text
+# ruff: noqa: RUF009 - _setting returns a dataclass field with its help text
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -18,90 +19,122 @@ from mosslive.config.folders import BUNDLED
 from mosslive.errors import MossliveError
 
 PREFIX = "MOSSLIVE_"
-CONFIG_VARIABLE = f"{PREFIX}CONFIG"  # names the file
+CONFIG_VARIABLE = f"{PREFIX}CONFIG"  # path of the TOML file
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
-def _setting(default: Any, says: str, least: float | None = None) -> Any:
-    return field(default=default, metadata={"help": says, "least": least})
+def _setting(default: Any, help_text: str, least: float | None = None) -> Any:
+    """`help_text`: what `mosslive serve --help` prints. `least`: the smallest allowed number."""
+    return field(default=default, metadata={"help": help_text, "least": least})
 
 
 @dataclass(frozen=True)
 class ServerSettings:
     # What is served.
-    model: Path = _setting(Path(BUNDLED), "A model or engine folder.")
-    codec: Path | None = _setting(None, "A codec folder; default: the model's own, if it has one.")
+    model: Path = _setting(Path(BUNDLED), "Serve this model or engine folder.")
+    codec: Path | None = _setting(
+        None, "Use this codec folder; default: the one in the model's folder, if any."
+    )
     voice: Path | None = _setting(
-        None, "The default voice: a .voice file, or a recording; default: the codec's."
+        None, "Speak with this .voice file or recording; default: the codec's voice."
+    )
+    voices: Path | None = _setting(
+        None, "Offer the .voice files of this folder too; default: the codec's."
     )
     vocoder: Path | None = _setting(
-        None, "A BigVGAN folder, trained on the flow's mel, to use instead of the codec's HiFT."
+        None, "Use this BigVGAN folder, trained on the flow's mel, instead of the codec's HiFT."
     )
-    voices: Path | None = _setting(None, "A folder of more .voice files; default: the codec's.")
     voices_dir: Path | None = _setting(
-        None, "A folder where uploaded voices are kept; default: they end with the process."
+        None, "Store uploaded voices in this folder; default: they are lost at exit."
     )
-    name: str = _setting("moss-speech", "The model's name on the wire; any other is accepted too.")
-    device: str = _setting("cpu", "cpu or cuda.")
-    dtype: str | None = _setting(None, "float32 or bfloat16; default: as the device likes it.")
-    instructions: str | None = _setting(None, "System turn; default: the publishers'.")
+    name: str = _setting("moss-speech", "Report this model name; requests may use any name.")
+    device: str = _setting("cpu", "Run on this device: cpu or cuda.")
+    dtype: str | None = _setting(
+        None, "Compute in float32 or bfloat16; default: the device's preferred type."
+    )
+    instructions: str | None = _setting(
+        None, "Use this system turn; default: the model publishers'."
+    )
     preset: str = _setting(
-        "model", "How replies are drawn: model (its generation_config.json) or driver."
+        "model", "Sample replies by this preset: model (its generation_config.json) or driver."
     )
     tail: str = _setting(
-        "cached", "End of a spoken reply: cached, or reference (as published; holds up all others)."
+        "cached", "End spoken replies by this rule: cached, or reference (exact, blocks others)."
     )
     max_reply_s: float | None = _setting(
-        None, "Longest reply, in seconds of speech; default: the preset's.", 0.08
+        None, "Limit a reply to this many seconds of speech; default: the preset's limit.", 0.08
     )
-    min_reply_s: float = _setting(0.0, "Shortest reply, in seconds of speech.", 0)
-    seed: int | None = _setting(None, "Same seed, same replies; default: another each session.", 0)
+    min_reply_s: float = _setting(
+        0.0, "Make each reply at least this many seconds of speech long.", 0
+    )
+    seed: int | None = _setting(
+        None, "Seed sampling, for repeatable replies; default: random for each session.", 0
+    )
     transcripts: bool | None = _setting(
-        None, "Write down what was said, in the model's text mode; default: as the model states."
+        None, "Transcribe speech with the model's text mode; default: as the model states."
     )
     context_rows: int | None = _setting(
         None,
-        "Limit the rows of a conversation, 12.5 a second; default: what the model was taught, "
-        "and more is refused.",
+        "Limit the rows of a conversation, 12.5 a second; default and maximum: the model's limit.",
         64,
     )
     # Where, and for whom.
-    host: str = _setting("127.0.0.1", "Address to listen at; others than loopback need a key.")
-    port: int = _setting(8000, "Port to listen at; 0: any free one.", 0)
-    api_keys: tuple[str, ...] = _setting((), "Keys that open the door; several with commas.")
-    no_auth: bool = _setting(False, "Listen beyond loopback without any key.")
-    ssl_certfile: Path | None = _setting(None, "Certificate, for https and wss.")
-    ssl_keyfile: Path | None = _setting(None, "Its key.")
-    allowed_origins: tuple[str, ...] = _setting((), "Web pages of other hosts that may connect.")
-    allowed_hosts: tuple[str, ...] = _setting((), "Host names this server has, without a key.")
+    host: str = _setting(
+        "127.0.0.1", "Listen at this address; addresses beyond loopback require a key."
+    )
+    port: int = _setting(8000, "Listen at this port; 0 picks a free one.", 0)
+    api_keys: tuple[str, ...] = _setting((), "Require one of these keys, separated by commas.")
+    no_auth: bool = _setting(False, "Allow addresses beyond loopback without a key.")
+    ssl_certfile: Path | None = _setting(None, "Serve https and wss with this certificate.")
+    ssl_keyfile: Path | None = _setting(None, "Use this private key of the certificate.")
+    allowed_origins: tuple[str, ...] = _setting(
+        (), "Accept web pages of these other origins, separated by commas."
+    )
+    allowed_hosts: tuple[str, ...] = _setting(
+        (), "Accept these Host names if no key is set, separated by commas; * accepts all."
+    )
     ice_servers: tuple[str, ...] = _setting(
-        (), "For WebRTC: stun:HOST:PORT, turn:USER:PASSWORD@HOST:PORT; default: none."
+        (), "Use these WebRTC servers: stun:HOST:PORT, turn:USER:PASSWORD@HOST:PORT; default: none."
     )
-    metrics_key: bool = _setting(False, "Ask for a key at /metrics too.")
+    metrics_key: bool = _setting(False, "Require a key for /metrics too.")
     # Limits.
-    max_sessions: int = _setting(64, "Live sessions at once.", 1)
-    max_sessions_per_key: int = _setting(32, "Live sessions at once of one key.", 1)
-    max_requests: int = _setting(32, "HTTP replies being made at once.", 1)
+    max_sessions: int = _setting(64, "Allow this many sessions at once.", 1)
+    max_sessions_per_key: int = _setting(32, "Allow this many sessions at once per key.", 1)
+    max_requests: int = _setting(32, "Allow this many HTTP replies at once.", 1)
     admit_overload: bool = _setting(
-        False, "Let new sessions in although replies are made more slowly than they are played."
+        False, "Accept new sessions even if replies are produced slower than real time."
     )
-    max_items: int = _setting(2000, "Items of a session.", 1)
-    max_event_bytes: int = _setting(20 << 20, "Longest client event.", 1024)
-    max_turn_s: float = _setting(120.0, "Longest turn of a user, in seconds.", 1)
-    max_sound_s: float = _setting(120.0, "Sound a session keeps for retrieval.", 0)
-    max_text_chars: int = _setting(20_000, "Longest text of an item or of instructions.", 1)
-    max_upload_bytes: int = _setting(20 << 20, "Longest HTTP body.", 1024)
-    max_upload_s: float = _setting(120.0, "Longest sound in an HTTP body, unpacked.", 1)
-    max_voices: int = _setting(100, "Uploaded voices.", 0)
-    max_out_of_band: int = _setting(4, "Out-of-band responses of a session at once.", 0)
-    idle_s: float = _setting(300.0, "A session without a client event for so long is closed.", 0.1)
-    max_session_s: float = _setting(3600.0, "A session is closed after so long.", 1)
-    send_queue_bytes: int = _setting(16 << 20, "Events a slow reader may owe us.", 1024)
-    send_timeout_s: float = _setting(20.0, "A reader that takes nothing for so long is cut.", 0.1)
-    drain_s: float = _setting(30.0, "At the end, time for replies to finish.", 0)
-    # What is written down.
-    log_content: bool = _setting(False, "Text of users and replies in the log; never sound.")
-    log_level: str = _setting("info", "debug, info, warning or error.")
+    max_items: int = _setting(2000, "Allow this many items per session.", 1)
+    max_event_bytes: int = _setting(20 << 20, "Limit a client event to this many bytes.", 1024)
+    max_turn_s: float = _setting(120.0, "Limit a user's turn to this many seconds.", 1)
+    max_sound_s: float = _setting(
+        120.0, "Keep this many seconds of sound per session for retrieval.", 0
+    )
+    max_text_chars: int = _setting(
+        20_000, "Limit the text of an item or of instructions to this many characters.", 1
+    )
+    max_upload_bytes: int = _setting(20 << 20, "Limit an HTTP body to this many bytes.", 1024)
+    max_upload_s: float = _setting(
+        120.0, "Limit the audio in an HTTP body to this many seconds, decoded.", 1
+    )
+    max_voices: int = _setting(100, "Allow this many uploaded voices, of all keys together.", 0)
+    max_out_of_band: int = _setting(
+        4, "Allow this many out-of-band responses at once per session.", 0
+    )
+    idle_s: float = _setting(
+        300.0, "Close a session after this many seconds without a client event.", 0.1
+    )
+    max_session_s: float = _setting(3600.0, "Close a session after this many seconds.", 1)
+    send_queue_bytes: int = _setting(
+        16 << 20, "Disconnect a client that falls this many bytes behind.", 1024
+    )
+    send_timeout_s: float = _setting(
+        20.0, "Disconnect a client that reads nothing for this many seconds.", 0.1
+    )
+    drain_s: float = _setting(30.0, "Wait this many seconds for replies at shutdown.", 0)
+    # What is logged.
+    log_content: bool = _setting(False, "Log the texts of users and replies; never their sound.")
+    log_level: str = _setting("info", "Log from this level: debug, info, warning or error.")
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -115,9 +148,12 @@ class ServerSettings:
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise refuse("log_level", self.log_level, "debug, info, warning, error")
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
-            raise refuse("ssl_certfile, ssl_keyfile", "one of them", "both, or neither")
+            raise refuse("ssl_certfile, ssl_keyfile", "one of the two", "both or neither")
         if any(len(key) < 8 or key.startswith("ek_") for key in self.api_keys):
-            raise MossliveError("api_keys: a key has 8 characters or more, and no ek_ in front")
+            raise MossliveError(
+                "api_keys has a key that is too short or starts with ek_; allowed: 8 characters or "
+                "more, not starting with ek_"
+            )
         if self.tail not in ("cached", "reference"):
             raise refuse("tail", self.tail, "cached, reference")
         if self.preset not in ("model", "driver"):
@@ -125,7 +161,7 @@ class ServerSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """An address, not whatever begins like one: `127.example.org` is anybody's."""
+    """Parses the address: a prefix test would accept names such as `127.example.org`."""
     if host == "localhost":
         return True
     try:
@@ -135,18 +171,18 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(settings: ServerSettings) -> None:
-    """Refuses to serve strangers by accident."""
+    """Raises `MossliveError` if other machines could use the server without a key by accident."""
     if not is_loopback(settings.host) and not settings.api_keys and not settings.no_auth:
         raise MossliveError(
-            f"host is {settings.host!r}, which others can reach, and there is no key: "
-            f"set {PREFIX}API_KEYS, or say --no-auth if strangers may use it"
+            f"host is {settings.host!r}, which other machines can reach, and there is no key; "
+            f"set {PREFIX}API_KEYS, or --no-auth to serve everyone"
         )
 
 
 def read_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None
 ) -> ServerSettings:
-    """`flags`: by field name, None where not given; the environment: as the process has it."""
+    """`flags`: by field name, None if not given. `environment`: the process's variables."""
     known = {one.name: one for one in fields(ServerSettings)}
     values: dict[str, Any] = {}
     if file:
@@ -205,13 +241,20 @@ def _check_type(one: "Field[Any]", value: Any) -> None:
     if kind is tuple:
         right = right and all(isinstance(part, str) for part in value)
     if not right:
-        names = {tuple: "a list of strings", Path: "a path", str: "a string", bool: "true or false"}
-        raise refuse(one.name, value, names.get(kind, f"a {kind.__name__}"))
+        names = {
+            tuple: "a list of strings",
+            Path: "a path",
+            str: "a string",
+            bool: "true or false",
+            int: "a whole number",
+            float: "a number",
+        }
+        raise refuse(one.name, value, names[kind])
 
 
 def _known(known: dict[str, "Field[Any]"], name: str, where: str) -> "Field[Any]":
     if name not in known:
-        raise MossliveError(f"{where}: no setting {name!r}; allowed: {', '.join(known)}")
+        raise MossliveError(f"{where}: unknown setting {name!r}; allowed: {', '.join(known)}")
     return known[name]
 
 
@@ -219,4 +262,4 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise MossliveError(f"{path}: not readable as TOML: {error}") from None
+        raise MossliveError(f"{path} is not readable as TOML: {error}") from None

@@ -1,5 +1,8 @@
-"""How many sessions or requests there may be: in all, and of one key. A seat is given back whatever
-happens."""
+"""Limits how many sessions or requests run at once: in total and per key.
+
+A slot is released when its `with` block ends, whatever happens. Used on the event loop only. Does
+not know what runs in a slot.
+"""
 
 import asyncio
 from collections import Counter
@@ -17,16 +20,16 @@ class Slots:
         most_per_owner: int,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`what`: sits there, "sessions" or "requests"; refusals name it. `check`: raises a refusal
-        while nobody new can be served."""
+        """`what`: "sessions" or "requests", for error messages. `check`: raises `ApiError` while
+        nothing new can be served."""
         self._what, self._most, self._most_per_owner = what, most, most_per_owner
         self._check = check
         self._taken: Counter[str] = Counter()
-        self.closed = False  # nobody new is let in
-        self._left = asyncio.Event()  # set for a moment when somebody leaves
+        self.closed = False  # refuse new sessions or requests
+        self._released = asyncio.Event()  # set for a moment when a slot is released
 
     def lower(self, most: int) -> None:
-        """There may be so many at most from now on."""
+        """Reduces the total limit to `most`."""
         self._most = min(self._most, most)
 
     @property
@@ -35,14 +38,15 @@ class Slots:
 
     @contextmanager
     def take(self, owner: str) -> Iterator[None]:
+        """Holds one slot. Raises `ApiError` if none is free or the server takes nothing new."""
         if self.closed:
             message = "the server is shutting down"
             raise ApiError(message, "shutting_down", kind="server_error", status=503)
         self._check()
         if self.taken >= self._most:
-            raise self._full(f"this server holds {self._most} {self._what} at once at most")
+            raise self._full(f"the server allows at most {self._most} {self._what} at once")
         if self._taken[owner] >= self._most_per_owner:
-            raise self._full(f"a key has {self._most_per_owner} {self._what} at once at most")
+            raise self._full(f"a key may have at most {self._most_per_owner} {self._what} at once")
         self._taken[owner] += 1
         try:
             yield
@@ -50,13 +54,13 @@ class Slots:
             self._taken[owner] -= 1
             if not self._taken[owner]:
                 del self._taken[owner]
-            self._left.set()
-            self._left.clear()
+            self._released.set()
+            self._released.clear()
 
     async def emptied(self) -> None:
-        """Until everybody has left."""
+        """Waits until no slot is taken."""
         while self.taken:
-            await self._left.wait()
+            await self._released.wait()
 
     def _full(self, message: str) -> ApiError:
         message, code = f"{message}; try again soon", f"too_many_{self._what}"

@@ -1,6 +1,8 @@
-"""`POST /v1/audio/speech`: the model reads a text aloud, because it is asked to.
+"""`POST /v1/audio/speech`: the model reads a text aloud.
 
-There is no text-to-speech network here: the text is a turn, and reading it is the reply.
+There is no text-to-speech network: a system turn asks the model to read, the text is the user's
+turn and the reading is the reply. Runs on the event loop; files are written on a worker thread.
+Does not know how a reply is produced (`one_shot.py`).
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from mosslive.server.one_shot import one_shot_reply, turn_of
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.formats import AudioFormat, Samples
 from mosslive.server.realtime.usage import usage_of
-from mosslive.server.requests import Streamed, bearer_of, body_of, state_of
+from mosslive.server.requests import ClosingStream, bearer_of, body_of, state_of
 from mosslive.server.server_state import ServerState
 from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import AudioChunk, ReplyDone, TimingReady
@@ -37,25 +39,28 @@ async def speech(request: Request) -> Response:
     raw = await body_of(request)
     text = fields.text(raw, "input")
     if not 0 < len(text) <= _MOST_CHARS:
-        raise ApiError(f"input: 1 to {_MOST_CHARS} characters", param="input")
+        message = f"input has {len(text)} characters; allowed: 1 to {_MOST_CHARS}"
+        raise ApiError(message, param="input")
     kind = check_kind(raw.get("response_format") or "mp3", "response_format")
-    fields.number(raw, "speed", 0.25, 4, default=1.0)  # accepted, and not in force
+    fields.number(raw, "speed", 0.25, 4, default=1.0)  # accepted without effect
     as_events = fields.choice(
         raw.get("stream_format") or "audio", ("audio", "sse"), "stream_format"
     )
     voice = speaking_voice(server_state.backend, raw.get("voice"), bearer.owner)
-    manner = fields.text(raw, "instructions", default=None)
-    system = READ_ALOUD_SYSTEM if not manner else f"{READ_ALOUD_SYSTEM} {manner}"
+    style = fields.text(raw, "instructions", default=None)
+    system = READ_ALOUD_SYSTEM if not style else f"{READ_ALOUD_SYSTEM} {style}"
     turns = [
         await turn_of(server_state.backend, "system", system),
         await turn_of(server_state.backend, "user", text),
     ]
     chunks = _chunks(server_state, bearer.owner, turns, voice)
-    first = await anext(chunks, None)  # a refusal still has a status of its own
+    first = await anext(
+        chunks, None
+    )  # raises before the response starts, so an error has its own status
     if as_events == "sse":
-        return Streamed(_events(server_state, first, chunks), chunks, "text/event-stream")
+        return ClosingStream(_events(server_state, first, chunks), chunks, "text/event-stream")
     if kind in ("pcm", "pcm16"):
-        return Streamed(_bytes(server_state, first, chunks), chunks, media_type(kind))
+        return ClosingStream(_bytes(server_state, first, chunks), chunks, media_type(kind))
     async with aclosing(chunks):
         pieces = [chunk async for chunk in _joined(first, chunks)]
     wave = np.concatenate([p for p in pieces if not isinstance(p, dict)] or [np.zeros(0, "f4")])
@@ -63,17 +68,19 @@ async def speech(request: Request) -> Response:
     return Response(data, media_type=media_type(kind))
 
 
-def speaking_voice(backend: Backend, asked: object, owner: str) -> Voice:
-    stored = backend.voices.find("" if asked is None else asked, owner)
+def speaking_voice(backend: Backend, requested: object, owner: str) -> Voice:
+    """The requested voice, or the default. Raises `ApiError` if the server cannot speak."""
+    stored = backend.voices.find("" if requested is None else requested, owner)
     if stored is None or backend.codec is None:
-        raise ApiError("this server has no codec or no voice: it cannot speak", "no_voice")
+        message = "this server has no codec or no voice and cannot speak; request text instead"
+        raise ApiError(message, "no_voice")
     return stored.voice
 
 
 async def _chunks(
     server_state: ServerState, owner: str, turns: list[HistoryTurn], voice: Voice
 ) -> AsyncGenerator[Samples | dict[str, Any]]:
-    """The sound, and at last its usage."""
+    """Yields the audio, then the usage."""
     backend = server_state.backend
     backend.check_mode("text", "speech")
     settings = backend.task_settings("speech")

@@ -1,4 +1,7 @@
-"""What operators and clients ask about the server itself: health, metrics, version, models."""
+"""`/health`, `/metrics`, `/version` and `/v1/models`: the state of the server itself.
+
+Runs on the event loop and answers at once. Does not know sessions or conversations.
+"""
 
 from typing import Any
 
@@ -11,8 +14,8 @@ from mosslive.version import __version__
 
 
 async def health(request: Request) -> Response:
-    """Readiness: 200 when conversations can begin. 503 while loading and when shutting down, while
-    a part does not work, and while not even one reply could begin."""
+    """Readiness: 200 if conversations can start. 503 while loading and draining, while a part does
+    not work, and while not even one reply could start."""
     server_state = state_of(request)
     if server_state.state != "ready":
         return JSONResponse({"status": server_state.state}, 503)
@@ -24,7 +27,7 @@ async def health(request: Request) -> Response:
 
 
 async def alive(request: Request) -> Response:
-    """Liveness: 503 if a part cannot recover by itself, so that the process must be restarted."""
+    """Liveness: 503 if a part cannot recover, so the process must be restarted."""
     problem = state_of(request).problem()
     if problem and problem.final:
         return JSONResponse({"status": "failed", "reason": problem.message}, 503)
@@ -44,7 +47,7 @@ async def models(request: Request) -> Response:
 
 
 async def model(request: Request) -> Response:
-    """A single model is served, under whatever name it is asked for."""
+    """The one served model, under any requested name."""
     return JSONResponse(_model(request.path_params["name"]))
 
 

@@ -1,7 +1,8 @@
-"""`POST /v1/audio/transcriptions`: the model writes down what is said in a recording.
+"""`POST /v1/audio/transcriptions`: the model transcribes a recording.
 
-There is no recogniser here: the recording is a turn, and writing it down is the reply, asked for as
-the model was taught. So there are no times of words, and no formats that need them.
+There is no speech recogniser: a system turn asks the model to transcribe, in the words that it was
+trained with, and the transcript is its text reply. So there are no word times, and no formats that
+need them. Runs on the event loop; the file is read on a worker thread.
 """
 
 import asyncio
@@ -17,29 +18,33 @@ from mosslive.server.realtime import fields
 from mosslive.server.requests import bearer_of, state_of
 
 _FORMATS = ("json", "text")
-_MOST_FIELDS = 16  # clients send some that have no effect here: model, language, prompt
+_MOST_FIELDS = 16  # clients also send model, language and prompt, which have no effect
 
 
 async def transcription(request: Request) -> Response:
     server_state, owner = state_of(request), bearer_of(request).owner
     backend = server_state.backend
     if backend.codec is None:
-        raise ApiError("this server has no codec: sound is not understood", "no_codec")
+        raise ApiError(
+            "this server has no codec and cannot process audio; start it with --codec", "no_codec"
+        )
     backend.check_mode("speech", "text")
     with server_state.requests.take(owner):
         async with request.form(max_files=1, max_fields=_MOST_FIELDS) as form:
-            form_of = fields.choice(
+            response_format = fields.choice(
                 form.get("response_format") or "json", _FORMATS, "response_format"
             )
             if str(form.get("stream", "false")).lower() == "true":
                 raise fields.bad("stream", True, "false")
             file = form.get("file")
             if not isinstance(file, UploadFile):
-                raise ApiError("file is missing", "missing_required_parameter", "file")
+                raise ApiError(
+                    "file is missing from the form", "missing_required_parameter", "file"
+                )
             data = await file.read()
         sound = await asyncio.to_thread(read_file, data, server_state.settings.max_upload_s, "file")
         text = await transcribe_turn(backend, await turn_of(backend, "user", sound))
-    if form_of == "text":
+    if response_format == "text":
         return PlainTextResponse(f"{text}\n")
     seconds = round(len(sound.wave) / sound.rate_hz, 3)
     return JSONResponse({"text": text, "usage": {"type": "duration", "seconds": seconds}})

@@ -1,7 +1,8 @@
-"""The voices that can speak: those of the server, and those that users brought.
+"""The voices of the server and those that clients uploaded.
 
-A voice somebody uploaded is seen and used only with the key it was uploaded with, and outlives the
-process where there is a folder for it. Knows names and owners; what a voice is, the codec knows.
+Only the key that uploaded a voice can list, use and delete it. Uploaded voices survive a restart if
+there is a folder for them. Used on the event loop (`fill` runs on the load thread). Knows names and
+owners; does not know what a voice contains.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ _log = logging.getLogger("mosslive.voices")
 class StoredVoice:
     name: str
     voice: Voice
-    owner: str | None  # None: everybody's
+    owner: str | None  # None: shared by all keys
 
 
 class VoiceStore:
@@ -33,7 +34,7 @@ class VoiceStore:
         most: int,
         folder: VoiceFolder | None = None,
     ) -> None:
-        """`most`: voices that users may bring, together. `folder`: where they are kept."""
+        """`most`: uploaded voices of all keys together. `folder`: where they are stored."""
         self._most, self._folder = most, folder
         self._shared: dict[str, StoredVoice] = {}
         self._owned: dict[tuple[str, str], StoredVoice] = {}
@@ -47,52 +48,64 @@ class VoiceStore:
     def default(self) -> StoredVoice | None:
         return next(iter(self._shared.values()), None)
 
-    def seen_by(self, owner: str) -> list[StoredVoice]:
-        mine = [one for (who, _), one in self._owned.items() if who == owner]
-        return [*self._shared.values(), *mine]
+    def visible_to(self, owner: str) -> list[StoredVoice]:
+        owned = [one for (of, _), one in self._owned.items() if of == owner]
+        return [*self._shared.values(), *owned]
 
-    def find(self, asked: object, owner: str) -> StoredVoice | None:
-        """A name, or `{"id": name}`. Names we do not have mean the default: clients ask for the
-        public service's voices, and must not fail for it."""
-        name = asked.get("id") if isinstance(asked, dict) else asked
+    def find(self, requested: object, owner: str) -> StoredVoice | None:
+        """`requested`: a name, or `{"id": name}`. An unknown name means the default: clients ask
+        for voices of the public service and must not fail."""
+        name = requested.get("id") if isinstance(requested, dict) else requested
         if not isinstance(name, str):
-            raise ApiError("voice must be a name or an object with an id", param="voice")
+            message = f"voice is {str(requested)[:80]!r}; allowed: a name, or an object with an id"
+            raise ApiError(message, param="voice")
         return self._owned.get((owner, name)) or self._shared.get(name) or self.default
 
     def check_name(self, name: object, owner: str) -> str:
-        """Before the work of preparing it."""
+        """Raises `ApiError` if a voice of this name cannot be added."""
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise ApiError("name: 1 to 64 letters, digits, spaces and _.-", param="name")
+            message = (
+                f"name is {str(name)[:80]!r}; allowed: 1 to 64 letters, digits, spaces and _.-"
+            )
+            raise ApiError(message, param="name")
         if name in self._shared or (owner, name) in self._owned:
-            raise ApiError(f"there is a voice named {name!r}", "voice_exists", "name", status=409)
+            message = f"a voice named {name!r} exists; choose another name"
+            raise ApiError(message, "voice_exists", "name", status=409)
         if len(self._owned) >= self._most:
-            raise ApiError(f"{self._most} voices are the most", "too_many_voices", status=429)
+            message = f"the server has {self._most} uploaded voices, the maximum; delete one"
+            raise ApiError(message, "too_many_voices", status=429)
         return name
 
     def fill(self, load: Callable[[Path], Voice]) -> None:
-        """With what users brought before; blocking."""
+        """Loads the voices that were uploaded before. Blocks."""
         for owner, name, voice in self._folder.read(load) if self._folder else ():
             try:
                 self._put(name, voice, owner)
             except ApiError as api_error:
-                _log.warning("a voice is left out: %s", api_error)
+                _log.warning("skipped an uploaded voice: %s", api_error)
 
     async def put(self, name: str, voice: Voice, owner: str) -> StoredVoice:
+        """Adds an uploaded voice. Raises `ApiError` if the name or the disk does not allow it."""
         stored = self._put(name, voice, owner)
         if self._folder:
             try:
                 await asyncio.to_thread(self._folder.write, owner, name, voice)
             except MossliveError as error:
                 del self._owned[owner, name]
-                _log.error("a voice cannot be kept: %s", error)
+                _log.error("cannot store an uploaded voice: %s", error)
                 raise ApiError(
-                    "the voice cannot be kept", "voice_not_kept", kind="server_error", status=507
+                    "the server cannot store the voice",
+                    "voice_not_kept",
+                    kind="server_error",
+                    status=507,
                 ) from None
         return stored
 
     async def remove(self, name: str, owner: str) -> None:
         if self._owned.pop((owner, name), None) is None:
-            raise ApiError(f"you have no voice named {name[:80]!r}", "voice_not_found", status=404)
+            raise ApiError(
+                f"this key has no voice named {name[:80]!r}", "voice_not_found", status=404
+            )
         if self._folder:
             await asyncio.to_thread(self._folder.remove, owner, name)
 

@@ -1,4 +1,8 @@
-"""`/v1/voices`: the voices a key can use; a recording becomes a new one."""
+"""`/v1/voices`: lists the voices of a key, adds one from a recording, deletes one.
+
+Runs on the event loop; the recording is read on a worker thread and encoded on the codec's thread.
+Does not know how voices are stored (`voice_store.py`).
+"""
 
 import asyncio
 from typing import Any
@@ -12,27 +16,28 @@ from mosslive.server.audio_files import read_file
 from mosslive.server.requests import bearer_of, state_of
 from mosslive.server.voice_store import StoredVoice
 
-_LEAST_S = 0.5  # shorter says nothing of a voice
+_LEAST_S = 0.5  # a shorter recording does not characterise a voice
 
 
 async def listing(request: Request) -> Response:
     backend = state_of(request).backend
-    voices = [_shown(one) for one in backend.voices.seen_by(bearer_of(request).owner)]
-    uploads = backend.codec is not None and backend.taught.voices
-    # Under both names: clients of this and of neighbouring servers look in different places.
+    voices = [_shown(one) for one in backend.voices.visible_to(bearer_of(request).owner)]
+    uploads = backend.codec is not None and backend.capabilities.voices
+    # Under both names: clients of OpenAI-like servers read `data` or `voices`.
     listed = {"object": "list", "data": voices, "voices": voices, "uploads": uploads}
     return JSONResponse(listed)
 
 
 async def upload(request: Request) -> Response:
     server_state, bearer = state_of(request), bearer_of(request)
-    bearer.must_last()
+    bearer.require_permanent_key()
     backend, owner = server_state.backend, bearer.owner
     if backend.codec is None:
-        raise ApiError("this server has no codec: voices cannot be made", "no_codec")
-    if not backend.taught.voices:
+        message = "this server has no codec and cannot create voices; start it with --codec"
+        raise ApiError(message, "no_codec")
+    if not backend.capabilities.voices:
         raise ApiError(
-            "this model speaks with one voice: an uploaded voice would have no effect",
+            "this model has one voice; an uploaded voice would have no effect",
             "voices_not_supported",
             status=409,
         )
@@ -41,20 +46,23 @@ async def upload(request: Request) -> Response:
             name = backend.voices.check_name(form.get("name"), owner)
             file = form.get("file")
             if not isinstance(file, UploadFile):
-                raise ApiError("file is missing", "missing_required_parameter", "file")
+                message = "file is missing from the form"
+                raise ApiError(message, "missing_required_parameter", "file")
             data = await file.read()
         sound = await asyncio.to_thread(read_file, data, server_state.settings.max_upload_s, "file")
         if len(sound.wave) < _LEAST_S * sound.rate_hz:
-            raise ApiError(f"a voice needs {_LEAST_S} s or more", "audio_too_short", "file")
+            seconds = len(sound.wave) / sound.rate_hz
+            message = f"the recording has {seconds:.2f} s; allowed: {_LEAST_S} s or more"
+            raise ApiError(message, "audio_too_short", "file")
         codec = backend.codec
-        made = await codec.do(lambda: codec.codec.voice(sound))  # type: ignore[attr-defined]
-        stored = await backend.voices.put(name, made.value, owner)
+        result = await codec.do(lambda: codec.codec.voice(sound))  # type: ignore[attr-defined]
+        stored = await backend.voices.put(name, result.value, owner)
     return JSONResponse(_shown(stored), 201)
 
 
 async def removal(request: Request) -> Response:
     bearer = bearer_of(request)
-    bearer.must_last()
+    bearer.require_permanent_key()
     await state_of(request).backend.voices.remove(request.path_params["name"], bearer.owner)
     return JSONResponse({"deleted": True})
 

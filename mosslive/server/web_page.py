@@ -1,6 +1,7 @@
-"""The page at `/`: files of this package, and headers that keep it from talking to anybody else.
+"""Serves the web page at `/`: the files in `page/`, with headers that restrict it to this server.
 
-Knows nothing of what the page does.
+Runs on the event loop; Starlette reads the files on a worker thread. Does not know what the page
+does.
 """
 
 from pathlib import Path
@@ -31,11 +32,13 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
     "cross-origin-opener-policy": "same-origin",
-    "cache-control": "no-cache",  # asked for again, and answered by 304: pages follow their server
+    "cache-control": "no-cache",  # revalidated each time (304), so the page matches its server
 }
 
 
 class WebPage(StaticFiles):
+    """Static files; refuses WebSocket handshakes."""
+
     def __init__(self) -> None:
         super().__init__(directory=FOLDER, html=True)
 

@@ -1,7 +1,7 @@
-"""`GET /v1/realtime` upgraded: one socket, one session.
+"""The WebSocket transport at `/v1/realtime`: one connection, one session.
 
-One task reads, one writes, one follows the conversation; whichever ends first ends all. Knows
-frames and limits, not what events mean.
+One task reads frames, one writes frames and one forwards events of the conversation, all on the
+event loop; `run_session.py` runs them. Knows frames and limits; does not know what events mean.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from mosslive.errors import MossliveError
 from mosslive.server.access import wants_beta
 from mosslive.server.api_errors import ApiError, as_api_error, error_event, read_json
-from mosslive.server.connections import cut
+from mosslive.server.connections import abort_connection
 from mosslive.server.gaps import Gaps
 from mosslive.server.keys import Bearer
 from mosslive.server.realtime.handlers import HANDLERS
@@ -28,23 +28,24 @@ _log = logging.getLogger("mosslive.session")
 
 
 async def realtime(websocket: WebSocket) -> None:
+    """Endpoint: checks access, takes a slot, serves the session; refuses with an HTTP response."""
     server_state: ServerState = websocket.app.state.server_state
     offered = list(websocket.scope.get("subprotocols", []))
     try:
         bearer = server_state.access.admit(websocket.headers, offered)
         with server_state.slots.take(bearer.owner):
-            await _admitted(websocket, server_state, bearer, offered)
+            await _serve(websocket, server_state, bearer, offered)
     except ApiError as api_error:
         server_state.metrics.refused(api_error.code or "other")
         _log.info("refused", extra={"code": api_error.code, "status": api_error.status})
         await websocket.send_denial_response(error_response(api_error))
 
 
-async def _admitted(
+async def _serve(
     websocket: WebSocket, server_state: ServerState, bearer: Bearer, offered: list[str]
 ) -> None:
     backend, settings = server_state.backend, server_state.settings
-    _check_address(websocket)
+    _check_query(websocket)
     send_queue = SendQueue(settings.send_queue_bytes)
     gaps = Gaps(server_state.metrics.gap)
     client = Client(
@@ -70,29 +71,31 @@ async def _admitted(
     try:
         await websocket.accept("realtime" if "realtime" in offered else None)
         session.log.info("session begins", extra={"beta": client.beta})
-        leave = await run_session(
+        end = await run_session(
             server_state,
             session,
             _read(websocket, session, settings.idle_s),
             _write(websocket, send_queue, settings.send_timeout_s),
             delivered=send_queue.emptied,
-            gone=(WebSocketDisconnect,),
+            disconnects=(WebSocketDisconnect,),
         )
-        session.log.info("session ends", extra={"code": leave.code, "reason": leave.reason})
-        await _goodbye(websocket, leave)
+        session.log.info("session ends", extra={"code": end.code, "reason": end.reason})
+        await _close(websocket, end)
     finally:
         server_state.metrics.sessions.labels("websocket").dec()
         server_state.metrics.session_seconds.observe(time.monotonic() - began)
         await session.close()
 
 
-def _check_address(websocket: WebSocket) -> None:
-    """What is asked for in the address and not held here must not become something else."""
-    asked = websocket.query_params
-    if "call_id" in asked:
-        raise ApiError("a call has its own events; nobody else can join", "unsupported", "call_id")
-    if asked.get("intent") == "transcription":
-        raise ApiError("transcription sessions are not held", "unsupported", "intent")
+def _check_query(websocket: WebSocket) -> None:
+    """Refuses query parameters of kinds of session that this server does not have."""
+    query = websocket.query_params
+    if "call_id" in query:
+        message = "call_id is not supported; use the data channel of the WebRTC call"
+        raise ApiError(message, "unsupported", "call_id")
+    if query.get("intent") == "transcription":
+        message = "intent 'transcription' is not supported; use /v1/audio/transcriptions"
+        raise ApiError(message, "unsupported", "intent")
 
 
 async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -> None:
@@ -106,8 +109,8 @@ async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -
             return
         text = message.get("text")
         if text is None:
-            api_error = ApiError("frames are text, one JSON object each", "invalid_frame")
-            session.send_error(api_error)
+            message_text = "the frame is binary; allowed: text frames with one JSON object each"
+            session.send_error(ApiError(message_text, "invalid_frame"))
             continue
         try:
             event = read_json(text, "frame")
@@ -115,7 +118,7 @@ async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -
             session.send_error(api_error)
             continue
         await session.handle(event)
-        await asyncio.sleep(0)  # many may wait: other sessions go on between two of them
+        await asyncio.sleep(0)  # many frames may be waiting: let other sessions run
 
 
 async def _write(websocket: WebSocket, send_queue: SendQueue, timeout_s: float) -> None:
@@ -124,20 +127,20 @@ async def _write(websocket: WebSocket, send_queue: SendQueue, timeout_s: float) 
             text = await send_queue.get()
             async with asyncio.timeout(timeout_s):
                 await websocket.send_text(text)
-            await asyncio.sleep(0)  # a socket with room for all does not wait by itself
+            await asyncio.sleep(0)  # `send_text` does not yield while the socket has room
     except (SlowReader, TimeoutError):
-        cut(websocket.scope)
+        abort_connection(websocket.scope)
         raise SessionEnd(POLICY, "the reader is too slow") from None
 
 
-async def _goodbye(websocket: WebSocket, leave: SessionEnd) -> None:
-    if leave.reason == CLIENT_LEFT:
+async def _close(websocket: WebSocket, end: SessionEnd) -> None:
+    if end.reason == CLIENT_LEFT:
         return
     try:
         async with asyncio.timeout(1):
-            if leave.code == INTERNAL:
-                api_error = ApiError(leave.reason, "internal_error", kind="server_error")
+            if end.code == INTERNAL:
+                api_error = ApiError(end.reason, "internal_error", kind="server_error")
                 await websocket.send_text(json.dumps(error_event(api_error)))
-            await websocket.close(leave.code, leave.reason)
+            await websocket.close(end.code, end.reason)
     except (TimeoutError, RuntimeError, WebSocketDisconnect):
-        cut(websocket.scope)
+        abort_connection(websocket.scope)

@@ -108,7 +108,7 @@ def test_the_server_takes_the_same_parts(whole: Path) -> None:
     backend = load_backend(ServerSettings(model=whole, seed=3))
     try:
         assert backend.speaks
-        assert [one.name for one in backend.voices.seen_by("me")] == ["anna"]
+        assert [one.name for one in backend.voices.visible_to("me")] == ["anna"]
         sampling = backend.sampling()
         assert (sampling.greedy, sampling.max_new, sampling.min_new, sampling.seed) == (
             True,

@@ -34,7 +34,7 @@ class Process:
         return f"ws://127.0.0.1:{self.port}/v1/realtime?model=test"
 
     def on(self, value: float = 0.0) -> None:
-        """The fault is in force."""
+        """Activates the fault."""
         self.switch.write_text(str(value))
 
     def off(self) -> None:
@@ -45,7 +45,7 @@ class Process:
             return await http.get(path)
 
     async def speak(self, text: str = "hello") -> httpx.Response:
-        """One whole spoken reply."""
+        """Requests one complete spoken reply."""
         async with self._http() as http:
             asked = {"input": text, "response_format": "pcm", "voice": "default"}
             return await http.post("/v1/audio/speech", json=asked)
@@ -92,7 +92,7 @@ async def faulty(
     admit_overload: bool = True,
 ) -> AsyncIterator[Process]:
     """A server that is ready. `on`: the fault is in force from the beginning, with this value.
-    `admit_overload`: else a busy machine decides who is let in."""
+    `admit_overload`: otherwise a busy machine would refuse clients at random."""
     if on is not None:
         switch.write_text(str(on))
     process = await asyncio.create_subprocess_exec(

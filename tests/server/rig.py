@@ -162,7 +162,7 @@ def settings(**changes: Any) -> ServerSettings:
         "seed": 5,
         "max_reply_s": seconds,
         "min_reply_s": 2 * seconds,
-        "admit_overload": True,  # else a busy machine decides
+        "admit_overload": True,  # otherwise a busy machine would refuse clients
     }
     return ServerSettings(**base | {"instructions": "Hi."} | changes)
 

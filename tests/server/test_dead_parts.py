@@ -1,4 +1,4 @@
-"""A server with a part that does not work says so, takes nobody in, and recovers if it can."""
+"""A server with a broken part reports it, refuses new clients, and recovers if possible."""
 
 import asyncio
 from pathlib import Path
@@ -12,8 +12,8 @@ from tests.server.processes import Process, faulty
 from tests.server.rig import run, until
 
 
-async def refuses_everybody(served: Process) -> None:
-    """New sessions and requests, with 503 and a reason."""
+async def assert_refuses_clients(served: Process) -> None:
+    """New sessions and requests get 503 and a reason."""
     answer = await served.speak()
     assert answer.status_code == 503, answer.text
     assert answer.json()["error"]["code"] == "server_failed"
@@ -26,7 +26,7 @@ async def refuses_everybody(served: Process) -> None:
 
 
 def test_a_thread_that_has_ended(nano_folder: Path, tmp_path: Path) -> None:
-    """Readiness and liveness fail for good, nobody is let in, one line of the log says why."""
+    """Readiness and liveness fail for good, clients are refused, one log line gives the reason."""
 
     async def test() -> None:
         async with faulty(nano_folder, tmp_path / "switch", "thread-ends") as served:
@@ -40,23 +40,23 @@ def test_a_thread_that_has_ended(nano_folder: Path, tmp_path: Path) -> None:
                 assert answer.status_code == 503
                 assert answer.json()["status"] == "failed"
                 assert "the codec's thread has ended: SystemExit" in answer.json()["reason"]
-            await refuses_everybody(served)
+            await assert_refuses_clients(served)
             assert await served.metric("mosslive_part_up") == 1  # of two
             assert await served.metric("mosslive_part_failures_total") == 1
             await until(lambda: bool(served.logged("the codec's thread has ended")))
             served.off()
             await asyncio.sleep(0.1)
             assert (await served.get("/health")).status_code == 503
-            told = [line for line in served.log if line["logger"] == "mosslive.health"]
-            assert len(told) == 1
+            reported = [line for line in served.log if line["logger"] == "mosslive.health"]
+            assert len(reported) == 1
 
     run(test())
 
 
 @pytest.mark.parametrize("fault", ["step-fails", "render-fails"])
 def test_a_part_that_fails_every_time(nano_folder: Path, tmp_path: Path, fault: str) -> None:
-    """One failure ends one reply. Several in a row close the server, and the next success of a
-    session that is still there opens it again."""
+    """One failure ends one reply. After several in a row the server refuses new clients until an
+    open session succeeds."""
 
     async def test() -> None:
         async with (
@@ -77,7 +77,7 @@ def test_a_part_that_fails_every_time(nano_folder: Path, tmp_path: Path, fault: 
             assert answer.status_code == 503
             assert f"failed {MOST_FAILURES} times in a row" in answer.json()["reason"]
             assert (await served.get("/health/live")).status_code == 200
-            await refuses_everybody(served)
+            await assert_refuses_clients(served)
             assert await served.metric("mosslive_part_up") == 1  # of two
             served.off()
             assert (await served.ask(peer))["status"] == "incomplete"

@@ -16,14 +16,14 @@ from tests.server.rig import Parts, run, serving
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
+def test_dashboard_and_docs_name_the_metrics(parts: Parts) -> None:
     """The Grafana dashboard and the docs name only metrics of the server, and the docs name all of
     them."""
     dashboard = (ROOT / "deploy" / "grafana.json").read_text()
     json.loads(dashboard)
-    told = set(re.findall(r"mosslive_[a-z_]+", dashboard))
+    named = set(re.findall(r"mosslive_[a-z_]+", dashboard))
     documented = set(re.findall(r"`(mosslive_[a-z_]+)", (ROOT / "docs" / "server.md").read_text()))
-    told |= documented
+    named |= documented
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -31,7 +31,7 @@ def test_the_dashboard_and_the_table_know_the_metrics(parts: Parts) -> None:
             families = set(re.findall(r"^# TYPE (\w+)", page, re.M)) | {"mosslive_gpu_memory_bytes"}
             ends = ("", "_total", "_bucket")
             known = families | {f"{name}{end}" for name in families for end in ends}
-            assert told <= known, told - known
+            assert named <= known, named - known
             # Counters and histograms add a series with their creation time.
             ours = {name for name in families if not name.endswith("_created")}
             assert ours <= documented | {name.removesuffix("_total") for name in documented}
@@ -59,6 +59,6 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
     there = tmp_path / "mosslive.service"
     there.write_text(unit.replace("/opt/mosslive/bin/mosslive", str(shutil.which("true"))))
     command = [analyze, "verify", "--man=no", "--recursive-errors=no", str(there)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert "mosslive.service" not in told.stderr
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "mosslive.service" not in done.stderr

@@ -47,7 +47,7 @@ def copied() -> set[str]:
     return {source for rest in all_of("COPY") for source in shlex.split(rest)[:-1]}
 
 
-def test_what_is_copied_is_there() -> None:
+def test_copied_files_exist() -> None:
     """Every source of a COPY exists and is not ignored, and the files that pyproject.toml needs are
     among them."""
     for source in copied():
@@ -58,7 +58,7 @@ def test_what_is_copied_is_there() -> None:
     assert {PROJECT["readme"], *PROJECT["license-files"], "pyproject.toml", "mosslive"} <= copied()
 
 
-def test_what_is_installed_is_there() -> None:
+def test_installed_extras_exist() -> None:
     """The package is installed from the folder it was copied to, with extras that exist, `server`
     among them."""
     (place, names), *others = re.findall(r"'(/\w+)\[([\w,]+)\]'", " ".join(all_of("RUN")))
@@ -75,11 +75,11 @@ def test_what_is_installed_is_there() -> None:
 def test_the_shell_reads_every_command() -> None:
     """No RUN has a syntax error that would only show in the middle of a build."""
     for command in all_of("RUN"):
-        told = subprocess.run(["sh", "-n", "-c", command], capture_output=True, text=True)
-        assert told.returncode == 0, (command, told.stderr)
+        done = subprocess.run(["sh", "-n", "-c", command], capture_output=True, text=True)
+        assert done.returncode == 0, (command, done.stderr)
 
 
-def test_what_is_run_is_a_command_that_starts() -> None:
+def test_the_entry_point_parses() -> None:
     """The entry point and its flags parse; with the variables of the image the server demands a
     key, and with a key it would start."""
     (entry,) = all_of("ENTRYPOINT")
@@ -96,7 +96,7 @@ def test_what_is_run_is_a_command_that_starts() -> None:
     assert str(settings.port) in all_of("EXPOSE")
 
 
-def test_it_is_nobody_who_serves() -> None:
+def test_the_server_does_not_run_as_root() -> None:
     """The server does not run as root; its user is created before and owns the folders it writes
     to."""
     names = [name for name, _ in instructions()]

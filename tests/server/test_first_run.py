@@ -24,14 +24,14 @@ def serve(*flags: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
-def test_a_port_that_is_taken() -> None:
+def test_a_port_in_use() -> None:
     """A port in use gives one sentence with the port and what to do, before anything is loaded."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = serve("--port", str(port), "--model", "nowhere")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"mosslive: port is {port}; allowed: one that is free")
+    assert line.startswith(f"mosslive: port is {port}; allowed: a free port")
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ def test_a_port_that_is_taken() -> None:
         ),
         (
             {"ssl_certfile": Path(__file__), "ssl_keyfile": Path(__file__)},
-            "not a certificate and its key in PEM form",
+            "allowed: a certificate and its private key in PEM format",
         ),
     ],
 )
-def test_where_it_cannot_listen(changes: dict[str, object], message: str) -> None:
+def test_bad_addresses_and_certificates(changes: dict[str, object], message: str) -> None:
     """The error names the setting, its value and the allowed values, before anything is loaded."""
     given: ServerSettings = settings(no_auth=True, **changes)
     with pytest.raises(MossliveError) as caught:
@@ -61,7 +61,7 @@ def test_where_it_cannot_listen(changes: dict[str, object], message: str) -> Non
     assert message in str(caught.value)
 
 
-def test_a_free_address_is_let_go() -> None:
+def test_the_address_check_releases_the_address() -> None:
     """The check for a free address does not keep it, and handles names with several addresses."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
@@ -79,7 +79,7 @@ def test_a_free_address_is_let_go() -> None:
         ("::1", "http://[::1]:80"),
     ],
 )
-def test_addresses_a_browser_understands(host: str, shown: str) -> None:
+def test_urls_for_a_browser(host: str, shown: str) -> None:
     """The printed address can be opened as it is."""
     assert address(host, 80, "http") == shown
 

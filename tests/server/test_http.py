@@ -190,7 +190,7 @@ def test_models_version_and_page(parts: Parts) -> None:
     run(test())
 
 
-def test_health_tells_alive_from_ready(parts: Parts) -> None:
+def test_liveness_and_readiness_while_loading(parts: Parts) -> None:
     """While the model loads, the server reports that it is alive but not ready, and refuses
     requests with a reason."""
 
@@ -265,7 +265,7 @@ def test_without_a_codec(parts: Parts) -> None:
     run(test())
 
 
-def test_what_is_not_there(parts: Parts) -> None:
+def test_framework_errors_have_one_shape(parts: Parts) -> None:
     """Every HTTP error is JSON of one shape, whichever layer raises it."""
 
     async def test() -> None:
@@ -286,7 +286,7 @@ def test_what_is_not_there(parts: Parts) -> None:
     run(test())
 
 
-def test_a_wrong_address_is_named(parts: Parts) -> None:
+def test_wrong_paths_and_methods(parts: Parts) -> None:
     """The error for a wrong path or method names it and lists what is allowed."""
 
     async def test() -> None:

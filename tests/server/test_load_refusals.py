@@ -1,4 +1,4 @@
-"""A server that was slow once is tried again, and what it refuses for load it refuses as such."""
+"""A server that was slow once accepts replies again, and load has its own error code."""
 
 import asyncio
 import signal
@@ -9,14 +9,14 @@ from tests.server.rig import run
 
 
 async def stopped(served: Process) -> None:
-    """Until the process has stopped itself."""
+    """Waits until the process has stopped itself."""
     stat = Path(f"/proc/{served.process.pid}/stat")
     while stat.read_text().rsplit(")", 1)[1].split()[0] != "T":
         await asyncio.sleep(0.01)
 
 
 def test_one_pause_of_the_process_refuses_nothing(nano_folder: Path, tmp_path: Path) -> None:
-    """After two seconds in which the whole process stood still, replies are made as before."""
+    """After the whole process was stopped for two seconds, replies are accepted as before."""
 
     async def test() -> None:
         # A reply has 20 rows: the pause is in the last step but one.
@@ -35,18 +35,17 @@ def test_one_pause_of_the_process_refuses_nothing(nano_folder: Path, tmp_path: P
     run(test())
 
 
-def test_a_server_too_slow_for_one_says_so_and_is_tried_again(
-    nano_folder: Path, tmp_path: Path
-) -> None:
-    """Load is refused with 503 and Retry-After, on the wire as a server error with its own code;
-    /health gives the reason; when the measurement is old, or the machine fast, all is well."""
+def test_a_server_too_slow_for_one_reply_recovers(nano_folder: Path, tmp_path: Path) -> None:
+    """A reply that the engine cannot make in time gets 503 with Retry-After and its own code, and
+    /health gives the reason; once the measurement is old, or the machine fast, replies are
+    accepted."""
 
     async def test() -> None:
         async with (
             faulty(nano_folder, tmp_path / "switch", "slow-step", on=0.1) as served,
             served.session() as peer,
         ):
-            assert (await served.speak()).status_code == 200  # nobody has measured anything
+            assert (await served.speak()).status_code == 200  # there are no measurements yet
             health, answer = await served.get("/health"), await served.speak()
             assert health.status_code == 503
             assert health.json()["status"] == "overloaded"

@@ -1,4 +1,4 @@
-"""Overload: gaps are counted as listeners hear them, and callers who do not fit are refused."""
+"""Overload: gaps are counted as a listener hears them, and excess clients are refused."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tests.server.rig import WAIT_S, run
 
 
 async def listen(served: Process) -> dict[str, Any]:
-    """What an outside client hears of one reply."""
+    """What a client in another process hears of one reply."""
     client = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.server.listener", served.ws),
         stdout=asyncio.subprocess.PIPE,
@@ -33,7 +33,7 @@ async def listen(served: Process) -> dict[str, Any]:
 
 
 async def until_refused(served: Process) -> InvalidStatus:
-    """Knocks until a new session is refused; those that are let in leave at once."""
+    """Opens sessions until one is refused; accepted sessions are closed at once."""
     async with asyncio.timeout(WAIT_S):
         while True:
             try:
@@ -43,11 +43,9 @@ async def until_refused(served: Process) -> InvalidStatus:
                 return refused
 
 
-def test_an_outside_listener_and_the_server_count_the_same_gaps(
-    nano_folder: Path, tmp_path: Path
-) -> None:
+def test_a_client_and_the_server_count_the_same_gaps(nano_folder: Path, tmp_path: Path) -> None:
     """A row of 80 ms takes 55 ms with one reply and 110 with two: two listeners hear gaps, which
-    the metrics count, others are refused with 429 on every transport, and an empty server is open
+    the metrics count; other clients get 429 on every transport; an idle server accepts clients
     again at once."""
 
     async def test() -> None:
@@ -98,24 +96,24 @@ def samples(replies: int, cost: float, at: float = 100.0, count: int = 4) -> lis
     ("measured", "cost"),
     [
         ([], None),
-        (samples(1, 9.0, count=2), None),  # too few: chance
+        (samples(1, 9.0, count=2), None),  # too few: noise
         (samples(1, 9.0, at=100.0 - WINDOW_S - 1), None),  # too old
         (samples(1, 0.6), 0.6),  # nothing is known of two
-        (samples(1, 0.3) + samples(2, 0.6), 0.9),  # as on a CPU: each costs as much again
+        (samples(1, 0.3) + samples(2, 0.6), 0.9),  # as on a CPU: each adds the same cost
         (samples(1, 0.5) + samples(8, 0.5), 0.5),  # as on a GPU: all in one step
         (samples(1, 0.8) + samples(4, 0.5), 0.5),  # more replies never make it faster
         (samples(2, 0.5) + samples(2, 50.0, count=1), 0.5),  # one pause changes nothing
     ],
 )
 def test_the_cost_of_one_reply_more(measured: list[Sample], cost: float | None) -> None:
-    """Read off the line through what was measured with few and with many replies."""
+    """The cost is extrapolated from the medians with the fewest and the most replies."""
     predicted = next_cost(measured, 100.0)
     assert predicted == (None if cost is None else pytest.approx(cost))
     assert is_overloaded(measured, 100.0) == (cost is not None and cost > 1)
 
 
 def test_production_is_measured_without_rest_and_without_the_first_sound() -> None:
-    """A reply that made 0.8 s of sound in 1 s, of which it rested 0.6 s, costs 0.5."""
+    """A reply that produced 0.8 s of audio in 1 s, of which it paused 0.6 s, costs 0.5."""
     production = Production()
     reply, other = production.begin(), production.begin()
     reply.made(0.4, 5.0)  # waited for its prompt
@@ -133,8 +131,8 @@ def test_production_is_measured_without_rest_and_without_the_first_sound() -> No
     assert production.replies == 0
 
 
-def test_a_gap_is_what_is_sent_after_everything_was_played() -> None:
-    """Each reply by itself; the length of sound follows the format of the response."""
+def test_audio_sent_after_everything_was_played_ends_a_gap() -> None:
+    """Gaps are counted per reply, and the audio duration follows the response's format."""
     clock, gaps = Clock(), list[float]()
     played = Gaps(gaps.append, clock)
     played.sent("a", 0.4)
@@ -144,7 +142,7 @@ def test_a_gap_is_what_is_sent_after_everything_was_played() -> None:
     played.sent("b", 0.4)
     played.sent("a", 0.4)
     assert gaps == [pytest.approx(0.2)]
-    played.over("a")
+    played.end("a")
     clock.now += 9
     played.sent("a", 0.4)
     assert len(gaps) == 1

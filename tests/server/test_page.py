@@ -37,7 +37,7 @@ class Elements(HTMLParser):
         return [attributes for tag, attributes in self.found if tag in tags]
 
 
-def test_nothing_from_elsewhere() -> None:
+def test_no_other_host_is_named() -> None:
     """No file of the page names another host, except in XML namespaces."""
     for name in FILES:
         text = (FOLDER / name).read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
@@ -215,7 +215,7 @@ def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.clients
-def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) -> None:
+def test_the_page_asks_for_a_key_and_falls_back(parts: Parts, tmp_path: Path) -> None:
     """The page shows errors in words, asks for a key if one is needed and falls back to a WebSocket
     if WebRTC fails, with reduced motion too."""
     chromium()
@@ -253,7 +253,7 @@ def test_a_key_is_asked_for_and_a_line_falls_back(parts: Parts, tmp_path: Path) 
 
 
 @pytest.mark.clients
-def test_a_page_that_goes_leaves_nothing(
+def test_a_closed_page_leaves_nothing(
     parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page closed in the middle of a reply ends its session; a killed browser is detected."""

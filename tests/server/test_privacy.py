@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from mosslive.server.logs import JsonLines
-from tests.server.doors import KEY, OTHER, bearing
+from tests.server.auth import KEY, OTHER, bearing
 from tests.server.rig import RATE, WAIT_S, Parts, run, serving, spoken
 
 
@@ -51,7 +51,7 @@ def test_sessions_do_not_see_each_other(parts: Parts) -> None:
     run(test())
 
 
-def test_logs_hold_no_words(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_contains_no_user_data(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
     """The log contains no words, sound or keys of a client."""
 
     async def test() -> None:
@@ -82,7 +82,7 @@ def test_logs_hold_no_words(parts: Parts, caplog: pytest.LogCaptureFixture) -> N
         run(test())
 
 
-def test_lines_keep_their_own_fields(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+def test_session_records_carry_their_fields(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
     """Log lines of a session carry its id, why it was refused, how each turn went and why it ended;
     with `log_content` at level debug also the reply."""
 
@@ -96,10 +96,10 @@ def test_lines_keep_their_own_fields(parts: Parts, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.DEBUG, "mosslive"):
         run(test())
     lines = [json.loads(JsonLines().format(record)) for record in caplog.records]
-    told = {line["message"]: line for line in lines if line["logger"] == "mosslive.session"}
-    assert told["refused"]["code"] == "invalid_value"
-    assert told["turn"]["timing"]["reply"] == "text"
-    assert told["session ends"]["code"] == 1000
-    assert told["session ends"]["reason"] == "the client left"
-    assert told["reply"]["text"]
-    assert len({line["session"] for line in told.values()}) == 1
+    by_message = {line["message"]: line for line in lines if line["logger"] == "mosslive.session"}
+    assert by_message["refused"]["code"] == "invalid_value"
+    assert by_message["turn"]["timing"]["reply"] == "text"
+    assert by_message["session ends"]["code"] == 1000
+    assert by_message["session ends"]["reason"] == "the client left"
+    assert by_message["reply"]["text"]
+    assert len({line["session"] for line in by_message.values()}) == 1

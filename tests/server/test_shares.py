@@ -1,4 +1,4 @@
-"""A long conversation is trimmed to its share of the pages; others can start, and go on."""
+"""A long conversation is trimmed to its share of the pages, so other sessions find pages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from mosslive.config.capabilities import Capabilities
 from mosslive.server.limits import limits_of
 from mosslive.server.settings import ServerSettings
 from tests.server import rig
-from tests.server.doors import denied
+from tests.server.auth import denied
 from tests.server.rig import CODES, Event, Parts, run, serving, settings, spoken
 
 ROWS = 16 * (2 * (256 // 16 + 9) + 25)  # three conversations of 256 rows, with their overhead
@@ -22,7 +22,7 @@ LONG_S = 25.0  # 313 rows, beyond the share
 
 
 def answered(done: Event) -> None:
-    """A reply of random weights goes on until it is as long as allowed."""
+    """A reply of random weights continues up to the maximum length."""
     response = done["response"]
     assert response["status"] in ("completed", "incomplete"), response
     assert response["usage"]["output_tokens"] >= CODES, response
@@ -30,7 +30,7 @@ def answered(done: Event) -> None:
 
 @contextmanager
 def small_pool() -> Iterator[None]:
-    """Engines of the rig have few pages."""
+    """Makes engines with few pages."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "load", partial(Engine.load, kv_rows=ROWS))
         yield
@@ -63,7 +63,7 @@ def test_a_long_session_leaves_pages_to_others(parts: Parts) -> None:
 
 
 def test_a_turn_longer_than_the_share_is_refused_and_the_session_goes_on(parts: Parts) -> None:
-    """The error says how long a turn may be; the next, shorter turn is answered."""
+    """The error states the maximum length of a turn; the next, shorter turn is answered."""
 
     async def test() -> None:
         options: dict[str, Any] = {"max_sessions": 2, "max_requests": 1, "max_turn_s": 60.0}
@@ -80,8 +80,8 @@ def test_a_turn_longer_than_the_share_is_refused_and_the_session_goes_on(parts: 
         run(test())
 
 
-def test_a_small_pool_holds_fewer_sessions(parts: Parts) -> None:
-    """Sessions beyond those that find pages are refused at the door, with the number allowed."""
+def test_a_small_pool_allows_fewer_sessions(parts: Parts) -> None:
+    """Sessions beyond the number that the pool has pages for get 429."""
 
     async def test() -> None:
         few = serving(parts, max_sessions=8, max_requests=4)
@@ -93,25 +93,25 @@ def test_a_small_pool_holds_fewer_sessions(parts: Parts) -> None:
 
 
 def test_limits_follow_from_pool_model_and_settings(parts: Parts) -> None:
-    """The smallest of the three counts; more than the model was taught is refused by name."""
+    """The smallest limit applies; more rows than the model was trained for is an error."""
     engine = Engine.load(parts.lm)
-    few, taught = settings(max_sessions=2, max_requests=2), Capabilities(context_rows=240)
+    few, trained = settings(max_sessions=2, max_requests=2), Capabilities(context_rows=240)
     most = engine.rows_each(4)
     assert limits_of(engine, few, Capabilities()).context_rows == most
-    assert limits_of(engine, few, taught).context_rows == 240
+    assert limits_of(engine, few, trained).context_rows == 240
     small = settings(max_sessions=2, max_requests=2, context_rows=100)
-    assert limits_of(engine, small, taught).context_rows == 100
+    assert limits_of(engine, small, trained).context_rows == 100
     with pytest.raises(ValueError, match="context_rows is 400; allowed: 64 to 240"):
-        limits_of(engine, ServerSettings(context_rows=400), taught)
+        limits_of(engine, ServerSettings(context_rows=400), trained)
 
 
-def test_a_model_with_one_voice_takes_no_other(parts: Parts) -> None:
-    """An upload is refused with a reason, and the list of voices says so before."""
+def test_a_model_with_one_voice_refuses_uploads(parts: Parts) -> None:
+    """An upload gets an error with a reason, and the list of voices reports it beforehand."""
 
     async def test() -> None:
         async with serving(parts) as served, httpx.AsyncClient(base_url=served.http) as http:
             assert (await http.get("/v1/voices")).json()["uploads"] is True
-            served.backend.taught = Capabilities(voices=False, modes=("speech-to-speech",))
+            served.backend.capabilities = Capabilities(voices=False, modes=("speech-to-speech",))
             assert (await http.get("/v1/voices")).json()["uploads"] is False
             files = {"file": ("a.wav", rig.wav(1.0))}
             answer = await http.post("/v1/voices", data={"name": "mine"}, files=files)
@@ -122,6 +122,6 @@ def test_a_model_with_one_voice_takes_no_other(parts: Parts) -> None:
             written = {"messages": [{"role": "user", "content": "Hi"}]}
             answer = await http.post("/v1/chat/completions", json=written)
             assert answer.status_code == 400
-            assert "was not taught text-to-text" in answer.json()["error"]["message"]
+            assert "was not trained for text-to-text" in answer.json()["error"]["message"]
 
     run(test())

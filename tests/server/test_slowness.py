@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mosslive.server import connections, requests, status_api
-from mosslive.server.requests import Streamed
+from mosslive.server.requests import ClosingStream
 from tests.server.rig import WAIT_S, Parts, run, serving, until
 
 pytestmark = pytest.mark.alone
@@ -78,7 +78,7 @@ def test_an_http_reader_that_does_not_read(parts: Parts, monkeypatch: pytest.Mon
     async def endless(request: Request) -> Response:
         source = zeros("source")
         await anext(source)
-        return Streamed(zeros("chunks"), source, "audio/pcm")
+        return ClosingStream(zeros("chunks"), source, "audio/pcm")
 
     monkeypatch.setattr(status_api, "version", endless)
 
@@ -93,7 +93,7 @@ def test_an_http_reader_that_does_not_read(parts: Parts, monkeypatch: pytest.Mon
     run(test())
 
 
-def test_a_listener_that_leaves(parts: Parts) -> None:
+def test_a_client_that_leaves_during_a_reply(parts: Parts) -> None:
     """A reply ends as soon as its client leaves, not when the garbage collector runs."""
 
     async def test() -> None:

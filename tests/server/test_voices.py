@@ -9,7 +9,7 @@ import pytest
 
 from mosslive import MossliveError
 from mosslive.server.voice_folder import VoiceFolder
-from tests.server.doors import KEY, OTHER
+from tests.server.auth import KEY, OTHER
 from tests.server.rig import WAIT_S, Parts, Served, run, serving, wav
 
 
@@ -43,7 +43,7 @@ def test_voices(parts: Parts) -> None:
             asked = {"input": "Hi", "response_format": "pcm"}
             sounds = [
                 (await http.post("/v1/audio/speech", json=asked | {"voice": name})).content
-                for name in ("default", "anna", "nobody we know")
+                for name in ("default", "anna", "unknown name")
             ]
             assert sounds[0] == sounds[2] != sounds[1]
             assert (await http.delete("/v1/voices/anna")).status_code == 200
@@ -56,7 +56,7 @@ def test_voices(parts: Parts) -> None:
     run(test())
 
 
-def test_voices_outlive_the_process(parts: Parts, tmp_path: Path) -> None:
+def test_voices_survive_a_restart(parts: Parts, tmp_path: Path) -> None:
     """With a voices folder an uploaded voice is there after a restart, for its own key only, and
     sounds the same; a deleted one is not."""
     kept: dict[str, Any] = {"voices_dir": tmp_path / "voices", "api_keys": (KEY, OTHER)}
@@ -83,7 +83,7 @@ def test_voices_outlive_the_process(parts: Parts, tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
-def test_what_else_lies_in_the_folder(
+def test_bad_voice_files_are_skipped(
     parts: Parts, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A damaged voice file, one of another codec and one beyond the limit are skipped with a log
@@ -104,9 +104,9 @@ def test_what_else_lies_in_the_folder(
 
     with caplog.at_level(logging.WARNING, "mosslive.voices"):
         run(test())
-    told = [record.getMessage() for record in caplog.records]
-    assert len([line for line in told if "left out" in line]) == 2
-    assert "broken.voice" in "".join(told)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len([line for line in messages if "skipped" in line]) == 2
+    assert "broken.voice" in "".join(messages)
 
 
 def test_a_folder_that_cannot_be_written(parts: Parts, tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-// The page: one button, a line to write on, a few choices. Joins what a person does to a
-// conversation over whichever connection comes about.
+// Connects the controls of the page to a conversation, over WebRTC or a WebSocket.
 
 import { Conversation } from "./conversation.js";
 import { RtcLine } from "./rtc.js";
@@ -8,17 +7,17 @@ import { SocketLine } from "./socket.js";
 import { View, find } from "./view.js";
 import { Waves } from "./waves.js";
 
-const KEY = "mosslive.key"; // kept for this tab only
+const KEY = "mosslive.key"; // in session storage: for this tab only
 
 const view = new View();
 const waves = new Waves(find("waves"));
-let talk = null; // the conversation being held
+let talk = null; // the current conversation
 
 class Held {
   constructor() {
     this.conversation = new Conversation(view);
     this.over = false;
-    // Made and woken up inside a click: phones let a page make sound only then.
+    // Created and resumed inside a click: phones allow sound only then.
     this.context = new AudioContext({ latencyHint: "interactive" });
     this.context.resume();
     find("sink").play().catch(() => {});
@@ -39,7 +38,7 @@ class Held {
     waves.run((level) => view.level(level));
   }
 
-  // A conversation that began in writing goes on by voice.
+  // Adds the microphone to a conversation that began with text.
   async addMicrophone() {
     view.talking(true, true);
     await this.takeMicrophone();
@@ -52,14 +51,15 @@ class Held {
 
   async takeMicrophone() {
     if (!navigator.mediaDevices) {
-      throw new Error("The microphone needs https, or localhost. You can still write.");
+      throw new Error("The microphone needs https or localhost. You can still type.");
     }
     view.state("microphone");
     const audio = { echoCancellation: true, noiseSuppression: true, autoGainControl: true };
     this.microphone = await navigator.mediaDevices.getUserMedia({ audio });
     const source = this.context.createMediaStreamSource(this.microphone);
     waves.hear("user", source, this.context);
-    this.microphone.getAudioTracks()[0].onended = () => this.fail("The microphone is gone.");
+    const [track] = this.microphone.getAudioTracks();
+    track.onended = () => this.fail("The microphone was disconnected.");
     navigator.wakeLock?.request("screen").then(
       (lock) => (this.over ? lock.release() : (this.lock = lock)),
       () => {},
@@ -121,7 +121,8 @@ class Held {
 
   change() {
     const session = wanted();
-    if (this.conversation.spoken) delete session.audio.output; // a voice stays once it was heard
+    // The voice is fixed after the first spoken reply.
+    if (this.conversation.spoken) delete session.audio.output;
     this.line?.send({ type: "session.update", session });
   }
 
@@ -160,7 +161,7 @@ class Held {
 
 class Ended extends Error {}
 
-// The configuration of a session, as chosen.
+// The session configuration that the controls select.
 function wanted() {
   const chosen = new FormData(find("options"));
   const transcription = chosen.get("transcript") ? { model: "self" } : null;
@@ -186,7 +187,7 @@ function key() {
   return find("key").value.trim() || sessionStorage.getItem(KEY) || "";
 }
 
-// Begins a conversation, and says in words what went wrong if it did.
+// Begins a conversation; shows a message if that fails.
 async function begin(withMicrophone) {
   view.error("");
   view.forget();
@@ -206,10 +207,10 @@ async function attempt(held, work) {
 }
 
 function inWords(error) {
-  const still = "You can still write.";
-  if (error.name === "NotAllowedError") return `The microphone was not allowed. ${still}`;
-  if (error.name === "NotFoundError") return `There is no microphone. ${still}`;
-  if (error instanceof TypeError) return "The server cannot be reached.";
+  const still = "You can still type.";
+  if (error.name === "NotAllowedError") return `The browser denied the microphone. ${still}`;
+  if (error.name === "NotFoundError") return `No microphone was found. ${still}`;
+  if (error instanceof TypeError) return "Cannot reach the server.";
   return error.message;
 }
 
@@ -221,7 +222,7 @@ async function loadVoices() {
   }
 }
 
-// What a person does.
+// Event handlers of the controls.
 
 find("talk").addEventListener("click", () => {
   if (!talk) begin(true);
@@ -245,7 +246,7 @@ find("write").addEventListener("submit", async (event) => {
   find("text").value = "";
   if (!talk) await begin(false);
   if (talk) talk.write(text);
-  else find("text").value = text; // nothing is lost
+  else find("text").value = text; // keep the text
 });
 
 find("options").addEventListener("change", (event) => {
@@ -253,21 +254,21 @@ find("options").addEventListener("change", (event) => {
     sessionStorage.setItem(KEY, key());
     loadVoices();
   } else if (event.target.id === "voice" && talk?.conversation.spoken) {
-    view.error("The voice changes with the next conversation.");
+    view.error("The voice changes in the next conversation.");
   } else if (event.target.id !== "transport") {
     talk?.change();
   }
 });
 find("options").addEventListener("submit", (event) => event.preventDefault());
 
-// A phone that was put away comes back with its sound asleep.
+// Phones suspend the audio of a page in the background.
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) talk?.context.resume();
 });
 
 addEventListener("pagehide", () => talk?.end());
 
-// A link may bring a key: `#key=ek_…`. It is not left in the address.
+// A link may carry a key, `#key=ek_…`; it is removed from the address bar.
 const given = new URLSearchParams(location.hash.slice(1)).get("key");
 if (given) {
   sessionStorage.setItem(KEY, given);

@@ -1,4 +1,4 @@
-// The microphone, at whatever rate the device has → packets of 40 ms at 24 kHz, int16.
+// Converts the microphone, at the device's rate, to packets of 40 ms: 24 kHz, int16.
 
 import { Resampler } from "./resampler.js";
 

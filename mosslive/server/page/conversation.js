@@ -1,13 +1,13 @@
-// What the events of a session amount to: who has the word, what was said, how long a turn took.
-// Knows events; what it finds goes to `view`. Knows neither elements nor connections.
+// Derives the state of a conversation from the session's events: who speaks, what was said, timing.
+// Reports it to `view`. Does not know page elements or connections.
 
-// Who has the word, in words.
+// Text shown for each state.
 export const STATES = {
   off: "Press the button and talk.",
   connecting: "Connecting …",
-  microphone: "Allow the microphone, please.",
+  microphone: "Please allow the microphone.",
   listening: "Listening.",
-  writing: "Connected. Write, or press to talk.",
+  writing: "Connected. Type, or press to talk.",
   hearing: "You are speaking.",
   thinking: "One moment …",
   speaking: "Replying. Speak to interrupt.",
@@ -21,13 +21,13 @@ export class Conversation {
   constructor(view) {
     this.view = view;
     this.items = new Map(); // id → { role, words, aside }
-    this.replying = false; // the model is at work
-    this.playing = false; // a reply is being heard
+    this.replying = false; // the model generates a reply
+    this.playing = false; // a reply is being played
     this.hearing = false;
-    this.reply = null; // the id of the last
-    this.spoken = false; // a reply's voice was heard: it stays
+    this.reply = null; // item id of the last reply
+    this.spoken = false; // a reply was played: the voice is fixed
     this.listens = true; // there is a microphone
-    this.ended = ""; // why the server ended it
+    this.ended = ""; // reason, if the server ended it
   }
 
   get busy() {
@@ -78,7 +78,7 @@ export class Conversation {
 
   "input_audio_buffer.speech_stopped"({ item_id, audio_end_ms }) {
     this.hearing = false;
-    this.replying = true; // a reply is on its way
+    this.replying = true; // a reply follows
     const ms = audio_end_ms - (this.began?.audio_start_ms ?? audio_end_ms);
     this.put(item_id, { role: "user", aside: `${SPOKEN}, ${seconds(ms)}` });
     this.show();
@@ -138,7 +138,7 @@ export class Conversation {
   }
 
   error({ error }) {
-    // Somebody was faster: nothing is wrong.
+    // The response had just ended: not an error.
     if (error.code === "response_cancel_not_active") return;
     if (error.code === "session_ended") this.ended = error.message;
     this.view.error(error.message);

@@ -1,6 +1,6 @@
-// Replies at 24 kHz → the loudspeaker, one after the other. Says how much of each was played.
+// Plays replies at 24 kHz, one after the other, and reports how much of each was played.
 //
-// In:  { item, pcm: Int16Array } · { end: item } no more of it comes · { flush: true }
+// In:  { item, pcm: Int16Array } · { end: item } the item is complete · { flush: true }
 // Out: { started: item } · { stopped: item } · { flushed: [{ item, samples, whole }] }
 
 import { Resampler } from "./resampler.js";
@@ -10,7 +10,7 @@ const WIRE_HZ = 24000;
 class Playback extends AudioWorkletProcessor {
   constructor() {
     super();
-    this.line = []; // replies, the first is being played
+    this.line = []; // queue of replies; the first is being played
     this.port.onmessage = ({ data }) => this.told(data);
   }
 
@@ -57,7 +57,7 @@ class Reply {
   constructor(item) {
     this.item = item;
     this.pieces = [];
-    this.place = 0; // in the first piece
+    this.place = 0; // offset in the first piece
     this.played = 0; // samples at the device's rate
     this.ended = false;
     this.resampler = new Resampler(WIRE_HZ, sampleRate);

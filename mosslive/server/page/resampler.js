@@ -1,5 +1,5 @@
-// Sound at one rate → sound at another, piece by piece: a windowed sinc, read from a table.
-// What comes out does not depend on how the sound was cut into pieces. Knows no audio API.
+// Streaming resampler: a windowed sinc, read from a table.
+// The output does not depend on how the input is divided. Does not know the audio API.
 
 const ZEROS = 12; // zero crossings of the sinc on each side
 const STEPS = 256; // table entries per input sample
@@ -11,7 +11,7 @@ export class Resampler {
     this.reach = Math.ceil(ZEROS / cutoff);
     this.table = makeTable(cutoff, this.reach);
     this.held = new Float32Array(this.reach); // silence before the first sample
-    this.at = this.reach; // of the next output sample, in `held`
+    this.at = this.reach; // position of the next output sample in `held`
   }
 
   push(wave) {

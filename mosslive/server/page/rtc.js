@@ -1,4 +1,4 @@
-// A conversation over WebRTC: the browser carries the sound, events go over a data channel.
+// A conversation over WebRTC: audio in media tracks, events over a data channel.
 
 import { ask, iceServers } from "./server.js";
 
@@ -30,7 +30,7 @@ export class RtcLine {
     this.channel.onmessage = ({ data }) => this.heard(JSON.parse(data));
     const opened = new Promise((resolve, reject) => {
       this.channel.onopen = resolve;
-      setTimeout(() => reject(new Error("No connection came about.")), OPEN_MS);
+      setTimeout(() => reject(new Error("The WebRTC connection timed out.")), OPEN_MS);
     });
     opened.catch(() => {});
     await peer.setLocalDescription(await peer.createOffer());
@@ -44,14 +44,14 @@ export class RtcLine {
     await peer.setRemoteDescription({ type: "answer", sdp: await answer.text() });
     await opened;
     this.channel.onclose = () => this.gone();
-    this.send({ type: "session.update", session }); // its answer shows what is in force
+    this.send({ type: "session.update", session }); // the answer shows what is applied
   }
 
   send(event) {
     if (this.channel?.readyState === "open") this.channel.send(JSON.stringify(event));
   }
 
-  // The server plays, so it knows what was heard.
+  // The server paces playback, so it knows what was heard.
   interrupt(replying) {
     if (replying) this.send({ type: "response.cancel" });
     this.send({ type: "output_audio_buffer.clear" });
@@ -59,7 +59,7 @@ export class RtcLine {
 
   close() {
     this.closed = true;
-    // First the goodbye, then the line: a call whose line is gone has ended, and knows no hang-up.
+    // Hang up before closing: the server answers 404 for a call whose connection is gone.
     const waited = new Promise((resume) => setTimeout(resume, 1000));
     Promise.race([this.hangUp(), waited]).then(() => {
       this.channel?.close();
@@ -67,7 +67,7 @@ export class RtcLine {
     });
   }
 
-  // A page that goes away cannot say goodbye over the line; the server would wait half a minute.
+  // A page that unloads cannot close the connection cleanly; the server would wait 30 s.
   hangUp() {
     if (!this.call) return Promise.resolve();
     const path = `v1/realtime/calls/${this.call}/hangup`;

@@ -1,4 +1,4 @@
-// The server this page came from: addresses, keys, plain requests. Same host only.
+// HTTP requests to the server of this page: URLs, keys, errors. Same host only.
 
 export class Refused extends Error {
   constructor(status, message) {
@@ -17,12 +17,12 @@ export async function ask(path, key, options = {}) {
   try {
     message = (await answer.json()).error.message;
   } catch {
-    // The status has to do.
+    // The body is not our JSON: show the status.
   }
   throw new Refused(answer.status, message);
 }
 
-// The names of the voices, and whether the model can speak with others.
+// The names of the voices, and whether the model accepts uploaded voices.
 export async function voices(key) {
   const listed = await (await ask("v1/voices", key)).json();
   return { names: listed.data.map((voice) => voice.id), uploads: listed.uploads };
@@ -32,7 +32,7 @@ export async function iceServers(key) {
   return await (await ask("v1/realtime/ice_servers", key)).json();
 }
 
-// A key that may be shown in a socket's handshake: it expires. Without keys there is none to lend.
+// An ephemeral key for a WebSocket handshake, where it is visible. Without a key none is needed.
 export async function lentKey(key) {
   if (!key || key.startsWith("ek_")) return key;
   const options = { method: "POST", body: "{}", headers: { "Content-Type": "application/json" } };

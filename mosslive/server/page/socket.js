@@ -1,4 +1,4 @@
-// A conversation over a WebSocket: sound as events, both ways, through two worklets of our own.
+// A conversation over a WebSocket: audio as events both ways, through two audio worklets.
 
 import { lentKey, socketAddress } from "./server.js";
 
@@ -12,8 +12,8 @@ export class SocketLine {
   constructor(on) {
     this.on = on;
     this.closed = false;
-    this.item = null; // being received
-    this.dropped = null; // the last that was cut short: what still comes of it is not played
+    this.item = null; // item being received
+    this.dropped = null; // last interrupted item: its remaining audio is not played
   }
 
   async open({ key, session, microphone, context }) {
@@ -37,7 +37,7 @@ export class SocketLine {
     if (microphone) this.listen(microphone);
   }
 
-  // Also later: a conversation in writing becomes a spoken one.
+  // May be called later, when a text conversation continues by voice.
   listen(microphone) {
     this.source = this.context.createMediaStreamSource(microphone);
     this.capture = new AudioWorkletNode(this.context, "capture", { numberOfOutputs: 0 });
@@ -93,7 +93,7 @@ export class SocketLine {
     this.on.event(event);
   }
 
-  // This side plays, so it tells the server what was heard.
+  // The client plays, so it reports to the server what was heard.
   played(data) {
     if (data.started) this.on.playing(true);
     if (data.stopped) this.on.playing(false);

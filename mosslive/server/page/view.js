@@ -1,4 +1,4 @@
-// The elements of the page, and how they show what there is to show. Decides nothing.
+// Shows state, messages and timing in the elements of the page. Makes no decisions.
 
 import { STATES } from "./conversation.js";
 
@@ -58,7 +58,7 @@ export class View {
     find("log").replaceChildren();
   }
 
-  // How the time until the first sound was spent; waiting for the end of speech is not part of it.
+  // Stages of the time to first audio. The detection of the end of speech is not part of it.
   timing(timing) {
     const total = timing.ttfa_s;
     find("no-turn").hidden = true;
@@ -66,7 +66,7 @@ export class View {
     find("ttfa").textContent = total === null ? "–" : milliseconds(total);
     const stages = Object.entries(timing.stages_s);
     const waited = timing.detection_s;
-    const shown = waited === null ? stages : [["end of speech noticed", waited], ...stages];
+    const shown = waited === null ? stages : [["end of speech detected", waited], ...stages];
     find("bar").replaceChildren(
       ...shown.map(([, took], index) => {
         const part = element("li", waited !== null && index === 0 ? "waiting" : "");
@@ -74,7 +74,7 @@ export class View {
         return part;
       }),
     );
-    const more = [["sound made", `${timing.audio_s.toFixed(1)} s`]];
+    const more = [["audio produced", `${timing.audio_s.toFixed(1)} s`]];
     if (timing.rtf !== null) more.push(["real-time factor", timing.rtf.toFixed(2)]);
     if (timing.underruns) more.push(["gaps", String(timing.underruns)]);
     const rows = [...shown.map(([name, took]) => [name, milliseconds(took)]), ...more];
@@ -96,20 +96,20 @@ export class View {
   }
 
   voices({ names, uploads }) {
-    find("voice-row").hidden = !uploads && names.length < 2; // there is nothing to choose
+    find("voice-row").hidden = !uploads && names.length < 2; // there is no choice
     const chosen = find("voice").value;
     const options = names.map((name) => new Option(name, name));
     if (options.length) find("voice").replaceChildren(...options);
     if (names.includes(chosen)) find("voice").value = chosen;
   }
 
-  // What is in force; not everything that can be chosen can be had everywhere.
+  // Shows the configuration that the server applies; it may differ from the selected one.
   session(session) {
     const kind = session.output_modalities[0];
     document.querySelector(`input[name="reply"][value="${kind}"]`).checked = true;
     if (find("transcript").checked && !session.audio.input.transcription) {
       find("transcript").checked = false;
-      this.error("This server writes no transcripts.");
+      this.error("This server does not provide transcripts.");
     }
   }
 

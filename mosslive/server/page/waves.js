@@ -1,5 +1,5 @@
-// Two waveforms on one line, newest at the right: the user's above it, the reply's below.
-// Who wants less motion gets a level for each instead of a moving picture.
+// Draws two waveforms, newest at the right: the user's above the centre line, the reply's below.
+// With reduced motion it draws one level bar for each instead.
 
 const BAR = 3; // CSS pixels, gap included
 const BAR_MS = 40;
@@ -10,7 +10,7 @@ export class Waves {
     this.canvas = canvas;
     this.ears = { user: null, reply: null };
     this.peaks = []; // { user, reply }, oldest first
-    this.now = { user: 0, reply: 0 }; // of the bar in the making
+    this.now = { user: 0, reply: 0 }; // peaks of the current bar
     this.since = 0;
     this.calm = matchMedia("(prefers-reduced-motion: reduce)");
     this.dark = matchMedia("(prefers-color-scheme: dark)");
@@ -18,7 +18,7 @@ export class Waves {
     new ResizeObserver(() => this.resize()).observe(canvas);
   }
 
-  // A node whose sound is shown; null: nobody.
+  // Shows the sound of this audio node; null: none.
   hear(who, node, context) {
     const ear = node && context.createAnalyser();
     if (ear) {

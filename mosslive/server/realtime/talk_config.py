@@ -38,7 +38,7 @@ def offer(backend: Backend, owner: str) -> Offer:
         backend.transcripts,
         backend.settings.max_text_chars,
         instructions,
-        writes="text" in backend.taught.replies(),
+        writes="text" in backend.capabilities.replies(),
     )
 
 

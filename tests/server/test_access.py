@@ -11,15 +11,15 @@ from websockets.exceptions import InvalidStatus
 
 from mosslive import MossliveError
 from mosslive.server.api_errors import ApiError
-from mosslive.server.keys import KeyRing
+from mosslive.server.keys import KeyStore
 from mosslive.server.run import make_server
 from mosslive.server.settings import check_exposure
-from tests.server.doors import KEY, OTHER, bearing, denied
+from tests.server.auth import KEY, OTHER, bearing, denied
 from tests.server.rig import MANUAL, Parts, run, serving, settings
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "127.example.org"])
-def test_strangers_need_a_key(host: str) -> None:
+def test_other_machines_need_a_key(host: str) -> None:
     """On an address other than loopback the server starts only with a key or with an explicit
     `no_auth`."""
     with pytest.raises(MossliveError, match="there is no key"):
@@ -58,10 +58,10 @@ def test_keys(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_stored_as_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server stores only hashes of keys and compares all of them, whichever matches first."""
-    ring = KeyRing([KEY, OTHER])
-    assert KEY not in repr(vars(ring))
+    keys = KeyStore([KEY, OTHER])
+    assert KEY not in repr(vars(keys))
     compared: list[bytes] = []
     real = hmac.compare_digest
 
@@ -70,11 +70,11 @@ def test_keys_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(one, other)
 
     monkeypatch.setattr("mosslive.server.keys.hmac.compare_digest", watched)
-    owners = {ring.bearer(KEY).owner, ring.bearer(OTHER).owner}
+    owners = {keys.bearer(KEY).owner, keys.bearer(OTHER).owner}
     assert len(owners) == 2
     assert not any(KEY in owner or OTHER in owner for owner in owners)
     with pytest.raises(ApiError):
-        ring.bearer("another")
+        keys.bearer("another")
     assert len(compared) == 6
 
 
@@ -161,11 +161,11 @@ def test_what_ephemeral_keys_cannot_do(parts: Parts) -> None:
         ):
             header, path = {"Authorization": f"Bearer {KEY}"}, "/v1/realtime/client_secrets"
             key = (await http.post(path, headers=header)).json()["value"]
-            lent = {"Authorization": f"Bearer {key}"}
-            assert (await http.get("/v1/voices", headers=lent)).status_code == 200
+            ephemeral = {"Authorization": f"Bearer {key}"}
+            assert (await http.get("/v1/voices", headers=ephemeral)).status_code == 200
             for answer in (
-                await http.delete("/v1/voices/default", headers=lent),
-                await http.post("/v1/voices", data={"name": "x"}, headers=lent),
+                await http.delete("/v1/voices/default", headers=ephemeral),
+                await http.post("/v1/voices", data={"name": "x"}, headers=ephemeral),
             ):
                 assert answer.status_code == 403
                 assert answer.json()["error"]["code"] == "ephemeral_key"
@@ -176,15 +176,14 @@ def test_what_ephemeral_keys_cannot_do(parts: Parts) -> None:
     run(test())
 
 
-@pytest.mark.parametrize("asked", ["call_id=rtc_1", "intent=transcription"])
-def test_sessions_that_are_not_held(parts: Parts, asked: str) -> None:
-    """A kind of session that the address asks for is served or refused, never replaced by another
-    kind."""
+@pytest.mark.parametrize("query", ["call_id=rtc_1", "intent=transcription"])
+def test_unsupported_kinds_of_session(parts: Parts, query: str) -> None:
+    """A kind of session requested in the URL that the server lacks is refused, not replaced."""
 
     async def test() -> None:
         async with serving(parts) as served:
             with pytest.raises(InvalidStatus) as caught:
-                async with connect(f"{served.ws}&{asked}"):
+                async with connect(f"{served.ws}&{query}"):
                     pass
             assert b"unsupported" in bytes(caught.value.response.body or b"")
 
