@@ -58,14 +58,12 @@ class Bench:
     async def quiet(self) -> None:
         """Waits until no response is active and nothing is being played."""
         session = self.session
-        await until(
-            lambda: not session.active and not session.out_of_band and not session.talk.replying
-        )
+        await until(lambda: not session.busy)
         if not session.talk.listening:
             await session.talk.settled()
         for _ in range(5):
             await asyncio.sleep(0)
-        await until(lambda: not session.active)
+        await until(lambda: session.responses.active is None)
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event["type"] == kind]
@@ -77,7 +75,7 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """A session without a socket; on exit asserts that nothing of it is left. `lead_s`: set if the
     server plays the sound."""
-    made = Bench(served, client or Client("somebody"), lead_s)
+    made = Bench(served, client or Client("client"), lead_s)
     following = asyncio.get_running_loop().create_task(TalkEventForwarder(made.session).run())
     made.session.open()
     try:

@@ -25,32 +25,32 @@ _FRAME = RATE // 50
 Wave = NDArray[np.float32]
 
 
-class Mouth(MediaStreamTrack):
-    """A microphone in real time, silent between words."""
+class Microphone(MediaStreamTrack):
+    """A microphone in real time, silent between calls of `speak`."""
 
     kind = "audio"
 
     def __init__(self) -> None:
         super().__init__()
-        self._words: deque[NDArray[np.int16]] = deque()
+        self._frames: deque[NDArray[np.int16]] = deque()
         self._sent = 0
         self._began: float | None = None
 
-    def say(self, wave: Wave) -> None:
+    def speak(self, wave: Wave) -> None:
         pcm = (wave.clip(-1, 1) * 32767).astype(np.int16)
         for first in range(0, len(pcm), _FRAME):
-            self._words.append(np.resize(pcm[first : first + _FRAME], _FRAME))
+            self._frames.append(np.resize(pcm[first : first + _FRAME], _FRAME))
 
     @property
-    def talking(self) -> bool:
-        return bool(self._words)
+    def speaking(self) -> bool:
+        return bool(self._frames)
 
     async def recv(self) -> AudioFrame:
         if self.readyState != "live":
             raise MediaStreamError
         self._began = self._began or time.monotonic()
         await asyncio.sleep(max(0.0, self._began + self._sent / RATE - time.monotonic()))
-        wave = self._words.popleft() if self._words else np.zeros(_FRAME, np.int16)
+        wave = self._frames.popleft() if self._frames else np.zeros(_FRAME, np.int16)
         frame = AudioFrame.from_ndarray(wave[None], "s16", "mono")
         frame.sample_rate, frame.pts, frame.time_base = RATE, self._sent, Fraction(1, RATE)
         self._sent += _FRAME
@@ -61,9 +61,9 @@ class Caller:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.heard: list[NDArray[np.int16]] = []  # mono, 48 kHz
-        self.mouth = Mouth()
+        self.microphone = Microphone()
         self.peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
-        self.peer.addTrack(self.mouth)
+        self.peer.addTrack(self.microphone)
         self.channel = self.peer.createDataChannel("oai-events")
         self.channel.on("message", lambda text: self.events.append(json.loads(text)))
         self.peer.on("track", self._on_track)
@@ -112,7 +112,7 @@ class Caller:
         return np.concatenate([*self.heard, np.zeros(0, np.int16)])
 
     async def close(self) -> None:
-        self.mouth.stop()
+        self.microphone.stop()
         await self.peer.close()
         if self._hearing:
             await self._hearing

@@ -46,7 +46,7 @@ _LETTERS = {
 _SPOKEN = r"p[ax]*AXP"
 _WRITTEN = r"pt*TP"
 _IN = re.compile(rf"c(iv({_SPOKEN}|{_WRITTEN})IV)?D")
-_ASIDE = re.compile(rf"c(i({_SPOKEN}|{_WRITTEN})I)?D")
+_OUT_OF_BAND = re.compile(rf"c(i({_SPOKEN}|{_WRITTEN})I)?D")
 
 
 def check_types(events: list[Event], beta: bool = False) -> None:
@@ -101,7 +101,7 @@ def _check_responses(events: list[Event]) -> None:
             _check_end(event["response"], items)
             open_in = None if open_in == response else open_in
     for response, letters in orders.items():
-        order = _ASIDE if out_of_band[response] else _IN
+        order = _OUT_OF_BAND if out_of_band[response] else _IN
         assert order.fullmatch(letters), f"{response}: {letters}"
 
 

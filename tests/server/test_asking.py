@@ -20,18 +20,18 @@ from tests.server.bench import Bench, bench
 from tests.server.rig import WAIT_S, Parts, run, serving, wav
 
 
-def asked_with(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Row, ...]]:
+def system_rows(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Row, ...]]:
     """A list that grows by the rows of the first turn of every later reply."""
     first: list[tuple[Row, ...]] = []
     talk = backend.talk
 
-    def watched(
+    def recording(
         settings: TalkSettings, voice: Voice | None, turns: Sequence[HistoryTurn] = ()
     ) -> Talk:
         first.append(tuple(turns[0].rows))
         return talk(settings, voice, turns)
 
-    monkeypatch.setattr(backend, "talk", watched)
+    monkeypatch.setattr(backend, "talk", recording)
     return first
 
 
@@ -39,7 +39,7 @@ def system(backend: Backend, text: str) -> tuple[Row, ...]:
     return tuple(backend.engine.format.turn(Turn("system", text=text)))
 
 
-def test_the_words_are_those_of_the_training() -> None:
+def test_prompts_are_those_of_the_training() -> None:
     """The model knows a task by its wording, so the recipe and the server share one text."""
     assert TASK_SYSTEM["transcribe"] == WRITE_DOWN_SYSTEM
     assert TASK_SYSTEM["read"] == READ_ALOUD_SYSTEM
@@ -51,7 +51,7 @@ def test_reading_aloud(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def test() -> None:
         async with serving(parts) as served:
-            first = asked_with(served.backend, monkeypatch)
+            first = system_rows(served.backend, monkeypatch)
             async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
                 for more in ({}, {"instructions": "Slowly."}):
                     asked = {"input": "Hello", "response_format": "pcm", **more}
@@ -67,7 +67,7 @@ def test_writing_down(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def test() -> None:
         async with serving(parts) as served:
-            first = asked_with(served.backend, monkeypatch)
+            first = system_rows(served.backend, monkeypatch)
             rows = served.backend.engine.format.turn(Turn("user", codes=[1, 2, 3]))
             await transcribe_turn(served.backend, HistoryTurn("user", "speech", tuple(rows)))
             assert first == [system(served.backend, WRITE_DOWN_SYSTEM)]
@@ -79,7 +79,7 @@ TEXT = {"type": "realtime", "output_modalities": ["text"]}
 AUDIO = {"type": "realtime", "output_modalities": ["audio"]}
 
 
-async def told(on: Bench) -> str:
+async def instructions_of(on: Bench) -> str:
     """The instructions of the session, which are also those of the conversation."""
     text = on.session.config.instructions
     (first,) = [one for one in await on.session.talk.settled() if one.role == "system"]
@@ -94,20 +94,20 @@ def test_instructions_follow_the_kind_of_reply(parts: Parts) -> None:
     async def test(backend: Backend, chosen: str | None) -> None:
         spoken, written = (chosen or DRIVER_SYSTEM[kind] for kind in ("speech", "text"))
         async with bench(backend) as on:
-            assert await told(on) == spoken
-            for update, words in (
+            assert await instructions_of(on) == spoken
+            for update, text in (
                 (TEXT, written),
                 ({"type": "realtime"}, written),
                 (AUDIO, spoken),
             ):
                 await on.send("session.update", session=update)
-                assert await told(on) == words
-                assert on.of("session.updated")[-1]["session"]["instructions"] == words
+                assert await instructions_of(on) == text
+                assert on.of("session.updated")[-1]["session"]["instructions"] == text
             await on.send("session.update", session=TEXT | {"instructions": "Be kind."})
             await on.send("session.update", session=AUDIO)
-            assert await told(on) == "Be kind."
-        async with bench(backend, Client("somebody", session=TEXT)) as on:
-            assert await told(on) == written
+            assert await instructions_of(on) == "Be kind."
+        async with bench(backend, Client("client", session=TEXT)) as on:
+            assert await instructions_of(on) == written
 
     for chosen in (None, "By the operator."):
         with benches.backend(parts, instructions=chosen) as backend:
@@ -136,7 +136,7 @@ def test_transcriptions(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def test() -> None:
         async with serving(parts) as served:
-            first = asked_with(served.backend, monkeypatch)
+            first = system_rows(served.backend, monkeypatch)
             openai = AsyncOpenAI(api_key="unused", base_url=f"{served.http}/v1")
             ask = openai.audio.transcriptions.create
             written = await ask(model="any", file=("x.wav", wav(0.4)))

@@ -112,7 +112,7 @@ def test_one_wrong_field(served: Backend, number: int, beta: bool) -> None:
     JSON, and nothing leaks."""
 
     async def test() -> None:
-        async with bench(served, Client("somebody", beta)) as on:
+        async with bench(served, Client("client", beta)) as on:
             for path in _paths(EVENTS[number]):
                 for wrong in WRONG:
                     event = copy.deepcopy(EVENTS[number])

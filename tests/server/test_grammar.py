@@ -52,7 +52,7 @@ async def _act(on: Bench, action: str, pick: int) -> None:
             await on.send("response.create")
         case "respond in writing":
             await on.send("response.create", response={"output_modalities": ["text"]})
-        case "respond aside":
+        case "respond out of band":
             out_of_band = {"conversation": "none", "metadata": {"a": "b"}}
             await on.send("response.create", response=out_of_band)
         case "respond to this":
@@ -92,7 +92,7 @@ ACTIONS = [
     "clear",
     "respond",
     "respond in writing",
-    "respond aside",
+    "respond out of band",
     "respond to this",
     "respond so",
     "cancel",
@@ -134,8 +134,16 @@ def test_beta_events_have_beta_types(served: Backend) -> None:
     """With the beta header every event validates against the SDK's beta types."""
 
     async def test() -> None:
-        async with bench(served, Client("somebody", beta=True, model="gpt-realtime")) as on:
-            for action in ("turn", "wait", "write", "respond aside", "wait", "cancel", "retrieve"):
+        async with bench(served, Client("client", beta=True, model="gpt-realtime")) as on:
+            for action in (
+                "turn",
+                "wait",
+                "write",
+                "respond out of band",
+                "wait",
+                "cancel",
+                "retrieve",
+            ):
                 await _act(on, action, 1)
             await on.quiet()
             check_types(on.events, beta=True)
@@ -211,7 +219,7 @@ def test_rubbish_is_answered_and_harms_nothing(
     """Fuzzed events never end the session, never raise and leak nothing."""
 
     async def test() -> None:
-        async with bench(served, Client("somebody", beta)) as on:
+        async with bench(served, Client("client", beta)) as on:
             for event in rubbish:
                 await on.session.handle(event)
             await on.quiet()
@@ -232,10 +240,10 @@ def test_events_after_the_end(served: Backend) -> None:
             await _act(on, "turn", 1)
             await on.until("response.created")
             await on.session.close()
-            told = len(on.events)
+            sent = len(on.events)
             for action in ACTIONS:
                 if action != "wait":
                     await _act(on, action, 1)
-            assert len(on.events) == told
+            assert len(on.events) == sent
 
     run(test())

@@ -125,7 +125,7 @@ def test_another_format_in_mid_turn(served: Backend, manual: bool) -> None:
     run(test())
 
 
-def test_turn_detection_after_sound_that_was_set_aside(served: Backend) -> None:
+def test_turn_detection_after_detached_sound(served: Backend) -> None:
     """Turn detection works after a response that was created while sound waited for its commit."""
 
     async def test() -> None:
@@ -145,7 +145,7 @@ def test_turn_detection_after_sound_that_was_set_aside(served: Backend) -> None:
     run(test())
 
 
-def test_a_transcript_of_sound_that_was_set_aside(parts: Parts) -> None:
+def test_a_transcript_of_detached_sound(parts: Parts) -> None:
     """Every commit of sound starts its transcription."""
     with benches.backend(parts, transcripts=True, max_reply_s=0.4) as served:
 

@@ -48,12 +48,12 @@ def test_silence_is_answered(served: Backend) -> None:
             begun = loop.time()
             await on.until("response.done")
             await on.send("input_audio_buffer.append", audio=pcm(np.zeros(RATE // 5, np.float32)))
-            told = await on.until(TRIGGERED)
+            triggered = await on.until(TRIGGERED)
             assert loop.time() - begun > 0.6
-            assert told["audio_end_ms"] == 1400
-            assert told["audio_start_ms"] == 1100
+            assert triggered["audio_end_ms"] == 1400
+            assert triggered["audio_start_ms"] == 1100
             committed = await on.until("input_audio_buffer.committed")
-            assert committed["item_id"] == told["item_id"]
+            assert committed["item_id"] == triggered["item_id"]
             await on.until("response.done")
             await on.until(TRIGGERED)
             await on.until("response.done")
@@ -65,7 +65,7 @@ def test_silence_is_answered(served: Backend) -> None:
     run(test())
 
 
-def test_who_speaks_is_not_asked(served: Backend) -> None:
+def test_speech_and_responses_stop_the_idle_timer(served: Backend) -> None:
     """Speech, another response and unsetting the timeout each stop the idle timer."""
 
     async def test() -> None:
@@ -101,7 +101,7 @@ def test_who_speaks_is_not_asked(served: Backend) -> None:
     run(test())
 
 
-def test_silence_is_left_alone_where_turns_are_not_answered(served: Backend) -> None:
+def test_no_idle_response_without_create_response(served: Backend) -> None:
     """If the end of a turn creates no response, the idle timeout creates none."""
 
     async def test() -> None:
@@ -119,7 +119,7 @@ def test_beta_clients_are_answered_too(served: Backend) -> None:
     """A beta client gets the idle response without the timeout event, which beta does not have."""
 
     async def test() -> None:
-        async with bench(served, Client("somebody", beta=True, model="gpt-realtime")) as on:
+        async with bench(served, Client("client", beta=True, model="gpt-realtime")) as on:
             detection = {"type": "server_vad", "idle_timeout_ms": 100}
             short = {"turn_detection": detection, "max_response_output_tokens": 5}
             await on.send("session.update", session=short)

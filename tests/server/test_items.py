@@ -31,8 +31,8 @@ def test_truncate(served: Backend, end_ms: int, codes: int) -> None:
             assert len(made) == CODES
             cut = {"item_id": item, "content_index": 0, "audio_end_ms": end_ms}
             await on.send("conversation.item.truncate", **cut)
-            told = (await on.until("conversation.item.truncated"))["audio_end_ms"]
-            assert told == end_ms
+            truncated = await on.until("conversation.item.truncated")
+            assert truncated["audio_end_ms"] == end_ms
             turns = await on.session.talk.settled()
             if codes == 0:
                 assert [one.role for one in turns] == ["system", "user"]
@@ -110,10 +110,10 @@ def test_items_stand_where_they_were_put(served: Backend) -> None:
             await on.send("conversation.item.delete", item_id="b")
             await on.send("conversation.item.create", item=message("Yes.", "assistant"))
             turns = await on.session.talk.settled()
-            told = ["Hi.", "zero", "one", "one and a half", "Yes."]
+            texts = ["Hi.", "zero", "one", "one and a half", "Yes."]
             form = served.engine.format
             roles = ["system", "user", "user", "user", "assistant"]
-            expected = [form.turn(Turn(r, text=t)) for r, t in zip(roles, told, strict=True)]  # type: ignore[arg-type]
+            expected = [form.turn(Turn(r, text=t)) for r, t in zip(roles, texts, strict=True)]  # type: ignore[arg-type]
             assert [list(one.rows) for one in turns] == expected
             check(on.events)
             check_types(on.events)

@@ -171,7 +171,7 @@ def test_harmless_settings_are_accepted_and_shown(served: Backend) -> None:
 
 def test_a_session_that_begins_configured(served: Backend) -> None:
     """The configuration of an ephemeral key applies from the first event on."""
-    client = Client("somebody", session=MANUAL | {"instructions": "Be kind."})
+    client = Client("client", session=MANUAL | {"instructions": "Be kind."})
 
     async def test() -> None:
         async with bench(served, client) as on:

@@ -30,12 +30,12 @@ def test_two_turns_and_an_interruption(parts: Parts) -> None:
             calling(served, {"type": "realtime", "instructions": "Be short."}) as caller,
         ):
             assert caller.events[0]["session"]["instructions"] == "Be short."
-            caller.mouth.say(turn())
+            caller.microphone.speak(turn())
             started = await caller.until("output_audio_buffer.started")
             created = next(e for e in caller.events if e["type"] == "response.created")
             assert started["response_id"] == created["response"]["id"]
             await until(lambda: np.abs(caller.sound()).max() > 300)
-            caller.mouth.say(spoken(0.6, seed=1))
+            caller.microphone.speak(spoken(0.6, seed=1))
             await caller.until("input_audio_buffer.speech_started")
             done = await caller.until("response.done")
             assert done["response"]["status"] == "cancelled"
@@ -67,7 +67,7 @@ def test_sound_both_ways(parts: Parts) -> None:
 
     async def test() -> None:
         async with serving(parts) as served, calling(served) as caller:
-            caller.mouth.say(turn(1.0))
+            caller.microphone.speak(turn(1.0))
             await caller.until("output_audio_buffer.started")
             loop = asyncio.get_running_loop()
             began = loop.time()
@@ -116,8 +116,8 @@ def test_manual_turns(parts: Parts) -> None:
             assert full["error"]["code"] == "input_audio_buffer_full"
             caller.send("input_audio_buffer.clear")
             await caller.until("input_audio_buffer.cleared")
-            caller.mouth.say(spoken(0.4))
-            await until(lambda: not caller.mouth.talking)
+            caller.microphone.speak(spoken(0.4))
+            await until(lambda: not caller.microphone.speaking)
             caller.send("input_audio_buffer.commit")
             await caller.until("input_audio_buffer.committed")
             caller.send("response.create")
@@ -148,7 +148,7 @@ def test_cancel_and_clear(parts: Parts) -> None:
     run(test())
 
 
-def test_timing_is_told_to_those_who_ask(parts: Parts) -> None:
+def test_timing_is_sent_if_included(parts: Parts) -> None:
     """Our extension `include` adds `mosslive.timing` after a reply, and only then."""
 
     async def test() -> None:
@@ -165,7 +165,9 @@ def test_timing_is_told_to_those_who_ask(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize("how", ["hang up", "close", "vanish", "never comes", "drain", "idle"])
-def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_end_of_a_call_frees_everything(
+    parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However a call ends in the middle of a reply, no task, track, slot or page is left (`serving`
     asserts it)."""
     # Faster than in use: aioice gives a peer up after six checks without an answer.
@@ -201,7 +203,7 @@ def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch
                 elif how == "close":
                     await caller.peer.close()
                 elif how == "vanish":
-                    cut_the_line(caller)
+                    close_sockets(caller)
                 elif how == "drain":
                     draining = asyncio.get_running_loop().create_task(served.server_state.drain())
                     last = await caller.until("error")
@@ -209,7 +211,7 @@ def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch
                     assert "output_audio_buffer.stopped" in caller.types()
                     await draining
                 elif how == "idle":
-                    caller.mouth.stop()
+                    caller.microphone.stop()
                     last = await caller.until("error")
                     assert "idle" in last["error"]["message"]
                 await served.quiet()
@@ -217,7 +219,7 @@ def test_nothing_is_left(parts: Parts, how: str, monkeypatch: pytest.MonkeyPatch
     run(test())
 
 
-def cut_the_line(caller: Caller) -> None:
+def close_sockets(caller: Caller) -> None:
     """Closes the sockets of the peer without a message."""
     for transceiver in caller.peer.getTransceivers():
         ice = transceiver.receiver.transport.transport
@@ -225,7 +227,7 @@ def cut_the_line(caller: Caller) -> None:
             protocol.transport.abort()
 
 
-def test_who_may_call(parts: Parts) -> None:
+def test_calls_need_a_key(parts: Parts) -> None:
     """Calls need a key or an ephemeral key with its session, count towards the session limit, and
     belong to the key that opened them."""
 

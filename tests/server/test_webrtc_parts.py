@@ -1,4 +1,4 @@
-"""Parts of a WebRTC call without a call: speaker, inbox, and the parameters of an offer."""
+"""Parts of a WebRTC call without a call: track, inbox, and the parameters of an offer."""
 
 from typing import Any
 
@@ -11,73 +11,73 @@ from mosslive.server.run import make_server
 from mosslive.server.settings import ServerSettings
 from mosslive.server.webrtc.audio_track import FRAME_S, OutgoingTrack, Utterance
 from mosslive.server.webrtc.event_inbox import Flood, Inbox
-from mosslive.server.webrtc.offer import check_offer, ice_server, over, own_formats
+from mosslive.server.webrtc.offer import check_offer, ice_server, merge, without_event_formats
 from tests.server.rig import RATE, run
 
 KEY = "a-key-long-enough"
 
 
-async def heard(speaker: OutgoingTrack) -> Any:
-    return (await speaker.recv()).to_ndarray()[0]
+async def heard(track: OutgoingTrack) -> Any:
+    return (await track.recv()).to_ndarray()[0]
 
 
-def test_speaker_plays_replies_one_after_the_other() -> None:
+def test_track_plays_replies_one_after_the_other() -> None:
     """Every sample is sent once and in order, a reply waits until the previous one is complete,
     `clear` leaves silence, and the queue is limited."""
 
     async def test() -> None:
-        speaker = OutgoingTrack(RATE, most_s=0.1)
-        told: list[tuple[str, str]] = []
-        speaker.on_started = lambda one: told.append(("started", one.response_id))
-        speaker.on_stopped = lambda one: told.append(("stopped", one.response_id))
+        track = OutgoingTrack(RATE, most_s=0.1)
+        calls: list[tuple[str, str]] = []
+        track.on_started = lambda one: calls.append(("started", one.response_id))
+        track.on_stopped = lambda one: calls.append(("stopped", one.response_id))
         frame = round(FRAME_S * RATE)
         first, second = Utterance("a", "i"), Utterance("b", "j")
         ramp = np.arange(1, frame + 11, dtype=np.int16)
-        assert speaker.say(first, ramp[:frame])
-        assert speaker.say(second, np.full(frame, -1, np.int16))
-        assert (await heard(speaker) == ramp[:frame]).all()
-        assert not (await heard(speaker)).any()  # the first is not complete
-        speaker.say(first, ramp[frame:])
+        assert track.play(first, ramp[:frame])
+        assert track.play(second, np.full(frame, -1, np.int16))
+        assert (await heard(track) == ramp[:frame]).all()
+        assert not (await heard(track)).any()  # the first is not complete
+        track.play(first, ramp[frame:])
         first.whole = True
-        mixed = await heard(speaker)
+        mixed = await heard(track)
         assert (mixed[:10] == ramp[frame:]).all()
         assert (mixed[10:] == -1).all()
-        assert told == [("started", "a"), ("stopped", "a"), ("started", "b")]
+        assert calls == [("started", "a"), ("stopped", "a"), ("started", "b")]
         assert (first.played, second.played) == (frame + 10, frame - 10)
-        assert speaker.clear() == [second]
-        await speaker.quiet()
-        speaker.say(second, ramp)  # muted
-        assert not (await heard(speaker)).any()
+        assert track.clear() == [second]
+        await track.quiet()
+        track.play(second, ramp)  # muted
+        assert not (await heard(track)).any()
         third = Utterance("c", "k")
-        assert not speaker.say(third, np.zeros(RATE, np.int16))
-        speaker.stop()
+        assert not track.play(third, np.zeros(RATE, np.int16))
+        track.stop()
 
     run(test())
 
 
-def test_speaker_counts_gaps_in_the_middle_of_a_reply() -> None:
+def test_track_counts_gaps_in_the_middle_of_a_reply() -> None:
     """Silence between two sounds of a reply is a gap of its length; before it and after it is not,
     nor is what follows a reply that is whole."""
 
     async def test() -> None:
-        speaker, gaps = OutgoingTrack(RATE, most_s=1.0), list[float]()
-        speaker.on_gap = gaps.append
+        track, gaps = OutgoingTrack(RATE, most_s=1.0), list[float]()
+        track.on_gap = gaps.append
         frame = round(FRAME_S * RATE)
         reply, sound = Utterance("a", "i"), np.ones(frame, np.int16)
-        await heard(speaker)
-        speaker.say(reply, sound[: frame // 2])
+        await heard(track)
+        track.play(reply, sound[: frame // 2])
         for _ in range(3):
-            await heard(speaker)
+            await heard(track)
         assert gaps == []  # it may be over
-        speaker.say(reply, sound)
-        await heard(speaker)
+        track.play(reply, sound)
+        await heard(track)
         assert gaps == [pytest.approx(2.5 * FRAME_S)]
-        await heard(speaker)
+        await heard(track)
         reply.whole = True
         for _ in range(2):
-            await heard(speaker)
+            await heard(track)
         assert len(gaps) == 1
-        speaker.stop()
+        track.stop()
 
     run(test())
 
@@ -118,11 +118,11 @@ def test_offers_and_sessions_are_merged() -> None:
     """Fields of the call's session override those of the key, field by field within objects."""
     key = {"audio": {"output": {"voice": "a", "speed": 1}}, "instructions": "x"}
     call = {"audio": {"output": {"voice": "b"}}}
-    assert over(key, call) == {
+    assert merge(key, call) == {
         "audio": {"output": {"voice": "b", "speed": 1}},
         "instructions": "x",
     }
     event = {"type": "t", "session": {"audio": {"input": {"format": 1, "x": 2}}}}
-    assert own_formats(event)["session"] == {"audio": {"input": {"x": 2}}}
+    assert without_event_formats(event)["session"] == {"audio": {"input": {"x": 2}}}
     offer = "v=0\nm=audio 9 X 0\na=ice-ufrag:a\na=ice-pwd:b\na=fingerprint:c"
     assert check_offer(offer) == offer.replace("\n", "\r\n") + "\r\n"

@@ -1,8 +1,8 @@
-"""GA and beta: the same events under two sets of names.
+"""Translates events between the GA and the beta version of the Realtime API.
 
-Everything inside speaks GA. A session whose client asked for beta has its events translated here,
-on the way in and on the way out. Pure functions over JSON; they never fail, what is malformed is
-passed on for the readers to refuse.
+All other code uses GA names. `RealtimeSession` translates the events of a client that asked for
+beta, in both directions. Pure functions over JSON, for every thread. They never raise: a malformed
+client event passes through, and its handler refuses it.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ _FORMATS_FROM_BETA = {beta: {"type": kind} for kind, beta in BETA_NAMES.items()}
 
 
 def to_beta(event: Event) -> Event | None:
-    """None: beta clients do not know it."""
+    """A server event in beta names. None: beta has no such event."""
     if event["type"] in _NOT_IN_BETA:
         return None
     event = event | {"type": _BETA_TYPES.get(event["type"], event["type"])}
@@ -40,6 +40,7 @@ def to_beta(event: Event) -> Event | None:
 
 
 def from_beta(event: Event) -> Event:
+    """A client event in GA names."""
     event = dict(event)
     if isinstance(event.get("session"), dict):
         event["session"] = session_from_beta(event["session"])
@@ -51,6 +52,7 @@ def from_beta(event: Event) -> Event:
 
 
 def session_to_beta(session: dict[str, Any]) -> dict[str, Any]:
+    """The flat session object of beta."""
     audio_in, audio_out = session["audio"]["input"], session["audio"]["output"]
     shown = _some(session, ("tools", "tool_choice"))
     ids = _some(session, ("id", "expires_at"))
@@ -74,7 +76,7 @@ def session_to_beta(session: dict[str, Any]) -> dict[str, Any]:
 
 
 def session_from_beta(raw: dict[str, Any]) -> dict[str, Any]:
-    """Also what GA clients would send: fields with GA names stay."""
+    """A session object in GA names. Fields that have GA names already stay."""
     same = ("instructions", "temperature", "tools", "tool_choice", "tracing", "audio", "model")
     session = _some(raw, same)
     session |= _renamed(raw, {"max_response_output_tokens": "max_output_tokens"})

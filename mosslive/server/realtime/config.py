@@ -1,9 +1,10 @@
-"""The session's configuration: what a client may ask for, what is in force, and how it is shown.
+"""The configuration of a session: reads a client's fields, keeps what is in force, shows it.
 
-An update is a merge: only what is present changes. What cannot harm and has no effect here (tools,
-tracing, ...) is kept and shown; numbers that would change what is heard, and do not here (speed,
-noise reduction), are shown as they are; what is malformed is refused and changes nothing.
-Always in GA names; `dialect` translates. Knows no events and no conversation.
+An update changes only the fields that it has. Fields that have no effect here and do no harm
+(tools, tracing, ...) are kept and shown as given. Fields that would change the sound and are not
+supported (speed, noise reduction) are checked, and shown with the value in force. A malformed field
+raises `ApiError`, and nothing changes. Always in GA names; `beta_events` translates. Pure functions
+over frozen data, for every thread. Knows no events and no conversation.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ Modality = Literal["audio", "text"]
 MOST_TOKENS = 4096
 LEAST_IDLE_MS, MOST_IDLE_MS = 100, 30_000
 _EAGERNESS = ("low", "medium", "high", "auto")
-# Shown as given. Of `type` only "realtime" sessions are held.
+# Shown as given.
 _SHOWN: dict[str, Any] = {
     "tools": [],
     "tool_choice": "auto",
@@ -49,21 +50,22 @@ class SessionConfig:
     output_format: AudioFormat = field(default_factory=AudioFormat)
     turn_detection: dict[str, Any] | None = field(default_factory=lambda: dict(SERVER_VAD))
     transcription: dict[str, Any] | None = None
-    temperature: float | None = None  # beta, and our extension; None: the server's
+    temperature: float | None = None  # of beta, and an extension of ours in GA; None: the server's
     shown: dict[str, Any] = field(default_factory=lambda: dict(_SHOWN))
 
     @property
     def creates(self) -> bool:
-        """Whether the end of the user's turn brings a reply."""
+        """Whether the end of the user's turn creates a response."""
         return bool(self.turn_detection and self.turn_detection["create_response"])
 
     @property
     def interrupts(self) -> bool:
+        """Whether speech of the user cancels a response."""
         return bool(self.turn_detection and self.turn_detection["interrupt_response"])
 
     @property
     def included(self) -> list[Any]:
-        """What the client wants to be told besides."""
+        """The optional events that the client wants."""
         include = self.shown["include"]
         return include if isinstance(include, list) else []
 
@@ -97,25 +99,25 @@ class SessionConfig:
 
 @dataclass(frozen=True)
 class Offer:
-    """What this server has, for the fields where that decides what is in force."""
+    """What this server supports, for the fields whose value in force depends on it."""
 
-    voice: Callable[[object], str]  # a requested voice → the name of the one that speaks
+    voice: Callable[[object], str]  # a requested voice → the name of the voice in force
     speaks: bool
     transcripts: bool
     max_chars: int
-    instructions: Callable[[Modality], str]  # where the client gives none
-    writes: bool = True  # whether the model was taught to reply in text
+    instructions: Callable[[Modality], str]  # if the client gives none
+    writes: bool = True  # whether the model was trained to reply in text
 
 
 def first_config(offer: Offer, model: str) -> SessionConfig:
-    """Of a session that has said nothing yet."""
+    """The configuration of a new session."""
     modality: Modality = "audio" if offer.speaks else "text"
     return SessionConfig(model, offer.voice(""), offer.instructions(modality), modality)
 
 
 def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionConfig:
     """The configuration with the fields of a `session.update`."""
-    kind = raw.get("type", "realtime")
+    kind = raw.get("type", "realtime")  # transcription sessions are not supported
     fields.choice(kind, ("realtime",), "session.type")
     changes: dict[str, Any] = output_changes(config, raw, offer, "session.")
     audio_in = fields.record(_audio(raw, "session."), "input", "session.audio.", {})
@@ -132,7 +134,7 @@ def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionC
         fields.record(audio_in, "noise_reduction", where, None)
     modality = changes.get("modality", config.modality)
     if config.instructions == offer.instructions(config.modality):
-        # Nobody chose them: a model asked for text must not be told to speak.
+        # Default instructions follow the modality: a prompt to speak does not fit a text reply.
         changes.setdefault("instructions", offer.instructions(modality))
     shown = {name: raw[name] for name in config.shown if name in raw}
     return replace(config, **changes, shown=config.shown | shown)
@@ -141,13 +143,13 @@ def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionC
 def output_changes(
     config: SessionConfig, raw: dict[str, Any], offer: Offer, where: str
 ) -> dict[str, Any]:
-    """The fields that an update and a single response have in common."""
+    """The changes by fields that `session.update` and `response.create` have in common."""
     changes: dict[str, Any] = {}
     if raw.get("output_modalities") is not None:
         wanted = _modality(raw["output_modalities"], where)
         if wanted == "text" and not offer.writes:
             raise fields.bad(
-                f"{where}output_modalities", [wanted], "audio: as the model was taught"
+                f"{where}output_modalities", [wanted], "audio; the model does not reply in text"
             )
         changes["modality"] = wanted if offer.speaks else "text"
     if raw.get("instructions") is not None:

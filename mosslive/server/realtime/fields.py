@@ -1,6 +1,9 @@
-"""Reading fields of client events: the type is right, or the refusal says what is allowed.
+"""Reads fields of client events: returns a value of the right type or raises `ApiError`.
 
-JSON only; knows no event.
+The error has the name of the field, its value and what is allowed. In all functions `where` is the
+path of the object `raw`, for the error, and `default` is returned if the field is missing or null;
+without a default a missing field raises. Pure functions over JSON, for every thread. Knows no
+event.
 """
 
 from typing import Any
@@ -66,12 +69,14 @@ def choice(value: object, allowed: tuple[str, ...], where: str) -> str:
 
 
 def bad(where: str, value: object, allowed: str) -> ApiError:
+    """The error for a value that is not allowed; the caller raises it."""
     shown = repr(value)
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     return ApiError(f"{where} is {shown}; allowed: {allowed}", "invalid_value", where)
 
 
 def missing(where: str) -> ApiError:
+    """The error for a missing field; the caller raises it."""
     return ApiError(f"{where} is missing", "missing_required_parameter", where)
 
 

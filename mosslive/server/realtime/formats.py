@@ -1,6 +1,7 @@
-"""Sound on the wire: bytes ↔ samples. 24 kHz PCM, and G.711 at 8 kHz, which libsndfile knows.
+"""Audio formats of the API: bytes ↔ samples. PCM at 24 kHz, and G.711 at 8 kHz by libsndfile.
 
-Inside, sound is float32 in [-1, 1]. Knows no events and no base64.
+Samples are float32 in [-1, 1]. An `Encoder` belongs to one stream; everything else is stateless and
+runs on every thread. Knows no events and no base64.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class AudioFormat:
         return {"type": self.kind, **rate}
 
     def decode(self, data: bytes) -> Samples:
-        """data: whole samples."""
+        """`data`: complete samples."""
         if self.kind == "audio/pcm":
             return np.frombuffer(data, "<i2").astype(np.float32) * np.float32(1 / 32768)
         import soundfile
@@ -57,7 +58,7 @@ class AudioFormat:
         return samples
 
     def encode(self, wave: Samples) -> bytes:
-        """wave: at `rate_hz`; clipped, as a cross-fade may exceed full scale by 7 %."""
+        """`wave`: at `rate_hz`. Clips it: a cross-fade may exceed full scale by 7 %."""
         clipped = np.clip(wave, -1, 1)
         if self.kind == "audio/pcm":
             return np.round(clipped * 32767).astype("<i2").tobytes()
@@ -69,7 +70,7 @@ class AudioFormat:
 
 
 class Encoder:
-    """Sound at the codec's rate → bytes of a format, piece by piece."""
+    """A stream of sound at the codec's rate → bytes of a format."""
 
     def __init__(self, form: AudioFormat, rate_hz: int) -> None:
         self._form = form
@@ -88,7 +89,7 @@ class Encoder:
 
 
 def read_format(raw: object, where: str) -> AudioFormat:
-    """`{"type": "audio/pcm", "rate": 24000}` and its two relatives."""
+    """Reads `{"type": "audio/pcm", "rate": 24000}`, or the same for G.711."""
     kind = raw.get("type") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(kind, str) or kind not in BETA_NAMES:
         raise bad(where, raw, f"an object whose type is {', '.join(BETA_NAMES)}")

@@ -1,16 +1,16 @@
-"""All client events and who handles them: one table, made of the families' own."""
+"""The handler of every client event: the tables of all event families in one."""
 
-from mosslive.server.realtime import (
-    buffer_events,
-    conversation_events,
-    response_events,
-    session_events,
+from mosslive.server.realtime.client_events import (
+    conversation_item,
+    input_audio_buffer,
+    response,
+    session,
 )
 from mosslive.server.realtime.session import Handler
 
 HANDLERS: dict[str, Handler] = {
-    **session_events.HANDLERS,
-    **buffer_events.HANDLERS,
-    **conversation_events.HANDLERS,
-    **response_events.HANDLERS,
+    **session.HANDLERS,
+    **input_audio_buffer.HANDLERS,
+    **conversation_item.HANDLERS,
+    **response.HANDLERS,
 }

@@ -1,6 +1,7 @@
-"""Edits of what was said: a spoken turn cut short, turns taken out, moved, the system turn changed.
+"""Edits of the history: truncate a reply, drop, move or append turns, replace the system turn.
 
-Pure functions over turns, for `Talk.edit`. Knows rows through the prompt format only.
+Each returns a pure function from turns to turns for `Talk.edit`. Knows rows only through the prompt
+format. Long texts are tokenized on another thread, the rest runs on the event loop of the session.
 """
 
 import asyncio
@@ -15,14 +16,14 @@ from mosslive.talk.turn_ending import close_heard
 Edit = Callable[[list[HistoryTurn]], Sequence[HistoryTurn]]
 
 
-def cut_reply(engine: Engine, turn: int, codes: int) -> Edit:
-    """The reply of that number keeps its first codes; with none of them it was never given."""
+def truncate_reply(engine: Engine, turn: int, codes: int) -> Edit:
+    """Keeps the first `codes` of the reply to this turn; drops the reply if it keeps none."""
 
     def edit(turns: list[HistoryTurn]) -> list[HistoryTurn]:
         kept = []
         for said in turns:
             if said.turn == turn and said.role == "assistant":
-                said = _shortened(engine, said, codes)
+                said = _truncated(engine, said, codes)
             if said.rows:
                 kept.append(said)
         return kept
@@ -31,38 +32,40 @@ def cut_reply(engine: Engine, turn: int, codes: int) -> Edit:
 
 
 def drop(numbers: Sequence[int], role: str | None) -> Edit:
-    gone = set(numbers)
+    """Drops the turns of this role with these numbers."""
+    dropped = set(numbers)
 
     def edit(turns: list[HistoryTurn]) -> list[HistoryTurn]:
-        return [said for said in turns if said.turn not in gone or said.role != role]
+        return [said for said in turns if said.turn not in dropped or said.role != role]
 
     return edit
 
 
 def move(numbers: Sequence[int], after: Sequence[tuple[int, str | None]]) -> Edit:
-    """Those turns stand behind the last that is there of `after`, (number, role); if none is, at
-    the beginning, but behind the system turn."""
-    moved, places = set(numbers), set(after)
+    """Moves these turns behind the last turn of `after`, (number, role) pairs. If the history has
+    none of those: to the beginning, behind the session's system turn."""
+    chosen, places = set(numbers), set(after)
 
     def edit(turns: list[HistoryTurn]) -> list[HistoryTurn]:
-        mine = [said for said in turns if said.turn in moved]
-        rest = [said for said in turns if said.turn not in moved]
+        moved = [said for said in turns if said.turn in chosen]
+        rest = [said for said in turns if said.turn not in chosen]
         place = int(bool(rest) and _is_system(rest[0]))
         for index, said in enumerate(rest):
             if (said.turn, said.role) in places:
                 place = index + 1
-        return [*rest[:place], *mine, *rest[place:]]
+        return [*rest[:place], *moved, *rest[place:]]
 
     return edit
 
 
 def append(said: Sequence[HistoryTurn], number: int) -> Edit:
-    """What was said aside is part of the conversation, under a number of its own."""
+    """Appends the turns of a one-shot reply under this number."""
     return lambda turns: [*turns, *(replace(one, turn=number) for one in said)]
 
 
 async def with_system(engine: Engine, text: str) -> Edit:
-    """Tokenises on another thread: a long text takes a while, in which others go on."""
+    """Replaces the session's system turn; without text drops it. Tokenizes on another thread: a
+    long text takes a while, and other sessions run meanwhile."""
     turn = Turn("system", text=text)
     rows = tuple(await asyncio.to_thread(engine.format.turn, turn)) if text else ()
 
@@ -74,11 +77,11 @@ async def with_system(engine: Engine, text: str) -> Edit:
 
 
 def _is_system(said: HistoryTurn) -> bool:
-    """The session's own system turn; one a client created has a number."""
+    """Whether it is the session's system turn. One that a client created has another number."""
     return said.role == "system" and said.turn == 0
 
 
-def _shortened(engine: Engine, said: HistoryTurn, codes: int) -> HistoryTurn:
+def _truncated(engine: Engine, said: HistoryTurn, codes: int) -> HistoryTurn:
     prefix = engine.format.reply_prefix(said.kind)
     rows = list(said.rows[len(prefix) :])
     closing = close_heard(rows, codes, engine.format.footer(), engine.ids)

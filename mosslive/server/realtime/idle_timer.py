@@ -1,7 +1,8 @@
-"""How long nobody has spoken: from when the last reply was heard to its end.
+"""The idle timeout of turn detection: counts the silence after the last reply.
 
-Watches what a session tells its client: a reply's sound is taken to be played from when its first
-part was sent, in real time. Knows events and a clock, not what silence brings about.
+Watches the events that a session sends. It assumes that the sound of a reply is played in real time
+from the moment its first delta is sent; the count starts at the end of that. A timer of the event
+loop calls `on_idle`. Knows events and a clock, not what follows the timeout.
 """
 
 import asyncio
@@ -15,22 +16,23 @@ _BYTES_PER_S = {"audio/pcm": 48_000, "audio/pcmu": 8000, "audio/pcma": 8000}
 
 class IdleTimer:
     def __init__(self) -> None:
-        self.on_idle: Callable[[float], None] = lambda idle_s: None  # told for how long
+        self.on_idle: Callable[[float], None] = lambda idle_s: None  # seconds of silence
         self._limit_s: float | None = None
-        self._since: float | None = None  # when the last reply was heard to its end
-        self._begun = 0.0  # when the reply's first sound was sent
+        self._since: float | None = None  # the end of the last reply's playback
+        self._begun = 0.0  # when the first delta of the reply was sent
         self._bytes, self._bytes_per_s = 0, 1
         self._timer: asyncio.TimerHandle | None = None
 
     def limit(self, detection: dict[str, Any] | None) -> None:
-        """By a session's turn detection: silence is only broken where turns are answered."""
+        """Sets the timeout. `detection`: of the session; without `create_response` there is no
+        timeout."""
         given = detection or {}
         timeout_ms = given.get("idle_timeout_ms") if given.get("create_response") else None
         self._limit_s = timeout_ms / 1000 if timeout_ms else None
         self._arm()
 
     def saw(self, event: Event) -> None:
-        """An event in GA names, on its way to the client."""
+        """Notes an event that is sent to the client, in GA names."""
         match event["type"]:
             case "response.created" if event["response"]["conversation_id"]:
                 self.stop()
@@ -42,18 +44,19 @@ class IdleTimer:
                 self._bytes += len(event["delta"]) * 3 // 4
             case "response.done" if event["response"]["conversation_id"]:
                 whole = event["response"]["status"] in ("completed", "incomplete")
-                heard = self._begun + self._bytes / self._bytes_per_s
-                self._since = max(_now(), heard) if whole and self._bytes else _now()
+                played = self._begun + self._bytes / self._bytes_per_s
+                self._since = max(_now(), played) if whole and self._bytes else _now()
                 self._arm()
             case "input_audio_buffer.speech_started":
                 self.stop()
 
     def stop(self) -> None:
-        """Somebody speaks, or is about to."""
+        """Stops the count: the user speaks, or a response begins."""
         self._since = None
         self._arm()
 
-    def count_anew(self) -> None:
+    def restart(self) -> None:
+        """Counts from now."""
         self._since = _now()
         self._arm()
 

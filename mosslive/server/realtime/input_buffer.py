@@ -1,7 +1,8 @@
-"""The user's sound as it came: base64 in, samples out, and what of it an item may want later.
+"""The user's sound: decodes base64 to samples and keeps what the item of a turn may need.
 
-With turn detection a short past is kept, from which a turn is cut by its times; without it
-everything since the last commit. Knows no events and no conversation.
+With turn detection it keeps the recent past, from which a turn is taken by its times. Without it it
+keeps everything since the last commit. Used on the event loop of the session; long sound is decoded
+on another thread. Knows no events and no conversation.
 """
 
 import asyncio
@@ -15,26 +16,26 @@ import numpy as np
 from mosslive.server.api_errors import ApiError
 from mosslive.server.realtime.formats import AudioFormat, Samples
 
-_PIECE_S = 0.1  # given to the conversation at once, so that a long append does not hold up others
-_LONG = 1 << 18  # characters of base64: decoding so many takes 2 ms
+_PIECE_S = 0.1  # passed to the conversation at once, so that a long append does not block others
+_LONG = 1 << 18  # characters of base64; decoding them takes 2 ms
 
 
 async def read_sound(
     text: str, form: AudioFormat, where: str, before: bytes = b""
 ) -> tuple[Samples, bytes]:
-    """The samples of sound in base64, and the half sample at its end. Long sound is decoded on
-    another thread. `before`: bytes of the sample that it goes on with."""
+    """The samples of sound in base64, and the bytes of an incomplete sample at its end. Long sound
+    is decoded on another thread. `before`: the incomplete sample that it continues."""
     try:
         if len(text) <= _LONG:
             return _decoded(text, form, before)
         return await asyncio.to_thread(_decoded, text, form, before)
     except (binascii.Error, ValueError):
-        raise ApiError("audio is not base64", "invalid_audio", where) from None
+        raise ApiError("audio is not valid base64", "invalid_audio", where) from None
 
 
 def _decoded(text: str, form: AudioFormat, before: bytes) -> tuple[Samples, bytes]:
     parts = [before]
-    for first in range(0, len(text), _LONG):  # other threads run between two parts
+    for first in range(0, len(text), _LONG):  # other threads can run between two parts
         part = text[first : first + _LONG]
         if "=" in part and first + _LONG < len(text):
             raise ValueError("padding before the end")
@@ -46,11 +47,11 @@ def _decoded(text: str, form: AudioFormat, before: bytes) -> tuple[Samples, byte
 
 class InputBuffer:
     def __init__(self, form: AudioFormat, most_s: float) -> None:
-        """`most_s` of sound is kept at most."""
+        """Keeps at most `most_s` of sound."""
         self._form, self._most_s = form, most_s
-        self._odd = b""  # half a sample
-        self._before_s = 0.0  # what came in other formats
-        self._came = 0  # samples in this one
+        self._odd = b""  # an incomplete sample
+        self._before_s = 0.0  # of sound in earlier formats
+        self._came = 0  # samples in this format
         self._kept: deque[Samples] = deque()
         self._kept_samples = 0
 
@@ -74,7 +75,7 @@ class InputBuffer:
             self.forget()
 
     async def read(self, text: str) -> Samples:
-        """The samples of an append. Half a sample at its end waits for the next."""
+        """The samples of an append. An incomplete sample at its end waits for the next append."""
         wave, self._odd = await read_sound(text, self._form, "audio", self._odd)
         return wave
 
@@ -88,7 +89,7 @@ class InputBuffer:
         self._kept_samples += len(wave)
 
     def trim(self, keep_s: float) -> None:
-        """Only the latest `keep_s` are kept."""
+        """Forgets all but the latest `keep_s`."""
         most = round(min(keep_s, self._most_s) * self.rate_hz)
         while self._kept and self._kept_samples - len(self._kept[0]) >= most:
             self._kept_samples -= len(self._kept.popleft())
@@ -98,13 +99,13 @@ class InputBuffer:
         self._kept_samples = 0
 
     def take(self) -> Samples:
-        """All that is kept."""
+        """Returns all sound that is kept, and forgets it."""
         wave = np.concatenate([*self._kept, np.zeros(0, np.float32)])
         self.forget()
         return wave
 
     def between(self, start_s: float, end_s: float) -> Samples:
-        """Sound of a stretch of time, as far as it is kept."""
+        """The sound of a stretch of time, as far as it is kept."""
         wave = np.concatenate([*self._kept, np.zeros(0, np.float32)])
         first_s = self.came_s - self.kept_s
         start = max(0, round((start_s - first_s) * self.rate_hz))

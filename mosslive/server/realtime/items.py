@@ -1,8 +1,9 @@
-"""The items of a conversation: what a client sees of what was said.
+"""The items of a conversation: what a client sees of its history.
 
-Ordered, addressed by id. An item remembers which turns of the conversation it stands for, and its
-sound for `retrieve`. Knows nothing of how the model is told; invariant: an id stands for one item
-at a time. Clients delete an item and make it anew under its old id to change it.
+Items are ordered and have ids. An item knows which turns of the history it stands for, and keeps
+its sound for `conversation.item.retrieve`. Does not know how the model is prompted. Invariant: an
+id belongs to one item at a time; clients change an item by deleting it and creating another with
+the same id. Used on the event loop of the session; audio is encoded on another thread.
 """
 
 import asyncio
@@ -27,11 +28,11 @@ class Item:
     id: str = field(default_factory=lambda: new_id("item"))
     status: Status = "completed"
     extra: dict[str, Any] = field(default_factory=dict)  # of function calls, as given
-    turns: list[int] = field(default_factory=list)  # of the conversation; none: not told
-    sound: list[Samples] = field(default_factory=list)  # until it is forgotten
-    samples: int = 0  # of its sound, forgotten or not
+    turns: list[int] = field(default_factory=list)  # of the history; empty: not in the prompt
+    sound: list[Samples] = field(default_factory=list)  # until `forget_sound`
+    samples: int = 0  # of its sound, whether it is still kept or not
     rate_hz: int = 24_000
-    is_cut: bool = False
+    truncated: bool = False
 
     def document(self) -> dict[str, Any]:
         base: dict[str, Any] = {
@@ -45,30 +46,30 @@ class Item:
         return base | {"role": self.role, "content": [dict(part) for part in self.content]}
 
     async def with_audio(self, form: AudioFormat) -> dict[str, Any]:
-        """The document with the sound inside its audio part."""
+        """The document, with the sound in its audio part if it is still kept."""
         document, sound = self.document(), list(self.sound)
         for part in document.get("content", []):
             if part["type"] in ("input_audio", "output_audio") and sound:
-                # Minutes of sound take a while, in which others go on.
-                part["audio"] = await asyncio.to_thread(_written, sound, self.rate_hz, form)
+                # Minutes of sound take a while to encode; other sessions run meanwhile.
+                part["audio"] = await asyncio.to_thread(_base64, sound, self.rate_hz, form)
                 break
         return document
 
-    def hear(self, wave: Samples) -> None:
-        """More of its sound; after it was cut short there is no more."""
-        if not self.is_cut:
+    def add_sound(self, wave: Samples) -> None:
+        """No effect once the item is truncated."""
+        if not self.truncated:
             self.sound.append(wave)
             self.samples += len(wave)
 
     @property
     def text(self) -> str:
-        """All its words, for those who count them."""
+        """All texts and transcripts, for limits on their length."""
         parts = (part.get("text") or part.get("transcript") or "" for part in self.content)
         return "".join(parts)
 
     @property
     def spoken(self) -> bool:
-        """Whether it is sound the model made."""
+        """Whether it is sound of the model."""
         return self.role == "assistant" and any(
             part["type"] == "output_audio" for part in self.content
         )
@@ -77,9 +78,10 @@ class Item:
     def sound_ms(self) -> int:
         return self.samples * 1000 // self.rate_hz
 
-    def cut(self, end_ms: int) -> None:
-        """Keeps the sound before `end_ms`; what was said after it is not known by text."""
-        self.is_cut = True
+    def truncate(self, end_ms: int) -> None:
+        """Keeps the sound before `end_ms`. Clears the transcript: which words of it are kept is
+        unknown."""
+        self.truncated = True
         end = end_ms * self.rate_hz // 1000
         self.samples = min(self.samples, end)
         if self.sound:
@@ -91,7 +93,7 @@ class Item:
 
 class Items:
     def __init__(self, most_sound_s: float) -> None:
-        """`most_sound_s`: of sound kept for `retrieve`; the oldest goes first."""
+        """`most_sound_s`: of sound that is kept in all; the oldest is forgotten first."""
         self._most_sound_s = most_sound_s
         self._order: list[Item] = []
         self._ids: set[str] = set()
@@ -113,7 +115,7 @@ class Items:
         raise ApiError(f"item {item_id[:80]!r} does not exist", code, "item_id")
 
     def place(self, after: str | None) -> int:
-        """Where an item goes: None: the end; "root": the beginning; else after that item."""
+        """The index after the item with this id. None: the end. "root": the beginning."""
         if after is None:
             return len(self._order)
         if after == "root":
@@ -121,7 +123,7 @@ class Items:
         return self._order.index(self.get(after)) + 1
 
     def add(self, item: Item, place: int | None = None) -> str | None:
-        """Returns the id of the item before it."""
+        """Inserts an item at an index, default the end. Returns the id of the previous item."""
         self.check_new(item.id)
         place = len(self._order) if place is None else place
         self._ids.add(item.id)
@@ -131,14 +133,14 @@ class Items:
     def check_new(self, item_id: str) -> None:
         if item_id in self._ids:
             code = "item_create_duplicate_item_id"
-            raise ApiError(f"item {item_id!r} exists", code, "item.id")
+            raise ApiError(f"item {item_id!r} exists already; delete it first", code, "item.id")
 
     def remove(self, item: Item) -> None:
         self._ids.discard(item.id)
         self._order.remove(item)
 
     def forget_sound(self) -> None:
-        """Lets the oldest sound go when there is too much."""
+        """Forgets the oldest sound while more than the limit is kept."""
         sounding = [item for item in self._order if item.sound]
         total_s = sum(map(_kept_s, sounding))
         for item in sounding:
@@ -153,7 +155,7 @@ def _kept_s(item: Item) -> float:
     return sum(map(len, item.sound)) / item.rate_hz
 
 
-def _written(sound: list[Samples], rate_hz: int, form: AudioFormat) -> str:
+def _base64(sound: list[Samples], rate_hz: int, form: AudioFormat) -> str:
     encoder = Encoder(form, rate_hz)
     data = encoder.push(np.concatenate(sound)) + encoder.finish()
     return base64.b64encode(data).decode()

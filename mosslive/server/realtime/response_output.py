@@ -1,14 +1,15 @@
-"""One response on the wire: the rungs from `response.created` to `response.done`, in order.
+"""The events of one response, from `response.created` to `response.done`, in order.
 
 Whatever happens to a reply, its events follow one grammar:
 
     created (item_added conversation_added part_added delta* audio_done transcript_done part_done
              item_done conversation_done)? done
 
-The middle is there as soon as the model begins. Knows nothing of where replies come from.
+The middle begins with the first output of the model. A written reply has text events in place of
+audio and transcript events; a response outside the conversation has no conversation events. Used on
+the event loop of the session only. Does not know where replies come from.
 """
 
-import base64
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,9 +18,11 @@ from mosslive.server.api_errors import ApiError, Event, new_id
 from mosslive.server.realtime.config import SessionConfig
 from mosslive.server.realtime.formats import Encoder, Samples
 from mosslive.server.realtime.items import Item
+from mosslive.server.realtime.server_events import conversation_item
+from mosslive.server.realtime.server_events import response as events
+from mosslive.server.realtime.server_events.response import Status
 
-Status = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
-
+# By the stop reason of `ReplyDone`.
 _STOPS: dict[str, tuple[Status, str | None]] = {
     "stop": ("completed", None),
     "length": ("incomplete", "max_output_tokens"),
@@ -30,60 +33,63 @@ _STOPS: dict[str, tuple[Status, str | None]] = {
 
 @dataclass(frozen=True)
 class Place:
-    """How a response touches the conversation; an out-of-band one does not."""
+    """The conversation that a response writes to. Out-of-band responses have no id here."""
 
     conversation_id: str | None
-    add: Callable[[Item], str | None]  # returns the id of the item before it
+    add: Callable[[Item], str | None]  # returns the id of the previous item
 
 
 @dataclass
 class ResponseEvents:
     send: Callable[[Event], None]
     config: SessionConfig  # in force for this response
-    rate_hz: int  # of the sound that comes
+    rate_hz: int  # of the sound that `audio` takes
     place: Place
     metadata: dict[str, str] | None = None
     id: str = field(default_factory=lambda: new_id("resp"))
     item: Item | None = None
-    over: bool = False
+    over: bool = False  # response.done is sent
     _encoder: Encoder | None = None
-    _sounded: bool = False
+    _has_audio: bool = False
     _text: str = ""
     _previous: str | None = None
 
     def begin(self) -> None:
-        self.send({"type": "response.created", "response": self.document("in_progress")})
+        self.send(events.created(self._object("in_progress")))
 
     def open_item(self) -> None:
-        """The model begins."""
+        """Adds the output item when the model begins. Idempotent."""
         if self.item or self.over:
             return
         item = self.item = Item(role="assistant", status="in_progress", rate_hz=self.rate_hz)
         self._encoder = Encoder(self.config.output_format, self.rate_hz)
-        self._send("response.output_item.added", item=item.document())
+        self.send(events.output_item_added(self.id, item.document()))
         if self.place.conversation_id:
             self._previous = self.place.add(item)
-            self._send_item("conversation.item.added")
+            self.send(conversation_item.added(item.document(), self._previous))
         item.content = [self._content()]
-        self._send_part("response.content_part.added", part=self._part())
+        self.send(events.content_part_added(self.id, item.id, self._part()))
 
     def audio(self, pcm: Samples) -> None:
         if self.over or not self.item or not self._encoder:
             return
-        self.item.hear(pcm)
-        self._sounded = True
-        self._audio_delta(self._encoder.push(pcm))
+        self.item.add_sound(pcm)
+        self._has_audio = True
+        self._send_audio(self.item, self._encoder.push(pcm))
 
     def text(self, delta: str) -> None:
-        """A written reply, or words the model writes while it speaks."""
+        """More of a written reply, or of the transcript of a spoken one."""
         if self.over or not self.item or not delta:
             return
         self._text += delta
-        name = "output_audio_transcript" if self._spoken else "output_text"
-        self._send_part(f"response.{name}.delta", delta=delta)
+        if self._spoken:
+            event = events.output_audio_transcript_delta(self.id, self.item.id, delta)
+        else:
+            event = events.output_text_delta(self.id, self.item.id, delta)
+        self.send(event)
 
     def end(self, stop: str, usage: dict[str, Any] | None) -> None:
-        """The model ended by itself; `stop` says how."""
+        """The model ended the reply. `stop`: the stop reason of `ReplyDone`."""
         self.finish(*_STOPS.get(stop, ("completed", None)), usage=usage)
 
     def fail(self, api_error: ApiError) -> None:
@@ -96,38 +102,26 @@ class ResponseEvents:
         usage: dict[str, Any] | None = None,
         error: ApiError | None = None,
     ) -> None:
-        """All the rungs that are left."""
+        """Sends all events that are left. Idempotent."""
         if self.over:
             return
         if self.item:
             self._close_item(self.item, "completed" if status == "completed" else "incomplete")
         self.over = True
-        details: dict[str, Any] | None = None
-        if status != "completed":
-            details = {"type": status}
-            details |= {"reason": reason} if reason else {}
-            if error:
-                details["error"] = {"type": error.kind, "code": error.code, "message": str(error)}
-        done = self.document(status) | {"status_details": details, "usage": usage}
-        self.send({"type": "response.done", "response": done})
+        details = events.status_details(status, reason, error)
+        self.send(events.done(self._object(status, details, usage)))
 
-    def document(self, status: Status) -> dict[str, Any]:
-        config = self.config
-        tokens: int | str = "inf" if config.max_tokens is None else config.max_tokens
-        output = {"format": config.output_format.document(), "voice": config.voice}
-        return {
-            "id": self.id,
-            "object": "realtime.response",
-            "status": status,
-            "status_details": None,
-            "output": [self.item.document()] if self.item else [],
-            "conversation_id": self.place.conversation_id,
-            "output_modalities": [config.modality],
-            "audio": {"output": output},
-            "max_output_tokens": tokens,
-            "metadata": self.metadata,
-            "usage": None,
-        }
+    def _object(
+        self,
+        status: Status,
+        details: dict[str, Any] | None = None,
+        usage: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        output = [self.item.document()] if self.item else []
+        place = self.place.conversation_id
+        return events.response_object(
+            self.id, status, self.config, output, place, self.metadata, details, usage
+        )
 
     @property
     def _spoken(self) -> bool:
@@ -135,22 +129,23 @@ class ResponseEvents:
 
     def _close_item(self, item: Item, status: Literal["completed", "incomplete"]) -> None:
         if self._spoken:
-            if self._encoder and self._sounded:
-                self._audio_delta(self._encoder.finish())
-            self._send_part("response.output_audio.done")
-            self._send_part("response.output_audio_transcript.done", transcript=self._text)
+            if self._encoder and self._has_audio:
+                self._send_audio(item, self._encoder.finish())
+            self.send(events.output_audio_done(self.id, item.id))
+            self.send(events.output_audio_transcript_done(self.id, item.id, self._text))
         else:
-            self._send_part("response.output_text.done", text=self._text)
+            self.send(events.output_text_done(self.id, item.id, self._text))
         item.content = [self._content()]
         item.status = status
-        self._send_part("response.content_part.done", part=self._part())
-        self._send("response.output_item.done", item=item.document())
+        self.send(events.content_part_done(self.id, item.id, self._part()))
+        self.send(events.output_item_done(self.id, item.document()))
         if self.place.conversation_id:
-            self._send_item("conversation.item.done")
+            self.send(conversation_item.done(item.document(), self._previous))
 
     def _content(self) -> dict[str, Any]:
         if self._spoken:
-            known = not (self.item and self.item.is_cut)
+            # The transcript of a truncated item is unknown.
+            known = not (self.item and self.item.truncated)
             return {"type": "output_audio", "transcript": self._text if known else ""}
         return {"type": "output_text", "text": self._text}
 
@@ -160,17 +155,6 @@ class ResponseEvents:
             return {"type": "audio", "transcript": self._text}
         return {"type": "text", "text": self._text}
 
-    def _audio_delta(self, data: bytes) -> None:
+    def _send_audio(self, item: Item, data: bytes) -> None:
         if data:
-            self._send_part("response.output_audio.delta", delta=base64.b64encode(data).decode())
-
-    def _send_item(self, name: str) -> None:
-        assert self.item, "an item is there when it is told"
-        self.send({"type": name, "item": self.item.document(), "previous_item_id": self._previous})
-
-    def _send_part(self, name: str, **fields: Any) -> None:
-        assert self.item, "an item is there when its parts are told"
-        self._send(name, item_id=self.item.id, content_index=0, **fields)
-
-    def _send(self, name: str, **fields: Any) -> None:
-        self.send({"type": name, "response_id": self.id, "output_index": 0, **fields})
+            self.send(events.output_audio_delta(self.id, item.id, data))

@@ -1,9 +1,10 @@
-"""One live session: client events in, server events out, a conversation between them.
+"""One live session: client events in, server events out, a conversation (`Talk`) between them.
 
-Transport-neutral: whoever owns it calls `handle` for each client event, one after the other, and is
-given server events through `send`. Handlers are in the files of the event families; here is what
-they share. Invariants: at most one response writes to the conversation at a time; a handler sees
-all events of the conversation that its call brings about (`catch_up`) and never waits for one.
+Knows no transport. A transport calls `handle` for each client event, one after the other, and gets
+server events through `send`. The handlers are in `client_events`; this file has what they share.
+Everything runs on one event loop; `Talk` uses threads of its own. Invariants: at most one response
+writes to the conversation at a time; before a handler runs, all events of the conversation so far
+are sent (`catch_up`), and no handler waits for an event that a later call causes.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Any
 
 from mosslive.codec.voice import Voice
 from mosslive.errors import MossliveError
-from mosslive.server.api_errors import ApiError, Event, as_api_error, error_event, new_id
+from mosslive.server.api_errors import ApiError, Event, as_api_error, new_id
 from mosslive.server.backend import Backend
 from mosslive.server.logs import Named
 from mosslive.server.metrics import Metrics
@@ -24,8 +25,12 @@ from mosslive.server.realtime.config import Offer, SessionConfig, first_config, 
 from mosslive.server.realtime.history_edits import Edit
 from mosslive.server.realtime.idle_timer import IdleTimer
 from mosslive.server.realtime.input_buffer import InputBuffer
+from mosslive.server.realtime.input_state import InputState
 from mosslive.server.realtime.items import Item, Items
 from mosslive.server.realtime.response_output import Place, ResponseEvents
+from mosslive.server.realtime.response_state import Phase, ResponseState
+from mosslive.server.realtime.server_events import conversation_item, error
+from mosslive.server.realtime.server_events import session as session_events
 from mosslive.talk import Talk
 from mosslive.talk.events import Event as TalkEvent
 
@@ -36,9 +41,9 @@ _APPEND = "input_audio_buffer.append"
 
 @dataclass(frozen=True)
 class Client:
-    """Who is at the other end."""
+    """The client of a session."""
 
-    owner: str  # of uploaded voices and limits: the key's name
+    owner: str  # the key's name; uploaded voices and limits belong to it
     beta: bool = False
     model: str | None = None
     session: dict[str, Any] | None = None  # configuration that came with an ephemeral key
@@ -56,55 +61,48 @@ class RealtimeSession:
         lead_s: float | None = None,
         expires_at: int = 0,
     ) -> None:
-        """`lead_s`: how far ahead of the ear sound is handed out, where this side plays it; None:
-        the client plays, and truncates what it did not. Raises `EngineFull`."""
+        """`lead_s`: how far ahead of playback sound is sent, if the server plays it; None: the
+        client plays, and truncates what it did not play. Raises `EngineFull`."""
         self.backend, self.client, self.metrics = backend, client, metrics
         self.id, self.conversation_id = new_id("sess"), new_id("conv")
         self.items = Items(backend.settings.max_sound_s)
-        self.active: ResponseEvents | None = None  # the response that writes to the conversation
-        self.active_turn = 0  # the number of its reply
-        self.out_of_band: dict[str, asyncio.Task[None]] = {}  # out-of-band responses, by id
-        self.expected_turn = 0  # whose reply is on its way
-        self.cancelled_by_client = False  # what interrupts a reply next
-        self.unheard = 0  # items with sound that the codec has not come to yet
-        self.detached = False  # sound is kept here, and told to the conversation when committed
+        self.responses = ResponseState(lambda: self.talk.replying)
         self.over = asyncio.Event()  # the conversation cannot go on
-        self.spoke = False  # sound was produced: the voice stays
         named = {"session": self.id, "key": client.owner}
         self.log = Named(logging.getLogger("mosslive.session"), named)
-        self.on_event: Callable[[TalkEvent], None] = lambda event: None  # of the conversation
+        self.on_event: Callable[[TalkEvent], None] = lambda event: None  # set by the forwarder
         self._send, self._handlers, self._lead_s = send, handlers, lead_s
         self._expires_at = expires_at
         self._edits: deque[Edit] = deque()
-        self._own_numbers = 0
+        self._own_turns = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress = asyncio.Event()
         self._closed = False
         self.config = self._first_config()
         self.idle = IdleTimer()
         self.idle.limit(self.config.turn_detection)
-        self.buffer = InputBuffer(self.config.input_format, backend.settings.max_turn_s + 10)
-        # The conversation listens by turns unless told otherwise, so an ear is there from the
-        # beginning; `change` takes it away.
+        buffer = InputBuffer(self.config.input_format, backend.settings.max_turn_s + 10)
+        self.input = InputState(buffer)
+        # `Talk` detects turns unless the settings say otherwise, so it has a voice activity
+        # detector from the beginning; `Talk.change` removes it.
         self.talk: Talk = backend.talk(
             talk_config.talk_settings(backend, self.config, lead_s), self.voice()
         )
         self.talk.on_reply_over(self._reply_over)
 
-    # The owner's side.
+    # For the transport.
 
     def open(self) -> None:
-        """The first words."""
-        self.send({"type": "session.created", "session": self.document()})
-        conversation = {"id": self.conversation_id, "object": "realtime.conversation"}
-        self.send({"type": "conversation.created", "conversation": conversation})
+        """Sends the first events."""
+        self.send(session_events.created(self.document()))
+        self.send(session_events.conversation_created(self.conversation_id))
 
     async def handle(self, event: Any) -> None:
-        """One client event, whatever it is. Only our own bugs raise."""
+        """Handles one client event, valid or not. Raises only on bugs of ours."""
         event_id = event.get("event_id") if isinstance(event, dict) else None
         try:
             if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-                raise ApiError("an event is an object with a type", "invalid_event", "type")
+                raise ApiError("the event is not an object with a type", "invalid_event", "type")
             handler = self._handlers.get(event["type"])
             if handler is None:
                 known = ", ".join(self._handlers)
@@ -112,41 +110,42 @@ class RealtimeSession:
                 raise ApiError(f"type is {name!r}; allowed: {known}", "invalid_value", "type")
             if self.client.beta:
                 event = beta_events.from_beta(event)
-            if event["type"] != _APPEND:  # sound is heard on another thread
+            if event["type"] != _APPEND:  # appended sound is processed on another thread
                 self.catch_up()
             await handler(self, event)
-        except MossliveError as error:
-            self.send_error(as_api_error(error), event_id)
+        except MossliveError as failure:
+            self.send_error(as_api_error(failure), event_id)
         self.take_events()
 
     async def close(self) -> None:
-        """Ends everything and gives all memory back. Again is fine."""
+        """Cancels all tasks and frees all memory. Idempotent."""
         if self._closed:
             return
         self._closed = True
         self.idle.stop()
         self._progress.set()
-        tasks = self._tasks | set(self.out_of_band.values())
+        tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         await self.talk.close()
 
-    # What handlers use.
+    # For handlers: events and configuration.
 
     def send(self, event: Event) -> None:
+        """Sends an event in GA names. No effect after `close`."""
         if self._closed:
             return
         self.idle.saw(event)
-        told = beta_events.to_beta(event) if self.client.beta else event
-        if told is not None:
-            self._send({"event_id": new_id("event")} | told)
+        translated = beta_events.to_beta(event) if self.client.beta else event
+        if translated is not None:
+            self._send({"event_id": new_id("event")} | translated)
 
     def send_error(self, api_error: ApiError, event_id: object = None) -> None:
         self.metrics.refused(api_error.code or "other")
         self.log.info("refused", extra={"code": api_error.code})
-        self.send(error_event(api_error, event_id))
+        self.send(error.error(api_error, event_id))
 
     def document(self) -> dict[str, Any]:
         return {"id": self.id, "expires_at": self._expires_at} | self.config.document()
@@ -160,102 +159,123 @@ class RealtimeSession:
         return stored.voice if stored else None
 
     def apply(self, config: SessionConfig, system: Edit | None) -> None:
-        """A new configuration, as a whole. `system`: its system turn, where that changes."""
+        """Replaces the configuration. `system`: the edit that replaces the system turn, if it
+        changes."""
         self.config = config
-        self.buffer.use(config.input_format)
+        self.input.buffer.use(config.input_format)
         self.idle.limit(config.turn_detection)
-        self.retune(config)
+        self.configure_talk(config)
         if system:
             self.edit(system)
 
-    def retune(self, config: SessionConfig) -> None:
-        """The conversation goes by this configuration from the next turn and reply on."""
+    def configure_talk(self, config: SessionConfig) -> None:
+        """Applies this configuration from the next turn and reply on."""
         settings = talk_config.talk_settings(self.backend, config, self._lead_s)
         self.talk.change(settings, self.voice(config))
 
+    # For handlers: the conversation.
+
     def catch_up(self) -> None:
-        """All sound so far is heard, and all that the conversation has to say of it is told."""
+        """Processes all sound appended so far and sends the events it causes."""
         if not self._closed:
             self.talk.catch_up()
             self.take_events()
 
     def take_events(self) -> None:
-        """All events of the conversation that wait are told now, in order."""
+        """Sends all waiting events of the conversation, in order."""
         while not self._closed and (event := self.talk.take_event()) is not None:
             self.on_event(event)
-        self.run_edits()
+        self.apply_edits()
 
     def edit(self, change: Edit) -> None:
-        """Soon: while a reply is being given, what was said cannot be changed."""
+        """Edits the history as soon as `Talk` does not reply."""
         self._edits.append(change)
-        self.run_edits()
+        self.apply_edits()
 
-    def run_edits(self) -> None:
+    def apply_edits(self) -> None:
         if not self._edits or self._closed:
             return
-        self.talk.catch_up()  # a turn that ends here may begin a reply
+        self.talk.catch_up()  # a turn that ends in the sound so far may start a reply
         while self._edits and not self.talk.replying:
             self.talk.edit(self._edits.popleft())
 
-    def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """A task that ends with the session at the latest."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(self._told)
-        return task
-
-    def own_number(self) -> int:
-        """For a turn the conversation has not numbered; its own are above 0."""
-        self._own_numbers -= 1
-        return self._own_numbers
+    def own_turn(self) -> int:
+        """A number below 0 for a turn of the history that `Talk` has not numbered."""
+        self._own_turns -= 1
+        return self._own_turns
 
     def add_item(self, item: Item, place: int | None = None) -> None:
-        """A finished item joins the conversation, and the client is told."""
+        """Adds a complete item and sends its events."""
         previous = self.items.add(item, place)
-        for name in ("conversation.item.added", "conversation.item.done"):
-            self.send({"type": name, "item": item.document(), "previous_item_id": previous})
+        self.send(conversation_item.added(item.document(), previous))
+        self.send(conversation_item.done(item.document(), previous))
         self.items.forget_sound()
+
+    # For handlers: responses and tasks.
 
     def begin_response(
         self, turn: int, config: SessionConfig, metadata: dict[str, str] | None = None
     ) -> ResponseEvents:
-        place = Place(self.conversation_id, self.items.add)
-        response = ResponseEvents(self.send, config, self.backend.rate_hz, place, metadata)
-        self.active, self.active_turn = response, turn
+        """Starts the response that sends the reply of `Talk` to this turn."""
+        response = self.new_response(config, metadata)
+        self.responses.begin(response, turn)
         response.begin()
         return response
 
+    def begin_one_shot(
+        self, config: SessionConfig, metadata: dict[str, str] | None
+    ) -> ResponseEvents:
+        """Starts a response in the conversation whose reply has a context of its own."""
+        response = self.new_response(config, metadata)
+        self.responses.begin_one_shot(response)
+        response.begin()
+        return response
+
+    def new_response(
+        self, config: SessionConfig, metadata: dict[str, str] | None, *, out_of_band: bool = False
+    ) -> ResponseEvents:
+        place = Place(self.conversation_id, self.items.add)
+        if out_of_band:
+            place = Place(None, lambda item: None)
+        return ResponseEvents(self.send, config, self.backend.rate_hz, place, metadata)
+
     @property
     def ending(self) -> bool:
-        """While the last of a reply is played whose response is done."""
-        told = self.active is None and self.expected_turn <= self.active_turn
-        return told and self.talk.replying and not self._closed
+        """Whether only the end of a reply is played whose response is done."""
+        return self.responses.phase is Phase.ENDING
 
     @property
     def busy(self) -> bool:
-        """While a response is made or played."""
-        return bool(self.active or self.out_of_band or self.talk.replying)
+        """Whether a response is made or played."""
+        return self.responses.phase is not Phase.NONE or self.responses.tasks > 0
+
+    def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Starts a task that ends with the session at the latest."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._log_failure)
+        return task
 
     def progressed(self) -> None:
-        """An event was told, or a reply is over: `until` looks again."""
+        """Wakes `until` after an event is sent or a reply is over."""
         self._progress.set()
         self._progress.clear()
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Until it is so, or the session is closed. Only for what comes about while no event of the
-        client is handled: the end of a response, the end of playing."""
+        """Waits until `done()`, or until the session is closed. Only for conditions that come true
+        while no client event is handled: the end of a response, the end of playback."""
         while not done() and not self._closed:
             await self._progress.wait()
 
     def _reply_over(self) -> None:
         if not self._closed:
-            self.run_edits()
+            self.apply_edits()
             self.progressed()
 
-    def _told(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()):
-            self.log.error("a task of the session failed", exc_info=error)
+    def _log_failure(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (failure := task.exception()):
+            self.log.error("a task of the session failed", exc_info=failure)
 
     def _first_config(self) -> SessionConfig:
         config = first_config(self.offer, self.client.model or self.backend.settings.name)

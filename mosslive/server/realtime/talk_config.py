@@ -1,6 +1,6 @@
-"""A session's configuration as a conversation wants it: how turns are taken, replies drawn.
+"""Translates the configuration of a session to settings of `Talk`: turn detection and sampling.
 
-Pure translation. Knows the two vocabularies, and nothing else.
+Pure functions, for every thread. Knows the two sets of names and nothing else.
 """
 
 from dataclasses import replace
@@ -11,22 +11,23 @@ from mosslive.server.backend import Backend
 from mosslive.server.realtime.config import Modality, Offer, SessionConfig
 from mosslive.talk import AdaptiveSilence, FixedSilence, TalkSettings, TurnSettings
 
-# How long a semantic VAD waits. At most less than the public service (8, 4, 2 s): this one learns
-# from pauses, and a gap between two turns must not be taken for one.
+# How much silence ends a turn with `semantic_vad`. The maxima are below those of the public service
+# (8, 4, 2 s): this detector adapts to the user's pauses, and must not take a gap between turns
+# for a pause.
 _EAGERNESS = {
     "low": AdaptiveSilence(first_s=0.9, most_s=3.0),
     "medium": AdaptiveSilence(),
     "high": AdaptiveSilence(first_s=0.4, least_s=0.3, most_s=0.8),
 }
 _REPLY: dict[Modality, ReplyKind] = {"audio": "speech", "text": "text"}
-_OFF_BELOW = 0.7  # of the threshold: where speech is taken to have ended
+_OFF_BELOW = 0.7  # of the threshold: below it the sound is silence
 
 
 def offer(backend: Backend, owner: str) -> Offer:
-    """What this server has for sessions of that key."""
+    """What this server supports for sessions of this key."""
 
-    def voice(asked: object) -> str:
-        stored = backend.voices.find(asked, owner)
+    def voice(requested: object) -> str:
+        stored = backend.voices.find(requested, owner)
         return stored.name if stored else "none"
 
     def instructions(modality: Modality) -> str:

@@ -1,19 +1,23 @@
-"""From the conversation's events to the protocol's: speech, turns, replies, faults.
+"""From the events of a conversation (`Talk`) to server events: speech, turns, replies, faults.
 
-They are told in order, each once: by one task per session, and by handlers, which tell all that
-wait before they look at the session.
+Each event is forwarded once, in order: by one task per session (`run`), and by client event
+handlers, which forward all waiting events before they look at the session
+(`RealtimeSession.catch_up`). Everything runs on the event loop of the session. Does not know how
+turns are detected or replies are made.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mosslive.errors import MossliveError
 from mosslive.server.api_errors import ApiError, as_api_error
 from mosslive.server.one_shot import transcribe_turn
-from mosslive.server.realtime.buffer_events import commit_silence, told
-from mosslive.server.realtime.items import Item
-from mosslive.server.realtime.response_events import respond
+from mosslive.server.realtime.client_events.input_audio_buffer import commit_item, commit_silence
+from mosslive.server.realtime.client_events.response import respond
 from mosslive.server.realtime.response_output import ResponseEvents
+from mosslive.server.realtime.response_state import Phase
+from mosslive.server.realtime.server_events import input_audio_buffer as input_events
+from mosslive.server.realtime.server_events.timing import TIMING, timing_ready
 from mosslive.server.realtime.session import RealtimeSession
 from mosslive.server.realtime.usage import usage_of
 from mosslive.talk.dialogue import HistoryTurn
@@ -32,37 +36,24 @@ from mosslive.talk.events import (
     TurnDetected,
 )
 
-# Our own event, for clients that ask for it: `include` of the session names it.
-TIMING = "mosslive.timing"
-
-
-@dataclass
-class _Spoken:
-    """A turn of the user, from its first sound to its commit."""
-
-    item: Item
-    start_s: float
-    end_s: float = 0.0
-
 
 @dataclass
 class TalkEventForwarder:
     session: RealtimeSession
-    _spoken: dict[int, _Spoken] = field(default_factory=dict)  # by turn; one at a time
 
     def __post_init__(self) -> None:
-        self.session.on_event = self._tell
-        self.session.idle.on_idle = self._silence
+        self.session.on_event = self._forward
+        self.session.idle.on_idle = self._idle
 
     async def run(self) -> None:
-        """Until the conversation is closed."""
+        """Forwards events until the conversation is closed."""
         session = self.session
         async for event in session.talk.events():
-            self._tell(event)
-            session.run_edits()
-            await asyncio.sleep(0)  # many may wait: other sessions go on between two of them
+            self._forward(event)
+            session.apply_edits()
+            await asyncio.sleep(0)  # other sessions run between two of many waiting events
 
-    def _tell(self, event: Event) -> None:
+    def _forward(self, event: Event) -> None:
         self._on(event)
         self.session.progressed()
 
@@ -74,30 +65,29 @@ class TalkEventForwarder:
             case SpeechStopped(turn, position_s):
                 self._speech_stopped(turn, position_s)
             case TurnDetected(turn):
-                self._turn_over(turn)
+                self._turn_detected(turn)
             case ReplyStarted(turn):
                 self._reply_started(turn)
             case TextDelta(turn, text):
-                if response := self._response_of(turn):
+                if response := session.responses.of_turn(turn):
                     response.text(text)
             case AudioChunk(turn=turn, pcm=pcm):
-                if response := self._response_of(turn):
-                    session.spoke = True
+                if response := session.responses.of_turn(turn):
+                    session.responses.use_voice()
                     response.audio(pcm)
             case ReplyDone(turn=turn):
-                if response := self._response_of(turn):
+                if response := session.responses.of_turn(turn):
                     self._reply_done(response, event)
             case ReplyInterrupted(turn):
-                reason = "client_cancelled" if session.cancelled_by_client else "turn_detected"
-                session.cancelled_by_client = False
-                if response := self._response_of(turn):
+                reason = session.responses.take_cancel_reason()
+                if response := session.responses.of_turn(turn):
                     response.finish("cancelled", reason)
-                    self._over(response)
+                    self._end(response)
             case TimingReady(timing):
                 session.metrics.turn(timing)
                 session.log.info("turn", extra={"timing": timing.document()})
                 if TIMING in session.config.included:
-                    session.send({"type": TIMING, "timing": timing.document()})
+                    session.send(timing_ready(timing.document()))
             case ContextTrimmed(turns=turns):
                 session.log.info("context trimmed", extra={"turns": turns})
             case TalkFault():
@@ -107,46 +97,45 @@ class TalkEventForwarder:
 
     def _speech_started(self, turn: int, position_s: float) -> None:
         session = self.session
-        item = Item(content=[{"type": "input_audio", "transcript": None}])
-        self._spoken = {turn: _Spoken(item, position_s)}
+        heard = session.input.start_turn(turn, position_s)
         if session.config.turn_detection is None:
             return
-        start = {"audio_start_ms": round(1000 * position_s), "item_id": item.id}
-        session.send({"type": "input_audio_buffer.speech_started", **start})
-        response = session.active
-        if response and response.id in session.out_of_band and session.config.interrupts:
+        session.send(input_events.speech_started(heard.item.id, round(1000 * position_s)))
+        response = session.responses.active
+        one_shot = session.responses.phase is Phase.ONE_SHOT
+        if response and one_shot and session.config.interrupts:
             response.finish("cancelled", "turn_detected")
-            session.out_of_band[response.id].cancel()
+            session.responses.cancel_task(response.id)
 
     def _speech_stopped(self, turn: int, position_s: float) -> None:
-        session, spoken = self.session, self._spoken.get(turn)
-        if spoken is None:
-            return
+        session = self.session
         detection = session.config.turn_detection
         waited_s = (detection or {}).get("silence_duration_ms", 0) / 1000
-        spoken.end_s = min(position_s + waited_s, session.buffer.came_s)
-        if detection is not None:
-            end = {"audio_end_ms": round(1000 * spoken.end_s), "item_id": spoken.item.id}
-            session.send({"type": "input_audio_buffer.speech_stopped", **end})
+        end_s = min(position_s + waited_s, session.input.buffer.came_s)
+        heard = session.input.stop_turn(turn, end_s)
+        if heard and detection is not None:
+            session.send(input_events.speech_stopped(heard.item.id, round(1000 * end_s)))
 
-    def _turn_over(self, turn: int) -> None:
-        session, spoken = self.session, self._spoken.pop(turn, None)
-        if spoken is None:
+    def _turn_detected(self, turn: int) -> None:
+        session = self.session
+        heard = session.input.end_turn(turn)
+        if heard is None:
             return
-        item, buffer = spoken.item, session.buffer
+        item, buffer = heard.item, session.input.buffer
         item.rate_hz, item.turns = buffer.rate_hz, [turn]
         if session.config.turn_detection is None:
-            item.hear(buffer.take())
+            item.add_sound(buffer.take())
         else:
-            item.hear(buffer.between(spoken.start_s, spoken.end_s))
-        session.expected_turn = turn
-        told(session, item)
+            item.add_sound(buffer.between(heard.start_s, heard.end_s))
+        session.responses.expect(turn)
+        commit_item(session, item)
 
-    def _silence(self, idle_s: float) -> None:
+    def _idle(self, idle_s: float) -> None:
+        """Answers silence after the idle timeout of turn detection."""
         session = self.session
         session.catch_up()
-        if session.active or session.talk.replying or session.talk.listening:
-            session.idle.count_anew()
+        if session.responses.phase is not Phase.NONE or session.talk.listening:
+            session.idle.restart()
             return
         try:
             commit_silence(session, idle_s)
@@ -156,19 +145,13 @@ class TalkEventForwarder:
 
     # The reply.
 
-    def _response_of(self, turn: int) -> ResponseEvents | None:
-        """The response that tells this reply; replies nobody follows any more have none."""
-        session = self.session
-        return session.active if session.active_turn == turn else None
-
     def _reply_started(self, turn: int) -> None:
-        session = self.session
-        response = session.active
-        if response and session.active_turn != turn:  # the user's turn goes first
-            response.finish("cancelled", "turn_detected")
-            if task := session.out_of_band.get(response.id):
-                task.cancel()
-            response = None
+        session, responses = self.session, self.session.responses
+        response = responses.of_turn(turn)
+        if response is None and (other := responses.active):  # the user's turn goes first
+            other.finish("cancelled", "turn_detected")
+            responses.end(other)
+            responses.cancel_task(other.id)
         response = response or session.begin_response(turn, session.config)
         response.open_item()
         if response.item:
@@ -184,12 +167,12 @@ class TalkEventForwarder:
             session.log.debug("reply", extra={"text": done.text})
         spoken = response.config.modality == "audio" and not done.text
         if said and spoken and session.backend.transcripts:
-            session.start(self._with_transcript(response, said, done, usage))
+            session.start(self._end_with_transcript(response, said, done, usage))
             return
         response.end(done.stop, usage)
-        self._over(response)
+        self._end(response)
 
-    async def _with_transcript(
+    async def _end_with_transcript(
         self, response: ResponseEvents, said: HistoryTurn, done: ReplyDone, usage: dict[str, object]
     ) -> None:
         try:
@@ -198,26 +181,25 @@ class TalkEventForwarder:
             self.session.log.warning("no transcript: %s", error)
         finally:
             response.end(done.stop, usage)
-            self._over(response)
+            self._end(response)
 
-    def _over(self, response: ResponseEvents) -> None:
-        if self.session.active is response:
-            self.session.active = None
+    def _end(self, response: ResponseEvents) -> None:
+        self.session.responses.end(response)
         self.session.items.forget_sound()
         self.session.progressed()
 
     def _fault(self, fault: TalkFault) -> None:
-        session = self.session
+        session, responses = self.session, self.session.responses
         session.log.error("the conversation failed: %s", fault.message)
         api_error = ApiError(fault.message, _code(fault), kind="server_error")
-        response = self._response_of(fault.turn)
-        awaited = session.config.creates and fault.turn == session.expected_turn
-        if session.active is None and awaited and fault.stage != "memory":
-            # Refused before it began: the client waits for a response all the same.
+        response = responses.of_turn(fault.turn)
+        expected = session.config.creates and fault.turn == responses.expected_turn
+        if responses.active is None and expected and fault.stage != "memory":
+            # The reply failed before it began. The client waits for a response all the same.
             response = session.begin_response(fault.turn, session.config)
-        if response and response.id not in session.out_of_band:
+        if response and responses.phase is Phase.ACTIVE:
             response.fail(api_error)
-            self._over(response)
+            self._end(response)
         else:
             session.send_error(api_error)
         if fault.fatal:
@@ -225,7 +207,7 @@ class TalkEventForwarder:
 
 
 def _code(fault: TalkFault) -> str:
-    """What the server has no room for now has its own code: the client may try again."""
+    """The error's own code if the server is full now, so that the client may retry."""
     known = as_api_error(fault.error) if isinstance(fault.error, MossliveError) else None
     if known and known.code and known.status == 503:
         return known.code

@@ -1,4 +1,7 @@
-"""How many rows a reply read and made, in the words of the protocol: a row is a token."""
+"""The token usage of a reply: one row of the model is one token.
+
+Pure function, for every thread. Knows turns of the history, not events.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +13,8 @@ from mosslive.talk.events import ReplyDone
 def usage_of(
     before: Sequence[HistoryTurn], done: ReplyDone, rows: int | None = None
 ) -> dict[str, Any]:
-    """`before`: the turns it answered. `rows`: of the reply, where known; else its codes."""
+    """`before`: the turns of the prompt. `rows`: the number of rows of the reply; None: unknown,
+    then its codes are counted."""
     text_in = sum(len(said.rows) for said in before if said.kind == "text")
     audio_in = sum(len(said.rows) for said in before if said.kind == "speech")
     made = done.codes if rows is None else max(rows, done.codes)

@@ -1,8 +1,9 @@
-"""The outgoing track: 20 ms of sound at a time, silence when there is nothing to say.
+"""The outgoing audio track: frames of 20 ms in real time, silence while no reply has sound.
 
-Replies wait in line and are played one after the other, each as it comes. What a reply has played
-is what this track has sent of it. Knows samples and names of replies, not events. Invariant: a
-sample is sent once, or dropped by `clear`, and no more than `most_s` of them wait.
+Replies wait in a queue and are played one after the other, each as its sound comes. `played` counts
+the samples that the track has sent. Runs on the event loop; aiortc calls `recv` for each frame.
+Knows samples and ids of replies, not events. Invariants: each sample is sent once or dropped by
+`clear` or `drop`; at most `most_s` of sound waits.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 Pcm16 = NDArray[np.int16]
 
 FRAME_S = 0.02
-_LATE_S = 0.1  # later than this, the beat starts anew instead of hurrying after
+_LATE_S = 0.1  # if a frame is later than this, the clock restarts and no frame is sent early
 
 
 @dataclass(eq=False)
@@ -29,11 +30,11 @@ class Utterance:
 
     response_id: str
     item_id: str
-    turn: int | None = None  # of a reply that the conversation itself hands out in real time
+    turn: int | None = None  # of a reply that `Talk` sends in real time
     played: int = 0  # samples sent
-    whole: bool = False  # no more comes
-    muted: bool = False  # what still comes is not played
-    missing: int = 0  # samples of silence since the last sound, while more of it is to come
+    whole: bool = False  # all of its sound is here
+    muted: bool = False  # sound that still comes is dropped
+    missing: int = 0  # samples of silence sent since its last sound, while it is not whole
     waiting: deque[Pcm16] = field(default_factory=deque)
 
     @property
@@ -41,7 +42,7 @@ class Utterance:
         return sum(map(len, self.waiting))
 
     def take(self, samples: int) -> Pcm16:
-        """At most so many samples."""
+        """The next samples, at most so many; counts them as played."""
         taken: list[Pcm16] = []
         while self.waiting and samples:
             piece = self.waiting.popleft()
@@ -62,56 +63,56 @@ class OutgoingTrack(MediaStreamTrack):
         super().__init__()
         self.rate_hz = rate_hz
         self._most = round(most_s * rate_hz)
-        self._line: deque[Utterance] = deque()
+        self._queue: deque[Utterance] = deque()
         self._sent = 0  # samples, silence included
         self._began: float | None = None
         self._quiet = asyncio.Event()
         self._quiet.set()
-        # Told when a reply's first sample is sent, when more of it was, and when its last was.
+        # Called when the first sample of a reply is sent, after each frame, and after the last.
         self.on_started: Callable[[Utterance], None] = _nothing
         self.on_played: Callable[[Utterance], None] = _nothing
         self.on_stopped: Callable[[Utterance], None] = _nothing
-        self.on_gap: Callable[[float], None] = _nothing  # the seconds of each, when it is over
+        self.on_gap: Callable[[float], None] = _nothing  # seconds, at the end of each gap
 
-    def say(self, utterance: Utterance, pcm: Pcm16) -> bool:
-        """More of a reply. False: too much is waiting, and this is not played."""
+    def play(self, utterance: Utterance, pcm: Pcm16) -> bool:
+        """Queues more sound of a reply. False: the queue is full, and this is not played."""
         if utterance.muted or not len(pcm):
             return True
-        if sum(one.waits for one in self._line) + len(pcm) > self._most:
+        if sum(one.waits for one in self._queue) + len(pcm) > self._most:
             return False
-        if utterance not in self._line:
-            self._line.append(utterance)
+        if utterance not in self._queue:
+            self._queue.append(utterance)
             self._quiet.clear()
         utterance.waiting.append(pcm)
         return True
 
     def clear(self) -> list[Utterance]:
-        """Silence from the next frame on. Returns what was cut short."""
-        cut = list(self._line)
-        for one in cut:
+        """Drops all sound that waits. Returns the replies that it interrupts."""
+        dropped = list(self._queue)
+        for one in dropped:
             self._drop(one)
-        return cut
+        return dropped
 
     def drop(self, response_id: str) -> list[Utterance]:
         """`clear` for one reply."""
-        cut = [one for one in self._line if one.response_id == response_id]
-        for one in cut:
+        dropped = [one for one in self._queue if one.response_id == response_id]
+        for one in dropped:
             self._drop(one)
-        return cut
+        return dropped
 
     async def quiet(self) -> None:
-        """Until nothing is left to say."""
+        """Waits until no reply is queued."""
         await self._quiet.wait()
 
     async def recv(self) -> AudioFrame:
         if self.readyState != "live":
             raise MediaStreamError
-        await self._beat()
+        await self._until_due()
         size = round(FRAME_S * self.rate_hz)
         wave = np.zeros(size, np.int16)
         filled = 0
-        while filled < size and self._line:
-            first = self._line[0]
+        while filled < size and self._queue:
+            first = self._queue[0]
             begins = not first.played
             piece = first.take(size - filled)
             wave[filled : filled + len(piece)] = piece
@@ -128,8 +129,8 @@ class OutgoingTrack(MediaStreamTrack):
             if not first.whole:
                 if first.played:
                     first.missing += size - filled
-                break  # more of it comes; others wait for their turn
-            self._leave(first)
+                break  # more of it comes; later replies wait
+            self._remove(first)
             self.on_stopped(first)
         frame = AudioFrame.from_ndarray(wave[None], "s16", "mono")
         frame.sample_rate = self.rate_hz
@@ -137,7 +138,7 @@ class OutgoingTrack(MediaStreamTrack):
         self._sent += size
         return frame
 
-    async def _beat(self) -> None:
+    async def _until_due(self) -> None:
         now = time.monotonic()
         if self._began is None:
             self._began = now
@@ -150,11 +151,11 @@ class OutgoingTrack(MediaStreamTrack):
     def _drop(self, utterance: Utterance) -> None:
         utterance.waiting.clear()
         utterance.muted = True
-        self._leave(utterance)
+        self._remove(utterance)
 
-    def _leave(self, utterance: Utterance) -> None:
-        self._line.remove(utterance)
-        if not self._line:
+    def _remove(self, utterance: Utterance) -> None:
+        self._queue.remove(utterance)
+        if not self._queue:
             self._quiet.set()
 
 

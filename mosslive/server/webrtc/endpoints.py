@@ -1,4 +1,8 @@
-"""`/v1/realtime/calls`: a call begins, is hung up; and the ICE servers a browser needs for it."""
+"""`/v1/realtime/calls` and `/v1/realtime/ice_servers`: start and end calls over WebRTC.
+
+HTTP handlers on the event loop, and `Calls`, which keeps the running calls. Does not know what
+happens inside a call.
+"""
 
 import asyncio
 from contextlib import ExitStack
@@ -16,40 +20,41 @@ from mosslive.server.realtime.session import Client
 from mosslive.server.requests import bearer_of, state_of
 from mosslive.server.server_state import ServerState
 from mosslive.server.webrtc.call import Call
-from mosslive.server.webrtc.offer import ice_server, over, read_call, without_formats
+from mosslive.server.webrtc.offer import ice_server, merge, read_call, without_formats
 
 
 class Calls:
-    """The calls that are being held."""
+    """The running calls, one task each."""
 
     def __init__(self, server_state: ServerState) -> None:
         self.ice = [ice_server(text) for text in server_state.settings.ice_servers]
-        self._held: dict[str, Call] = {}
+        self._calls: dict[str, Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def hold(self, call: Call, seat: ExitStack) -> None:
-        """From now on it lasts until somebody leaves; `seat` is closed then."""
+    def start(self, call: Call, slot: ExitStack) -> None:
+        """Starts the task of a call. When the call ends, it closes `slot`."""
 
         async def run() -> None:
-            with seat:
+            with slot:
                 try:
                     await call.run()
                 finally:
-                    del self._held[call.id]
+                    del self._calls[call.id]
 
-        self._held[call.id] = call
+        self._calls[call.id] = call
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def find(self, call_id: str, owner: str) -> Call:
-        call = self._held.get(call_id)
-        if call is None or call.owner != owner:  # of others one does not even learn that they are
-            raise ApiError(f"there is no call {call_id[:80]!r}", "call_not_found", status=404)
+        call = self._calls.get(call_id)
+        if call is None or call.owner != owner:  # hides calls of other keys
+            raise ApiError(f"call {call_id[:80]!r} does not exist", "call_not_found", status=404)
         return call
 
     async def close(self) -> None:
-        for call in self._held.values():
+        """Ends all calls and waits for their tasks."""
+        for call in self._calls.values():
             call.hang_up()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -61,16 +66,17 @@ def calls_of(request: Request) -> Calls:
 
 
 async def create(request: Request) -> Response:
+    """Takes an SDP offer and starts a call. Returns the SDP answer."""
     server_state, bearer, calls = state_of(request), bearer_of(request), calls_of(request)
     offer, given = await read_call(request)
     beta = wants_beta(request.headers, ())
     given = session_from_beta(given) if beta else given
-    asked = over(bearer.session, given)
+    asked = merge(bearer.session, given)
     model = request.query_params.get("model") or asked.get("model")
     client = Client(bearer.owner, beta, model if isinstance(model, str) else None)
     client = replace(client, session=without_formats(asked) or None)
-    with ExitStack() as seat:
-        seat.enter_context(server_state.slots.take(bearer.owner))
+    with ExitStack() as slot:
+        slot.enter_context(server_state.slots.take(bearer.owner))
         try:
             call = Call(server_state, client, calls.ice)
         except MossliveError as error:
@@ -80,7 +86,7 @@ async def create(request: Request) -> Response:
         except BaseException:
             await call.close()
             raise
-        calls.hold(call, seat.pop_all())
+        calls.start(call, slot.pop_all())
     where = {"location": f"/v1/realtime/calls/{call.id}"}
     return Response(answer, 201, where, media_type="application/sdp")
 
@@ -91,7 +97,8 @@ async def hang_up(request: Request) -> Response:
 
 
 async def ice_servers(request: Request) -> Response:
-    """As browsers want them. Behind the key, for a relay's password is among them."""
+    """The ICE servers, as `RTCPeerConnection` takes them. Needs a key: TURN passwords are among
+    them."""
     shown: list[dict[str, Any]] = []
     for one in calls_of(request).ice:
         shown.append({"urls": one.urls})

@@ -1,7 +1,8 @@
-"""Events of a client, and our own among them, in the order in which they are to be handled.
+"""The queue of client events of a call, in the order in which they are handled.
 
-A data channel cannot be told to wait, so no more than a limit is kept here, and a client that goes
-beyond it is not served any more. Knows frames, not what events mean.
+Client events of our own (`put_own`) keep their place among those of the client. A data channel has
+no backpressure, so the queue is bounded, and a client that exceeds the bound is disconnected. Runs
+on the event loop. Knows messages, not what events mean.
 """
 
 import asyncio
@@ -10,11 +11,11 @@ from typing import Any
 
 from mosslive.server.api_errors import ApiError, Event, read_json
 
-_OVERHEAD = 256  # bytes that a waiting message costs us beside its own
+_OVERHEAD = 256  # bytes of memory that a queued message costs besides its own
 
 
 class Flood(Exception):
-    """More came than may wait."""
+    """More messages are queued than allowed."""
 
 
 class Inbox:
@@ -26,7 +27,7 @@ class Inbox:
         self._news = asyncio.Event()
 
     def put(self, message: str | bytes) -> None:
-        """What the client sent."""
+        """Queues a message of the client."""
         self._bytes += _cost(message)
         if self._bytes > self._most_bytes:
             self._flood = True
@@ -40,7 +41,8 @@ class Inbox:
         self._news.set()
 
     async def get(self) -> Any:
-        """The next event; raises a refusal if it is not one, `Flood` if too much came."""
+        """The next event. Raises `ApiError` if the message is not JSON text, and `Flood` if the
+        client has exceeded the bound."""
         while not self._waiting and not self._flood:
             self._news.clear()
             await self._news.wait()
@@ -51,7 +53,7 @@ class Inbox:
             return message
         self._bytes -= _cost(message)
         if isinstance(message, bytes):
-            raise ApiError("messages are text, one JSON object each", "invalid_frame")
+            raise ApiError("the message is binary; allowed: text, one JSON object", "invalid_frame")
         return read_json(message, "message")
 
 

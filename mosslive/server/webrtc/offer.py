@@ -1,6 +1,7 @@
-"""What a caller brings: an offer, and perhaps a session's configuration. Reading and checking only.
+"""Reads and checks the body of a new call: an SDP offer and an optional session configuration.
 
-Both forms of the body: bare SDP, or a form with the parts `sdp` and `session`.
+Two forms of the body: plain SDP, or a multipart form with the fields `sdp` and `session`. Runs on
+the event loop. Opens no connection and does not know what the fields of a configuration mean.
 """
 
 from typing import Any
@@ -12,13 +13,13 @@ from starlette.requests import Request
 from mosslive.config import refuse
 from mosslive.server.api_errors import ApiError, read_json
 
-_MOST_SDP = 1 << 16  # bytes
+_MOST_SDP = 1 << 16  # characters; bytes of a form field
 _NEEDED = ("fingerprint", "ice-ufrag", "ice-pwd")
-_MOST_SECTIONS = 2  # one of sound, one of data
+_MOST_SECTIONS = 2  # one of audio, one of data
 
 
 async def read_call(request: Request) -> tuple[str, dict[str, Any]]:
-    """The SDP, and the session's configuration, {} if there is none."""
+    """The SDP, and the session's configuration; {} if the body has none."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         async with request.form(max_files=2, max_fields=4, max_part_size=_MOST_SDP) as form:
@@ -35,34 +36,42 @@ async def read_call(request: Request) -> tuple[str, dict[str, Any]]:
 
 
 def check_offer(sdp: str) -> str:
-    """Sound one time, and perhaps data. What an offer says otherwise is for the connection."""
+    """Checks size, sections and required attributes; aiortc checks the rest. Returns the SDP with
+    normal line ends."""
     if len(sdp) > _MOST_SDP:
-        raise ApiError(f"sdp has {_MOST_SDP} bytes at most", "invalid_sdp", "sdp", status=413)
+        raise ApiError(
+            f"sdp has {len(sdp)} characters; allowed: at most {_MOST_SDP}",
+            "invalid_sdp",
+            "sdp",
+            status=413,
+        )
     sections = [line[2:].split(" ")[0] for line in sdp.splitlines() if line.startswith("m=")]
     if not sdp.startswith("v=0") or sections.count("audio") != 1:
-        raise ApiError("sdp must be an offer with one audio section", "invalid_sdp", "sdp")
+        raise ApiError("sdp is not an offer with exactly one audio section", "invalid_sdp", "sdp")
     if len(sections) > _MOST_SECTIONS or not set(sections) <= {"audio", "application"}:
-        raise ApiError("sdp may offer sound and a data channel only", "invalid_sdp", "sdp")
+        raise ApiError(
+            "sdp has other sections; allowed: one for audio, one data channel", "invalid_sdp", "sdp"
+        )
     if any(f"\na={name}:" not in sdp for name in _NEEDED):
         needed = ", ".join(_NEEDED)
-        raise ApiError(f"sdp must be an offer with {needed}", "invalid_sdp", "sdp")
-    # An offer from a form may have lost its last line end, which parsers want.
+        raise ApiError(f"sdp lacks an attribute; needed: {needed}", "invalid_sdp", "sdp")
+    # A form may remove the last line end, which parsers need.
     return "\r\n".join(sdp.splitlines()) + "\r\n"
 
 
-def over(base: dict[str, Any] | None, extra: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the fields of `extra`, objects merged."""
+def merge(base: dict[str, Any] | None, extra: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the fields of `extra`; objects are merged field by field."""
     result = dict(base or {})
     for name, value in extra.items():
         old = result.get(name)
         both = isinstance(old, dict) and isinstance(value, dict)
-        result[name] = over(old, value) if both else value
+        result[name] = merge(old, value) if both else value
     return result
 
 
-def own_formats(event: Any) -> Any:
-    """An event without its audio formats: a track has its own. They are accepted, and not in
-    force."""
+def without_event_formats(event: Any) -> Any:
+    """A client event without its audio formats. They are accepted and ignored: the track has a
+    fixed format."""
     if not isinstance(event, dict):
         return event
     event = dict(event)
@@ -73,7 +82,7 @@ def own_formats(event: Any) -> Any:
 
 
 def without_formats(raw: dict[str, Any]) -> dict[str, Any]:
-    """For a session or a response, in GA or beta names."""
+    """A session or response configuration without audio formats, in GA or beta names."""
     flat = ("input_audio_format", "output_audio_format")
     raw = {name: value for name, value in raw.items() if name not in flat}
     if isinstance(raw.get("audio"), dict):
@@ -85,7 +94,8 @@ def without_formats(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def ice_server(text: str) -> RTCIceServer:
-    """`stun:host:port`, or `turn:user:password@host:port`, with `?transport=tcp` if need be."""
+    """Parses `stun:host:port` or `turn:user:password@host:port`, optionally with
+    `?transport=tcp`."""
     scheme, _, rest = text.partition(":")
     account, at, address = rest.rpartition("@")
     if scheme not in ("stun", "stuns", "turn", "turns") or not address:
@@ -114,4 +124,4 @@ def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ApiError("the body is not text", "invalid_sdp") from None
+        raise ApiError("the body is not UTF-8 text", "invalid_sdp") from None

@@ -1,8 +1,8 @@
-"""From a session's events to the speaker, and from what it has played back to the session.
+"""Between a session and its data channel: plays the session's audio and reports what was played.
 
-Sits between a session and its data channel: sound leaves the events here and is played; what the
-user cut short is truncated to what was sent, as this side plays and the client cannot know. Adds
-the `output_audio_buffer` events. Knows no connection.
+Audio deltas go to the outgoing track instead of the data channel. When a reply is interrupted, its
+item is truncated to what the track has sent: the server plays, so the client cannot know it. Adds
+the `output_audio_buffer` events. Runs on the event loop of the session. Knows no connection.
 """
 
 import base64
@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mosslive.server.api_errors import ApiError, Event
+from mosslive.server.realtime.server_events import output_audio_buffer as events
 from mosslive.server.realtime.session import Handler, RealtimeSession
 from mosslive.server.webrtc.audio_track import OutgoingTrack, Utterance
 
@@ -20,101 +21,99 @@ _DELTAS = ("response.output_audio.delta", "response.audio.delta")
 
 class PlaybackEvents:
     def __init__(
-        self, speaker: OutgoingTrack, put: Callable[[Event], None], cut: Callable[[Event], None]
+        self, track: OutgoingTrack, put: Callable[[Event], None], handle: Callable[[Event], None]
     ) -> None:
-        """`put`: an event for the client. `cut`: an event as if from the client, to be handled
-        after those that came before."""
-        self.speaker = speaker
-        self._put, self._cut = put, cut
-        self._said: dict[str, Utterance] = {}  # by response
+        """`put`: sends an event to the client. `handle`: queues a client event of our own behind
+        those that the client has sent."""
+        self.track = track
+        self._put, self._handle = put, handle
+        self._utterances: dict[str, Utterance] = {}  # by response id
         self._last_id: str | None = None
         self._session: RealtimeSession | None = None
-        speaker.on_started = self._started
-        speaker.on_played = self._played
-        speaker.on_stopped = self._stopped
+        track.on_started = self._started
+        track.on_played = self._played
+        track.on_stopped = self._stopped
 
     def join(self, session: RealtimeSession) -> None:
-        """A session needs somebody to send to before it is there."""
+        """Sets the session. It is created later, because it needs `send`."""
         self._session = session
 
     def handlers(self) -> dict[str, Handler]:
-        """Client events that only make sense where this side plays."""
+        """Handlers of client events that exist only if the server plays the sound."""
 
         async def clear(session: RealtimeSession, event: Event) -> None:
-            if not self._cut_short(self.speaker.clear()) and self._last_id:
-                self._tell("cleared", self._last_id)
+            if not self._interrupt(self.track.clear()) and self._last_id:
+                session.send(events.cleared(self._last_id))
 
         return {"output_audio_buffer.clear": clear}
 
     def send(self, event: Event) -> None:
-        """A session's event on its way to the client."""
+        """Takes an event of the session for the client."""
         kind = event["type"]
         if kind in _DELTAS:
-            self._say(event)
+            self._play(event)
             return
         self._put(event)
         if kind == "response.done":
             self._done(event["response"]["id"], event["response"]["status"])
         elif kind == "input_audio_buffer.speech_started" and self._of_session.config.interrupts:
-            self._cut_short(self.speaker.clear())
+            self._interrupt(self.track.clear())
 
-    def _say(self, event: Event) -> None:
+    def _play(self, event: Event) -> None:
         session, response_id = self._of_session, event["response_id"]
-        utterance = self._said.get(response_id)
+        utterance = self._utterances.get(response_id)
         if utterance is None:
-            active = session.active
-            paced = bool(
-                active and active.id == response_id and response_id not in session.out_of_band
-            )
-            turn = session.active_turn if paced else None
-            utterance = self._said[response_id] = Utterance(response_id, event["item_id"], turn)
+            turn = session.responses.turn_of(response_id)
+            utterance = Utterance(response_id, event["item_id"], turn)
+            self._utterances[response_id] = utterance
         pcm = np.frombuffer(base64.b64decode(event["delta"]), "<i2").astype(np.int16)
-        if not self.speaker.say(utterance, pcm):
+        if not self.track.play(utterance, pcm):
             utterance.muted = True
             session.send_error(
-                ApiError("too much sound waits to be played", "output_audio_buffer_full")
+                ApiError(
+                    "too much sound waits to be played; the rest of this response is dropped",
+                    "output_audio_buffer_full",
+                )
             )
 
     def _done(self, response_id: str, status: str) -> None:
-        utterance = self._said.pop(response_id, None)
+        utterance = self._utterances.pop(response_id, None)
         if utterance is None:
             return
         utterance.whole = True
         if status in ("cancelled", "failed"):
-            self._cut_short(self.speaker.drop(response_id))
+            self._interrupt(self.track.drop(response_id))
 
-    def _cut_short(self, utterances: list[Utterance]) -> bool:
+    def _interrupt(self, utterances: list[Utterance]) -> bool:
+        """Reports interrupted replies and truncates their items. Returns whether any was heard."""
         for one in utterances:
             if one.played:
-                self._tell("cleared", one.response_id)
+                self._of_session.send(events.cleared(one.response_id))
             if any(item.id == one.item_id for item in self._of_session.items):
-                self._cut(
+                self._handle(
                     {
                         "type": "conversation.item.truncate",
                         "item_id": one.item_id,
                         "content_index": 0,
-                        "audio_end_ms": one.played * 1000 // self.speaker.rate_hz,
+                        "audio_end_ms": one.played * 1000 // self.track.rate_hz,
                     }
                 )
         return any(one.played for one in utterances)
 
     def _started(self, utterance: Utterance) -> None:
         self._last_id = utterance.response_id
-        self._tell("started", utterance.response_id)
+        self._of_session.send(events.started(utterance.response_id))
 
     def _played(self, utterance: Utterance) -> None:
         session = self._of_session
-        if utterance.turn is not None and utterance.turn == session.active_turn:
+        if utterance.turn is not None and session.responses.is_latest(utterance.turn):
             rate_hz = session.backend.rate_hz
-            session.talk.played(utterance.played * rate_hz // self.speaker.rate_hz)
+            session.talk.played(utterance.played * rate_hz // self.track.rate_hz)
 
     def _stopped(self, utterance: Utterance) -> None:
-        self._tell("stopped", utterance.response_id)
-
-    def _tell(self, what: str, response_id: str) -> None:
-        self._of_session.send({"type": f"output_audio_buffer.{what}", "response_id": response_id})
+        self._of_session.send(events.stopped(utterance.response_id))
 
     @property
     def _of_session(self) -> RealtimeSession:
-        assert self._session, "a session sends nothing while it is being made"
+        assert self._session, "a session sends nothing before `join`"
         return self._session

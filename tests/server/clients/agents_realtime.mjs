@@ -1,5 +1,5 @@
-// npm `@openai/agents-realtime` holds two spoken turns, the second cutting off the first reply.
-// Runs beside its node_modules: PORT and a file of 24 kHz PCM as arguments. Prints JSON.
+// npm `@openai/agents-realtime` has two spoken turns; the second interrupts the first reply.
+// Runs next to its node_modules. Arguments: PORT, a file of 24 kHz PCM. Prints JSON.
 import { readFileSync } from "node:fs";
 import { OpenAIRealtimeWebSocket, RealtimeAgent, RealtimeSession } from "@openai/agents-realtime";
 

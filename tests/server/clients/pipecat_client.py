@@ -1,6 +1,6 @@
-"""`pipecat-ai` holds two spoken turns, the second cutting off the first reply.
+"""`pipecat-ai` has two spoken turns; the second interrupts the first reply.
 
-Runs in the clients' own environment: PORT and a file of 24 kHz PCM as arguments. Prints JSON.
+Runs in an environment of its own. Arguments: PORT, a file of 24 kHz PCM. Prints JSON.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 They need other versions of common packages than ours, so they are never imported here: each is a
 program that talks to the server over the loopback. `make clients` installs them. Nothing here
-depends on how fast a client is: the reply it is to cut off lasts until it has spoken.
+depends on how fast a client is: the reply that it interrupts lasts until it has spoken.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 HOME = Path(sys.prefix) / "clients"
 PYTHON = HOME / "bin" / "python"
 NODE = HOME / "node" / "node_modules"
-PATIENCE_S = 240.0  # for a client to be loaded and to talk, on a machine that is busy elsewhere
+PATIENCE_S = 240.0  # to load a client and run its conversation, on a busy machine
 ENDLESS_S, SHORT_S = 80.0, 2.0
 WHOLE = round(SHORT_S * RATE)  # samples of the second reply
 
@@ -37,23 +37,23 @@ def needs(package: str) -> pytest.MarkDecorator:
 
 @pytest.fixture(autouse=True)
 def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first reply goes on until somebody speaks again; what comes then is short, and whole."""
+    """The first reply lasts until the client speaks again; the later ones are short and whole."""
     real = TalkEventForwarder._reply_started
 
     def started(self: TalkEventForwarder, turn: int) -> None:
-        # A reply that has begun keeps its length, and nobody has heard of it yet.
+        # A reply that has begun keeps its length. No event of it is sent yet.
         session = self.session
         settings = session.backend.settings
         session.backend.settings = replace(settings, max_reply_s=SHORT_S, min_reply_s=SHORT_S)
-        session.retune(session.config)
+        session.configure_talk(session.config)
         real(self, turn)
 
     monkeypatch.setattr(TalkEventForwarder, "_reply_started", started)
 
 
 def talk_with(parts: Parts, tmp_path: Path, *command: str | Path) -> dict[str, Any]:
-    """Runs a client to its end; what it printed last."""
-    # Some ask for semantic turn detection, which waits longer for who has paused before.
+    """Runs a client to its end. Returns the JSON that it printed last."""
+    # Some clients use semantic turn detection, which waits longer after pauses.
     silence = np.zeros(2 * RATE, np.float32)
     (tmp_path / "turn.pcm").write_bytes(pcm_bytes(np.concatenate((turn(), silence))))
     said: list[dict[str, Any]] = []
