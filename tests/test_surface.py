@@ -43,7 +43,7 @@ def test_logits_may_be_changed_by_their_owner(nano_lm: mosslive.LanguageModel) -
         ({"chunk": 0}, "chunk is 0; allowed: an integer, 1 or more"),
         ({"kv_rows": True}, "kv_rows is True; allowed: an integer"),
         ({"page_size": 2.5}, "page_size is 2.5; allowed: an integer"),
-        ({"kv_rows": 10**13}, "GB of pages cannot be had"),
+        ({"kv_rows": 10**13}, "GB of pages do not fit into memory"),
         ({"device": "meta"}, "device is 'meta'; allowed: cpu, or cuda"),
         ({"device": None}, "device is None; allowed: cpu, or cuda"),
         ({"device": "nowhere"}, "device is 'nowhere'; allowed: cpu, or cuda"),

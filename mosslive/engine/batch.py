@@ -1,7 +1,7 @@
 """Flattened batches for the decoder, in the form that the decoder reads.
 
-The PyTorch definition of attention reads spans, the Triton kernel tensors (`AttentionMetadata`).
-Only one form is made: the other would cost time in every step.
+The PyTorch definition of attention reads spans, the Triton kernel reads tensors
+(`AttentionMetadata`). `make_batch` builds only the form that is read: it runs in every step.
 """
 
 from typing import NamedTuple
@@ -13,18 +13,18 @@ from mosslive.model import Decoder
 
 
 class Part(NamedTuple):
-    """The rows of one request in a batch."""
+    """The rows of one page table in a batch."""
 
-    pages: list[int]  # of the request, in order
+    pages: list[int]  # of the table, in order
     positions: list[int]  # of these rows, ascending
-    slots: list[int]  # where their keys and values go
+    slots: list[int]  # where their keys and values are written
 
 
 def make_batch(parts: list[Part], page_size: int, decoder: Decoder) -> PagedBatch:
     device = decoder.device
     positions = [position for part in parts for position in part.positions]
     slots = [slot for part in parts for slot in part.slots]
-    # Rows after the newest one of this pass are not visible to it: their pages are left out.
+    # A row sees only rows up to its own position, so later pages are left out.
     contexts = [part.positions[-1] + 1 for part in parts]
     held = [
         part.pages[: -(-context // page_size)]

@@ -1,7 +1,8 @@
-"""Where owners of conversations are served: checked, refused with a reason, or written down.
+"""The calls of conversation owners: each is checked, then refused with a reason or recorded.
 
-The device thread follows within one step. The lock is held for a moment only and nothing here
-waits, so an event loop may call any of it; what may wait gets a `Waiter` to sleep on.
+Runs on the caller's thread, for example an event loop. It holds the lock of `EngineState` only
+briefly and never waits for the model. The engine thread carries out recorded calls within one step.
+A call that may have to wait returns a `Waiter` to await.
 """
 
 from collections.abc import Callable
@@ -38,15 +39,20 @@ class EngineClient:
             last = (prefix or sequence.rows)[-1:]
             if not last:
                 raise RowsError("the conversation is empty; append rows before the reply")
-            if len(sequence.rows) + len(prefix) >= state.longest:
-                raise self._full("context", f"no position is left of {state.longest}; truncate")
+            if len(sequence.rows) + len(prefix) >= state.context_rows:
+                raise self._full(
+                    "context",
+                    f"no position is left of {state.context_rows}; truncate the conversation",
+                )
             mode = next_mode(first_mode(last[0], state.ids), last[0], state.ids)
             if mode == "audio":
                 self._check_deadlines()
             self._append(sequence, prefix, new_replies=1)
             now = state.clock()
             kind = "speech" if mode == "audio" else mode
-            sequence.reply = ActiveReply(sequence, sampling, kind, asked_at=now, since=now)
+            sequence.reply = ActiveReply(
+                sequence, sampling, kind, arrived_at=now, waiting_since=now
+            )
             state.mark_changed(sequence)
             return sequence.reply
 
@@ -55,13 +61,13 @@ class EngineClient:
             self._check_open(sequence)
             if type(length) is not int or not 0 <= length <= len(sequence.rows):
                 raise RowsError(f"truncate to {length!r} rows; allowed: 0..{len(sequence.rows)}")
-            self._cut(sequence, length)
+            self._truncate(sequence, length)
             self.state.mark_changed(sequence)
 
     def rewrite(self, sequence: SequenceState, length: int, rows: list[Row]) -> None:
-        """`truncate` and `append` in one; if the rows are refused, nothing is changed but that a
-        reply being made has ended. The line's own pages serve the new rows, so a line that does
-        not become longer is never refused for pages."""
+        """`truncate` and `append` in one call. If the rows are refused, nothing changes, except
+        that an active reply ends. The sequence's own pages serve the new rows, so a sequence that
+        does not become longer is never refused for pages."""
         with self.state:
             self._check_open(sequence)
             if not 0 <= length <= len(sequence.rows):
@@ -69,23 +75,23 @@ class EngineClient:
             self.state.interrupt(sequence)
             before = (
                 sequence.rows[:],
-                sequence.cut,
+                sequence.truncated_to,
                 sequence.computed,
                 sequence.shared,
-                sequence.returning,
+                sequence.pages_to_free,
                 sequence.error,
             )
-            self._cut(sequence, length)
+            self._truncate(sequence, length)
             try:
                 if rows:
                     self._append(sequence, rows)
             except EngineFull:
                 (
                     sequence.rows,
-                    sequence.cut,
+                    sequence.truncated_to,
                     sequence.computed,
                     sequence.shared,
-                    sequence.returning,
+                    sequence.pages_to_free,
                     sequence.error,
                 ) = before
                 self.state.update_reservation(sequence)
@@ -98,32 +104,32 @@ class EngineClient:
             self._check_open(sequence)
             self._check_open(None)
             self._raise_lost_rows(sequence)
-            twin = SequenceState(
+            forked = SequenceState(
                 key=0,
                 table=PageTable(state.pool),
                 rows=sequence.rows[:],
-                cut=min(sequence.cut, len(sequence.rows)),
+                truncated_to=min(sequence.truncated_to, len(sequence.rows)),
                 computed=sequence.computed,
                 shared=True,
                 parent=sequence,
             )
-            # Rows that wait for pages wait twice, and who writes first after the fork needs a page
-            # of its own: also the row that a step may be making at this moment.
-            size, coming = state.pool.page_size, int(sequence.reply is not None)
+            # Both sequences need pages for the pending rows. The first to write after the fork
+            # needs a copy of the last page; that may be the row of the running step.
+            size, next_rows = state.pool.page_size, int(sequence.reply is not None)
             shared, sequence.shared = sequence.shared, True
-            mine = max(sequence.need(coming, size), sequence.reserved)
+            own = max(sequence.pages_to_reserve(next_rows, size), sequence.reserved)
             try:
-                pages = twin.pages_for(0, size) + mine - sequence.reserved
+                pages = forked.pages_for(0, size) + own - sequence.reserved
                 self._check_pages(pages, state.count_replies(), "a fork")
             except EngineFull:
                 sequence.shared = shared
                 raise
-            sequence.step_pages = mine if coming else sequence.step_pages
-            sequence.pending_forks.append(state.add(twin))
+            sequence.step_pages = own if next_rows else sequence.step_pages
+            sequence.pending_forks.append(state.add(forked))
             state.update_reservation(sequence)
-            state.update_reservation(twin)
-            state.mark_changed(twin)
-            return twin
+            state.update_reservation(forked)
+            state.mark_changed(forked)
+            return forked
 
     def interrupt(self, sequence: SequenceState) -> None:
         with self.state:
@@ -139,7 +145,7 @@ class EngineClient:
             self.state.close(sequence)
 
     def close_all(self) -> None:
-        """No more work: every reply that is being made ends with a refusal."""
+        """Ends every active reply with `EngineFull` ("closed") and closes all sequences."""
         state = self.state
         with state:
             state.closing = True
@@ -150,8 +156,8 @@ class EngineClient:
             state.inbox.put(None)
 
     def next_row(self, reply: ActiveReply, new_waiter: Callable[[], Waiter]) -> Row | Waiter | None:
-        """The next row, None after the last, or a waiter for news. An interrupted reply gives out
-        no more rows, though they stand in the conversation."""
+        """Returns the next row, None after the last, or a waiter. An interrupted reply returns no
+        more rows, although they stay in the conversation."""
         state = self.state
         with state:
             if reply.stop != "interrupted" and reply.unread_rows:
@@ -171,7 +177,7 @@ class EngineClient:
             return reply.reader
 
     def settle(self, sequence: SequenceState, new_waiter: Callable[[], Waiter]) -> Waiter | None:
-        """None if everything is computed; else a waiter for the next news."""
+        """Returns None if all rows are computed, else a waiter."""
         with self.state:
             if self.state.failed_with is not None:
                 raise self.state.failure()
@@ -183,9 +189,9 @@ class EngineClient:
             self.state.mark_changed(sequence)
             return sequence.waiters[-1]
 
-    def why_none(self) -> str | None:
-        """Why a reply could not begin now although no other is being made; None if one could, or if
-        some are being made."""
+    def unavailable_reason(self) -> str | None:
+        """Returns why no reply could start now although none is active; None if one could start,
+        or if some are active."""
         state = self.state
         with state:
             if state.failed_with is not None:
@@ -195,26 +201,29 @@ class EngineClient:
             headroom = headroom_pages(1, state.pool.page_size, state.settings)
             if headroom >= state.free_pages:
                 return (
-                    f"no reply has room: it needs {headroom} pages of headroom, with "
-                    f"{state.free_pages} of {state.pool.total} free"
+                    f"no reply can start: one needs {headroom} pages of headroom, and "
+                    f"{state.free_pages} of {state.pool.total} are free"
                 )
             return self._missed_deadlines(1)
 
-    # All below with the lock held.
+    # Callers of the methods below hold the lock.
 
-    def _cut(self, sequence: SequenceState, length: int) -> None:
+    def _truncate(self, sequence: SequenceState, length: int) -> None:
         self.state.interrupt(sequence)
         sequence.error = None
         if length < len(sequence.rows):
-            sequence.cut_at(length)
+            sequence.truncate(length)
             self.state.update_reservation(sequence)
 
     def _append(self, sequence: SequenceState, rows: list[Row], new_replies: int = 0) -> None:
-        """Rows that need no further page are refused only if a reply begins with them."""
+        """Checks pages only if the rows need a new one, or if a reply starts with them."""
         length = len(sequence.rows) + len(rows)
-        if length > self.state.longest:
-            raise self._full("context", f"{length} rows; the context holds {self.state.longest}")
-        pages = sequence.need(len(rows), self.state.pool.page_size) - sequence.reserved
+        if length > self.state.context_rows:
+            raise self._full(
+                "context",
+                f"{length} rows; the context holds {self.state.context_rows}; append fewer",
+            )
+        pages = sequence.pages_to_reserve(len(rows), self.state.pool.page_size) - sequence.reserved
         if pages > 0 or new_replies:
             self._check_pages(pages, self.state.count_replies() + new_replies, f"{len(rows)} rows")
         self._mark_pending(sequence)
@@ -223,10 +232,10 @@ class EngineClient:
 
     def _mark_pending(self, sequence: SequenceState) -> None:
         if not sequence.has_pending:
-            sequence.has_pending, sequence.heard_at = True, self.state.clock()
+            sequence.has_pending, sequence.pending_since = True, self.state.clock()
 
     def _check_open(self, sequence: SequenceState | None) -> None:
-        """None: a new conversation is asked for."""
+        """`sequence`: None for a new conversation."""
         state = self.state
         if state.failed_with is not None:
             raise state.failure()
@@ -241,7 +250,7 @@ class EngineClient:
         self._check_open(sequence)
         self.state.drop_abandoned(sequence)
         if sequence.reply:
-            raise Busy(f"a reply is being made; let it end or interrupt it before you {what}")
+            raise Busy(f"a reply is active; let it end or interrupt it before you {what}")
         self._raise_lost_rows(sequence)
 
     def _raise_lost_rows(self, sequence: SequenceState) -> None:
@@ -266,7 +275,7 @@ class EngineClient:
             raise self._full("deadlines", message)
 
     def _missed_deadlines(self, speaking: int) -> str | None:
-        """Why `speaking` speech replies at once are too many; None if they are not."""
+        """Returns why `speaking` speech replies at once are too many; None if they are not."""
         settings, decode, now = self.state.settings, self.state.decode, self.state.clock()
         if not misses_deadlines(speaking, decode, now, settings):
             return None

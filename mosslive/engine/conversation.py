@@ -1,8 +1,8 @@
-"""What the owner of a conversation holds: append, reply, truncate, fork, close.
+"""The handles of callers: `Conversation` (append, reply, truncate, fork, close) and `ReplyStream`.
 
-Everything but waiting is an ordinary call that returns at once: it is checked, refused or written
-down, and the device thread follows within one step. Only `settled` and the rows of a reply are
-awaited. Letting go of a reply ends it, and letting go of a conversation closes it.
+All calls return at once, except the two that are awaited: `settled` and the rows of a reply. A call
+is checked, then refused or recorded; the engine thread carries it out within one step. Dropping the
+last reference to a reply ends it. Dropping the last reference to a conversation closes it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from mosslive.rows import Row, checked_rows
 
 
 class Conversation:
-    """A growing list of rows. Made by `Engine.open` and `fork`; safe to use from any thread."""
+    """A growing list of rows, created by `Engine.open` or `fork`. Thread-safe."""
 
     def __init__(self, client: EngineClient, sequence: SequenceState) -> None:
         self._client = client
@@ -26,22 +26,22 @@ class Conversation:
         return len(self._sequence.rows)
 
     def __bool__(self) -> bool:
-        return True  # an empty conversation is one too
+        return True  # also without rows
 
     @property
     def rows(self) -> list[Row]:
-        """All rows, as of now: appended, and made by replies. None once it is closed."""
+        """All rows so far: appended rows and rows of replies. Empty once it is closed."""
         return self._sequence.rows[:]
 
     def append(self, rows: Any) -> None:
-        """Rows heard, [n, 2]. They are computed while you go on. Raises `EngineFull` ("pages",
-        "context", "closed"), `Busy` while a reply is being made, `RowsError`; nothing is appended
-        then."""
+        """Appends rows [n, 2]; the engine thread computes them later. Raises `EngineFull` ("pages",
+        "context", "closed"), `RowsError`, and `Busy` while a reply is active; then nothing is
+        appended."""
         self._client.append(self._sequence, self._checked(rows))
 
     def reply(self, sampling: Sampling | None = None, prefix: Any = None) -> "ReplyStream":
-        """Begins a reply after the last row, or after the rows of `prefix`, which are appended
-        first. Raises as `append` does, and `EngineFull` ("deadlines") if speech would stutter."""
+        """Starts a reply after the last row, or after the rows of `prefix`, which it appends first.
+        Raises the errors of `append`, and `EngineFull` ("deadlines") if speech would underrun."""
         if sampling is not None and not isinstance(sampling, Sampling):
             raise refuse("sampling", sampling, "a mosslive.Sampling, or None")
         first = [] if prefix is None else self._checked(prefix)
@@ -50,34 +50,34 @@ class Conversation:
         )
 
     def truncate(self, length: int) -> None:
-        """Forgets all rows from `length` on; a reply being made ends as interrupted."""
+        """Drops all rows from `length` on. An active reply ends as "interrupted"."""
         self._client.truncate(self._sequence, length)
 
     def rewrite(self, length: int, rows: Any, check: bool = True) -> None:
-        """Keeps the first `length` rows and appends `rows`, which may be none, in one call. Raises
-        as `append` does, and nothing is appended or forgotten then. Never raises `EngineFull`
+        """Keeps the first `length` rows and appends `rows`, which may be empty, in one call. Raises
+        the errors of `append`; then no row is appended or dropped. Never raises `EngineFull`
         ("pages") if the conversation shares no pages and does not become longer. `check=False`:
-        for rows that a conversation of this engine has held; they are valid."""
+        for rows that were in a conversation of this engine, which are valid."""
         checked = self._checked(rows) if check and len(rows) else list(rows)
         self._client.rewrite(self._sequence, length, checked)
 
     def interrupt(self) -> None:
-        """Ends the reply being made, if any: no row is added after this call."""
+        """Ends the active reply, if any. No row is added after this call."""
         self._client.interrupt(self._sequence)
 
     def fork(self) -> "Conversation":
-        """A second conversation with the same rows; pages are shared, nothing is computed twice.
-        Also while a reply is being made: the fork has the rows made so far."""
+        """Returns a second conversation with the same rows. Both share pages; no row is computed
+        twice. During a reply the fork gets the rows so far."""
         return Conversation(self._client, self._client.fork(self._sequence))
 
     async def settled(self) -> None:
-        """Until all rows appended are computed, and pages given up by `truncate` or `close` are
-        free. Raises what went wrong with them."""
+        """Waits until all appended rows are computed and the pages dropped by `truncate` or `close`
+        are free. Raises an error if rows could not be computed."""
         while waiter := self._client.settle(self._sequence, new_waiter):
-            await waiter.news
+            await waiter.future
 
     def close(self) -> None:
-        """Ends a reply being made and gives all pages back. Again is fine."""
+        """Ends an active reply and frees all pages. Idempotent."""
         self._client.close(self._sequence)
 
     def __enter__(self) -> "Conversation":
@@ -92,36 +92,36 @@ class Conversation:
         self.close()
 
     def __del__(self) -> None:
-        # Nothing but a queue made for it may be touched here: a finaliser can run anywhere.
+        # A finaliser can run anywhere, so it may use only this reentrant queue.
         self._client.state.inbox.put(self._sequence)
 
     def _checked(self, rows: Any) -> list[Row]:
-        return checked_rows(rows, self._client.state.ids, self._client.state.longest)
+        return checked_rows(rows, self._client.state.ids, self._client.state.context_rows)
 
 
 class ReplyStream:
     """An async iterator over the rows of one reply, for one reader at a time.
 
-    The reader may fall behind by `EngineSettings.ahead_rows`; then the reply rests until half of
-    them are read. Nothing is dropped. Cancelling the task that waits for a row ends the reply.
+    At `EngineSettings.ahead_rows` unread rows the reply pauses until half of them are read. No row
+    is dropped. Cancelling the task that waits for a row ends the reply.
     """
 
     def __init__(
         self, conversation: Conversation, client: EngineClient, reply: ActiveReply
     ) -> None:
-        self._conversation = conversation  # kept open as long as somebody reads
+        self._conversation = conversation  # keeps it open as long as this object lives
         self._client = client
         self._active = reply
 
     @property
     def rows(self) -> list[Row]:
-        """Rows made so far, read or not."""
+        """All rows so far, read or not."""
         return self._active.rows[:]
 
     @property
     def stop(self) -> ReplyStop | None:
         """Why it ended: "stop" (the model ended its turn), "length" (max_new), "context" (no more
-        positions), "pages" (no page was left for it), "interrupted"; None while it goes on."""
+        positions), "pages" (no free page for its next row), "interrupted"; None while active."""
         return self._active.stop
 
     def __aiter__(self) -> "ReplyStream":
@@ -130,7 +130,7 @@ class ReplyStream:
     async def __anext__(self) -> Row:
         while isinstance(row := self._client.next_row(self._active, new_waiter), Waiter):
             try:
-                await row.news
+                await row.future
             except asyncio.CancelledError:
                 self.cancel()
                 raise
@@ -139,7 +139,7 @@ class ReplyStream:
         return row
 
     def cancel(self) -> None:
-        """Ends it now: no row is added to the conversation after this call. Those that were stay,
+        """Ends the reply. No row is added to the conversation after this call; earlier rows stay
         until they are truncated."""
         self._client.cancel(self._active)
 

@@ -1,6 +1,7 @@
 """The served engine: many live conversations on one model, from any number of event loops.
 
-Rows in, rows out; of audio it knows nothing. One thread owns the device. See docs/engine.md.
+Rows in, rows out; it knows nothing of audio. The thread "mosslive-engine" runs the model. See
+docs/engine.md.
 """
 
 import asyncio
@@ -28,18 +29,18 @@ from mosslive.rows import END_OF_TEXT, PromptFormat, RowIds, TextTokenizer
 
 @dataclass(frozen=True)
 class EngineStats:
-    """As of now; counts are since the engine began."""
+    """A snapshot; counters start with the engine."""
 
     conversations: int  # open
-    replies: int  # being made
-    speaking: int  # of these, speech
-    queued_rows: int  # appended and not computed yet
+    replies: int  # active
+    speaking: int  # active speech replies
+    queued_rows: int  # appended, not computed yet
     pages: int
-    free_pages: int  # neither taken nor promised
+    free_pages: int  # neither taken nor reserved
     steps: int
     rows_made: int
-    missed_deadlines: int  # rows that came after their listener had heard everything
-    decode_step_s: float  # running estimate for as many replies as are being made (at least one)
+    missed_deadlines: int  # speech rows computed after an underrun
+    decode_step_s: float  # estimate for the active replies (at least one)
     refusals: dict[Reason, int]
 
 
@@ -57,21 +58,23 @@ class Engine:
         threaded: bool = True,
         priority: DevicePriority | None = None,
     ) -> None:
-        """`threaded=False`: no thread; whoever made the engine calls `device.step()`. `priority`:
-        of all who use the device; default: a new one, which others may join."""
+        """`threaded=False`: no thread; the owner of the engine calls `loop.step()`. `priority`:
+        shared with other users of the device (default: a new one, which they may join)."""
         self.config = stepper.config
         self.tokenizer = tokenizer
         self.ids = RowIds.from_config(self.config, tokenizer.id_of(END_OF_TEXT))
         self.format = PromptFormat(tokenizer, self.ids)
         self.settings = settings or EngineSettings()
-        longest = self.config.max_position_embeddings
-        self._state = EngineState(stepper.pool, self.ids, longest, self.settings, clock)
+        context_rows = self.config.max_position_embeddings
+        self._state = EngineState(stepper.pool, self.ids, context_rows, self.settings, clock)
         self._client = EngineClient(self._state)
         self.priority = priority or DevicePriority()
-        self.device = EngineLoop(stepper, self._state, self.priority)
+        self.loop = EngineLoop(stepper, self._state, self.priority)
         self._thread: threading.Thread | None = None
         if threaded:
-            self._thread = threading.Thread(target=self.device.run, name="mosslive", daemon=True)
+            self._thread = threading.Thread(
+                target=self.loop.run, name="mosslive-engine", daemon=True
+            )
             self._thread.start()
 
     @classmethod
@@ -91,19 +94,19 @@ class Engine:
         return cls(stepper, tokenizer, settings, priority=priority)
 
     def open(self) -> Conversation:
-        """A new, empty conversation. Raises `EngineFull` ("conversations", "closed")."""
+        """Returns a new, empty conversation. Raises `EngineFull` ("conversations", "closed")."""
         return Conversation(self._client, self._client.open())
 
     def rows_each(self, conversations: int) -> int:
-        """Rows that each of so many conversations may hold; 0 if the pool is too small."""
+        """Returns the rows that each of `conversations` may hold; 0 if the pool is too small."""
         return rows_each(self._state.pool, conversations, self.settings)
 
     def most_conversations(self, rows: int) -> int:
-        """How many conversations of so many rows find pages at once."""
+        """Returns how many conversations of `rows` rows fit into the pool."""
         return most_conversations(self._state.pool, rows, self.settings)
 
     def stats(self) -> EngineStats:
-        state, device = self._state, self.device
+        state, loop = self._state, self.loop
         with state:
             replies = state.count_replies()
             return EngineStats(
@@ -117,30 +120,30 @@ class Engine:
                 ),
                 pages=state.pool.total,
                 free_pages=state.free_pages,
-                steps=device.steps,
-                rows_made=device.rows_made,
-                missed_deadlines=device.missed,
+                steps=loop.steps,
+                rows_made=loop.rows_made,
+                missed_deadlines=loop.missed,
                 decode_step_s=state.decode.seconds(max(1, replies), state.clock()),
                 refusals=dict(state.refusals),
             )
 
     @property
     def health(self) -> Health:
-        return self.device.health
+        return self.loop.health
 
-    def why_none(self) -> str | None:
-        """Why not even one reply could begin now; None if one could, or if replies are being
-        made."""
-        return self._client.why_none()
+    def unavailable_reason(self) -> str | None:
+        """Returns why no reply could start now although none is active; None if one could start,
+        or if some are active."""
+        return self._client.unavailable_reason()
 
     async def close(self) -> None:
-        """Ends every reply with `EngineFull` ("closed"), gives all pages back, ends the thread."""
+        """Ends every reply with `EngineFull` ("closed"), frees all pages and ends the thread."""
         self._client.close_all()
         if self._thread:
             await asyncio.to_thread(self._thread.join)
         else:
-            self.device.step()
-            self.device.device_user.leave()
+            self.loop.step()
+            self.loop.device_user.leave()
 
     async def __aenter__(self) -> "Engine":
         return self

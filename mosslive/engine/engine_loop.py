@@ -1,8 +1,8 @@
-"""The device side of a served engine: follow the books, plan, run a step, hand out rows.
+"""The loop of the engine thread: apply the callers' changes, plan, run a step, deliver rows.
 
-One thread owns the stepper and all tables; this is its code, whether that thread loops (`run`) or
-a test makes one step after another. It holds the lock of the books around bookkeeping only, never
-while the model runs.
+One thread owns the stepper and all page tables: the thread "mosslive-engine" in `run`, or a test
+that calls `step`. It holds the lock of `EngineState` for bookkeeping, never while the model runs.
+Policy is in `scheduler`, arithmetic in the stepper.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ from mosslive.engine.scheduler import (
     out_of_pages,
     plan,
 )
-from mosslive.engine.sequence import UNCUT, ActiveReply, SequenceState
+from mosslive.engine.sequence import NOT_TRUNCATED, ActiveReply, SequenceState
 from mosslive.engine.state import EngineState
 from mosslive.engine.step_costs import StepCosts
-from mosslive.engine.stepper import Made, Stepper
+from mosslive.engine.stepper import Stepper, StepResult
 from mosslive.errors import MossliveError
 from mosslive.rows import Row
 
@@ -39,22 +39,22 @@ class EngineLoop:
     def __init__(
         self, stepper: Stepper, state: EngineState, priority: DevicePriority | None = None
     ) -> None:
-        """`priority`: of those who use the same device."""
+        """`priority`: shared with the other users of the device."""
         self.stepper = stepper
         self.state = state
         self.steps = 0
         self.rows_made = 0
-        self.missed = 0  # rows that came after their listener had heard everything
+        self.missed = 0  # speech rows computed after an underrun
         self.health = Health("the language model", state.clock)
         prefill = StepCosts(state.settings.prefill_guess_ms)
         self.limits = Limits(stepper.most_requests, stepper.most_rows, state.decode, prefill)
         self.device_user = (priority or DevicePriority()).join(lambda: state.inbox.put(None))
 
     def run(self) -> None:
-        """Until the engine closes; if it breaks, whoever waits is told."""
+        """Runs steps until the engine is closed. An error ends it and reaches all waiters."""
         try:
             while not self.done:
-                if self.device_user.asked:
+                if self.device_user.others_urgent:
                     self.device_user.yield_device(self._is_urgent, self._wait_inbox)
                 if not self.step() and not self.done:
                     self._wait_inbox()
@@ -69,17 +69,17 @@ class EngineLoop:
         return self.state.closing and not self.state.sequences
 
     def step(self) -> bool:
-        """One step; False if there was nothing to do."""
+        """Runs one step. Returns False if there was no work."""
         state, began = self.state, self.state.clock()
         self._drain_inbox()
         with state:
             self._apply_changes()
             candidates = self._candidates()
             chosen = plan(candidates, began, self.limits, state.settings)
-            jobs = [self._claim(state.sequences[key], rows) for key, rows in chosen.prefill]
+            jobs = [self._prefill_job(state.sequences[key], rows) for key, rows in chosen.prefill]
             replies = self._reserve_pages(chosen)
             ended, state.ended = state.ended, []
-        self.device_user.say(is_urgent(candidates, began, state.settings))
+        self.device_user.set_urgent(is_urgent(candidates, began, state.settings))
         for reply in ended:
             if reply.request:
                 self.stepper.release(reply.request)
@@ -91,7 +91,7 @@ class EngineLoop:
         return bool(jobs or replies or ended)
 
     def _is_urgent(self) -> bool | None:
-        """For the others on the device. None: there is nothing to do."""
+        """Whether the next step is urgent; None if there is no work."""
         state = self.state
         self._drain_inbox()
         with state:
@@ -103,10 +103,11 @@ class EngineLoop:
         while self._wait_inbox(0):
             pass
 
-    def _wait_inbox(self, most_s: float | None = None) -> bool:
-        """Waits for some: at most so long, or until it comes."""
+    def _wait_inbox(self, timeout_s: float | None = None) -> bool:
+        """Takes one message, after at most `timeout_s` (None: no limit). Returns False if none
+        came."""
         try:
-            orphan = self.state.inbox.get(most_s != 0, most_s)
+            orphan = self.state.inbox.get(timeout_s != 0, timeout_s)
         except Empty:
             return False
         if orphan:
@@ -114,47 +115,51 @@ class EngineLoop:
                 self.state.close(orphan)
         return True
 
-    # Bookkeeping; under the lock.
+    # Bookkeeping: callers hold the lock.
 
     def _apply_changes(self) -> None:
-        """Tables follow what callers wrote. Forks come first: what they share may go next."""
+        """Updates page tables after changes by callers. Forks come first, because the pages they
+        share may be freed next."""
         changed = self.state.changed
         for sequence in changed.values():
             if sequence.parent:
                 sequence.parent.pending_forks.remove(sequence)
                 sequence.table, sequence.parent = sequence.parent.table.fork(), None
-        fewer = any(sequence.closed or sequence.cut < UNCUT for sequence in changed.values())
-        # All are cut before any adopts: pages that come back must not be found and held first.
+        pages_freed = any(
+            sequence.closed or sequence.truncated_to < NOT_TRUNCATED
+            for sequence in changed.values()
+        )
+        # All are truncated before any adopts, so that no sequence adopts a page about to be freed.
         for sequence in changed.values():
-            self._cut(sequence)
+            self._apply_truncation(sequence)
         for sequence in changed.values():
             if not len(sequence.table) and sequence.rows:
                 sequence.table.adopt(sequence.rows)
             self._recount(sequence)
-        if fewer:  # what they gave up may be one other's alone now
+        if pages_freed:  # a page that was shared may have one user now
             for sequence in self.state.sequences.values():
                 if sequence.shared:
                     self._recount(sequence)
         changed.clear()
         self.state.count_pool()
 
-    def _cut(self, sequence: SequenceState) -> None:
+    def _apply_truncation(self, sequence: SequenceState) -> None:
         table = sequence.table
         if sequence.closed:
             sequence.rows.clear()
             sequence.released = True
             self.state.sequences.pop(sequence.key, None)
-        table.truncate(min(sequence.cut, len(sequence.rows), len(table)))
-        sequence.cut = UNCUT
+        table.truncate(min(sequence.truncated_to, len(sequence.rows), len(table)))
+        sequence.truncated_to = NOT_TRUNCATED
         if len(table) < len(sequence.rows):
-            table.own_last()  # rows are about to be written there
+            table.own_last()  # the next rows are written there
 
     def _recount(self, sequence: SequenceState) -> None:
-        """After the table or the rows changed, and no step runs on them."""
+        """Called after the table or the rows changed, while no step runs on them."""
         table = sequence.table
-        sequence.computed, sequence.held = len(table), len(table.pages)
+        sequence.computed, sequence.counted_pages = len(table), len(table.pages)
         sequence.shared = bool(sequence.pending_forks) or table.may_share_last
-        sequence.step_pages = sequence.returning = 0
+        sequence.step_pages = sequence.pages_to_free = 0
         self.state.update_reservation(sequence)
         if sequence.computed == len(sequence.rows):
             sequence.has_pending = False
@@ -172,12 +177,12 @@ class EngineLoop:
                 candidates.append(candidate)
         return candidates
 
-    def _claim(self, sequence: SequenceState, rows: int) -> tuple[SequenceState, list[Row]]:
+    def _prefill_job(self, sequence: SequenceState, rows: int) -> tuple[SequenceState, list[Row]]:
         sequence.step_pages = sequence.reserved
         return sequence, sequence.rows[sequence.computed : sequence.computed + rows]
 
     def _reserve_pages(self, chosen: Plan) -> list[ActiveReply]:
-        """The replies that get a row: those for whose coming row a page can be promised."""
+        """Returns the replies that get a row: those for whose next row a page can be reserved."""
         state, size = self.state, self.state.pool.page_size
         replies = [reply for key in chosen.decode if (reply := state.sequences[key].reply)]
         growing = []
@@ -187,9 +192,9 @@ class EngineLoop:
             if sequence.step_pages > sequence.reserved:
                 pages = sequence.step_pages - sequence.reserved
                 growing.append(
-                    PageRequest(sequence.key, reply.kind == "speech", reply.asked_at, pages)
+                    PageRequest(sequence.key, reply.kind == "speech", reply.arrived_at, pages)
                 )
-        if not growing:  # as in most steps: a page holds many rows
+        if not growing:  # the common case: a page holds many rows
             return replies
         headroom = headroom_pages(state.count_speaking(), size, state.settings)
         for key in out_of_pages(growing, state.free_pages, headroom):
@@ -197,11 +202,11 @@ class EngineLoop:
             sequence.step_pages = sequence.reserved
             if sequence.reply:
                 state.end(sequence.reply, stop="pages")
-        for growth in growing:
-            state.update_reservation(state.sequences[growth.key])
+        for need in growing:
+            state.update_reservation(state.sequences[need.key])
         return [reply for reply in replies if not reply.ended]
 
-    # The model; without the lock.
+    # The model: without the lock.
 
     def _prefill(
         self, jobs: list[tuple[SequenceState, list[Row]]], replies: list[ActiveReply]
@@ -213,15 +218,15 @@ class EngineLoop:
             return [None] * len(some)
 
         began = self.state.clock()
-        results = _each(jobs, compute)
+        results = _run_batch(jobs, compute)
         seconds = self.state.clock() - began
-        self._judge("prefill", results)
+        self._record_health("prefill", results)
         self.limits.prefill.observe(sum(len(rows) for _, rows in jobs), seconds, began + seconds)
         with self.state:
             lost = [
                 (sequence, error)
                 for (sequence, _), error in zip(jobs, results, strict=True)
-                if error and sequence.cut == UNCUT and not sequence.closed
+                if error and sequence.truncated_to == NOT_TRUNCATED and not sequence.closed
             ]
             self._apply_changes()
             for sequence, _ in jobs:
@@ -229,7 +234,7 @@ class EngineLoop:
             for sequence, error in lost:
                 self.state.discard_failed_rows(sequence, error)
                 self._recount(sequence)
-            for reply in replies:  # their rows are still to be made in this step
+            for reply in replies:  # this step still decodes them
                 if not reply.ended:
                     reply.sequence.step_pages = reply.sequence.pages_for(
                         1, self.state.pool.page_size
@@ -239,40 +244,42 @@ class EngineLoop:
         return seconds
 
     def _decode(self, replies: list[ActiveReply], began: float) -> None:
-        """`began`: when the step did, as if there had been no prefill in it."""
+        """`began`: start of the step, moved by the duration of its prefill."""
         state = self.state
-        # A caller may have ended some of them by now, and so may a prefill that failed.
+        # A caller or a failed prefill may have ended some of them.
         live = [reply for reply in replies if not reply.ended and not reply.abandoned]
         for reply in live:
             if reply.request is None:
                 reply.request = Request(
-                    [], reply.sampling, state.ids, reply.sequence.table, state.longest
+                    [], reply.sampling, state.ids, reply.sequence.table, state.context_rows
                 )
 
-        def decode(some: Sequence[ActiveReply]) -> list[Made]:
+        def decode(some: Sequence[ActiveReply]) -> list[StepResult]:
             requests = [reply.request for reply in some if reply.request]
             for reply, request in zip(some, requests, strict=True):
                 if len(request.new_rows) != len(reply.rows):
-                    raise StepFailed("a step failed after it had made rows, and lost them")
+                    raise StepFailed("a step failed after it had made rows; they are lost")
             return self.stepper.decode(requests)
 
-        typical = all(reply.rows for reply in live)  # a first row may run a tail over all
-        results = _each(live, decode) if live else []
-        self._judge("decode", results)
+        measurable = all(
+            reply.rows for reply in live
+        )  # a first row may run a tail over the whole prompt
+        results = _run_batch(live, decode) if live else []
+        self._record_health("decode", results)
         now = state.clock()
         with state:
-            for reply, made in zip(live, results, strict=True):
-                self._deliver(reply, made, now)
+            for reply, result in zip(live, results, strict=True):
+                self._deliver(reply, result, now)
             self._apply_changes()
             for reply in replies:
                 self._recount(reply.sequence)
             state.count_pool()
-        if live and typical:
+        if live and measurable:
             now = state.clock()
             state.decode.observe(len(live), now - began, now)
 
-    def _judge(self, kind: str, results: Sequence[object]) -> None:
-        """A pass has failed if it did so for everybody in it. A lack of pages is not a failure."""
+    def _record_health(self, kind: str, results: Sequence[object]) -> None:
+        """Counts a pass as failed if it failed for all jobs. `OutOfPages` is not a failure."""
         errors = [result for result in results if isinstance(result, MossliveError)]
         failures = [error for error in errors if not isinstance(error, OutOfPages)]
         if len(errors) < len(results):
@@ -280,22 +287,23 @@ class EngineLoop:
         elif failures:
             self.health.failed(kind, failures[0].__cause__ or failures[0])
 
-    def _deliver(self, reply: ActiveReply, made: Made, now: float) -> None:
-        """Under the lock. Whoever ended the reply while its row was made does not get the row."""
+    def _deliver(self, reply: ActiveReply, result: StepResult, now: float) -> None:
+        """Adds the row of a step to its reply, under the lock. A reply that ended during the step
+        does not get the row."""
         state, sequence, request = self.state, reply.sequence, reply.request
         assert request is not None
         if reply.ended:
             return
         if reply.abandoned:
             state.end(reply, stop="interrupted")
-        elif isinstance(made, OutOfPages):
+        elif isinstance(result, OutOfPages):
             state.end(reply, stop="pages")
-        elif isinstance(made, MossliveError):
-            state.end(reply, error=made)
+        elif isinstance(result, MossliveError):
+            state.end(reply, error=result)
         else:
-            sequence.rows.append(made)
-            speech, follows = request.mode == "audio", request.coming_mode == "audio"
-            self.missed += reply.take(made, speech, follows, now)
+            sequence.rows.append(result)
+            speech, speech_follows = request.mode == "audio", request.upcoming_mode == "audio"
+            self.missed += reply.add(result, speech, speech_follows, now)
             self.rows_made += 1
             reply.paused = reply.unread_rows >= state.settings.ahead_rows
             if request.stop:
@@ -304,10 +312,10 @@ class EngineLoop:
                 state.wake_reader(reply)
 
 
-def _each(
+def _run_batch(
     jobs: Sequence[Job], call: Callable[[Sequence[Job]], list[Result | MossliveError]]
 ) -> list[Result | MossliveError]:
-    """All at once; if that fails, one by one, so that whose fault it is fails alone."""
+    """Calls with all jobs; if that fails, with one at a time, so that only the faulty one fails."""
     try:
         return call(jobs)
     except EngineBroken:
@@ -315,4 +323,4 @@ def _each(
     except Exception as error:
         if len(jobs) == 1:
             return [step_failed(error)]
-        return [result for job in jobs for result in _each([job], call)]
+        return [result for job in jobs for result in _run_batch([job], call)]

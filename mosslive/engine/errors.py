@@ -1,4 +1,4 @@
-"""What the served engine says instead of doing the work: full, busy, failed, or broken."""
+"""Errors of the served engine: full, busy, step failed, engine broken."""
 
 from typing import Literal
 
@@ -8,10 +8,11 @@ Reason = Literal["pages", "deadlines", "conversations", "context", "closed"]
 
 
 class EngineFull(MossliveError):
-    """New work is refused and nothing was changed; the conversation stays usable.
+    """The engine does not admit this work. Nothing has changed; the conversation stays usable.
 
-    `reason`: "pages" (no room for the rows), "deadlines" (speech would stutter), "conversations"
-    (too many are open), "context" (no positions left), "closed" (the conversation or engine is).
+    `reason`: "pages" (too few free pages for the rows), "deadlines" (speech would underrun),
+    "conversations" (too many are open), "context" (no positions left), "closed" (the conversation
+    or the engine is closed).
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -20,15 +21,17 @@ class EngineFull(MossliveError):
 
 
 class Busy(MossliveError):
-    """The call does not fit what the conversation is doing; the message says what to do first."""
+    """The conversation has an active reply, or the reply has another reader. The message says what
+    to do first."""
 
 
 class StepFailed(MossliveError):
-    """The model could not be run for this conversation; the cause says why. Others go on."""
+    """The model could not run for this conversation; `__cause__` is the reason. Other conversations
+    continue."""
 
 
 def step_failed(error: Exception) -> MossliveError:
-    """An error as its caller should see it."""
+    """Returns the error that the caller sees: a `MossliveError` as it is, any other wrapped."""
     if isinstance(error, MossliveError):
         return error
     failed = StepFailed(f"the step failed: {type(error).__name__}: {error}")
@@ -37,5 +40,5 @@ def step_failed(error: Exception) -> MossliveError:
 
 
 class EngineBroken(MossliveError):
-    """The device or the engine itself failed for good: every open reply ended with this. A stepper
-    raises it to say that no later call can succeed."""
+    """The device or the engine failed permanently, and every active reply ended with this error. A
+    stepper raises it if no later call can succeed."""

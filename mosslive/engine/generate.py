@@ -1,6 +1,7 @@
 """The plain generation loop: every request gets one row per step, until it stops.
 
-This is the definition any faster engine must equal. It knows neither deadlines nor priorities.
+This loop is the definition: the served engine must make the same rows. It knows neither deadlines
+nor priorities, and it runs on the caller's thread.
 """
 
 from collections.abc import Generator
@@ -15,13 +16,13 @@ from mosslive.rows import Row
 def generate_rows(
     stepper: Stepper, requests: list[Request]
 ) -> Generator[tuple[int, Row], None, None]:
-    """(request number, new row), in lockstep. A request that finds no page ends with stop "pages"
-    and hurts no other; any other error ends the batch. However this ends, every page is given
-    back."""
+    """Yields (request number, new row), in lockstep. A request without a free page ends with stop
+    "pages", and the others continue. Any other error ends the batch. All pages are freed at the
+    end, also after an error."""
     try:
         running = list(enumerate(requests))
         while running:
-            _refuse_without_pages([request for _, request in running])
+            _stop_without_pages([request for _, request in running])
             running = [(n, request) for n, request in running if not request.stop]
             made = stepper.decode([request for _, request in running])
             for (number, request), row in zip(running, made, strict=True):
@@ -37,16 +38,17 @@ def generate_rows(
             request.table.free()
 
 
-def _refuse_without_pages(requests: list[Request]) -> None:
-    """Ends those for whose rows no page is left, in order: what they held serves the ones after."""
-    promised = 0
+def _stop_without_pages(requests: list[Request]) -> None:
+    """Stops the requests for whose rows no page is free, in order. Requests later in the list can
+    use the pages of those stopped before them."""
+    reserved = 0
     for request in requests:
         table, pool = request.table, request.table.pool
         request.adopt()
-        wanted, free = table.pages_for(len(request.waiting)), pool.free - promised
+        wanted, free = table.pages_for(len(request.pending)), pool.free - reserved
         if wanted > free:
             request.stop = "pages"
             request.refusal = OutOfPages(wanted, free, pool.total, pool.page_size)
             table.free()
         else:
-            promised += wanted
+            reserved += wanted

@@ -1,9 +1,9 @@
-"""The runner of a GPU: prefill passes as CUDA graphs where one is large enough."""
+"""The runner for GPUs: prefill passes run as CUDA graphs if a recorded one is large enough."""
 
 from mosslive.cache import PagePool
 from mosslive.engine.batch import Part
 from mosslive.engine.pass_graphs import PassGraphs
-from mosslive.engine.runner import Fresh, Runner, Work
+from mosslive.engine.runner import Runner, TrunkPass, Work
 from mosslive.kernels.graph import GraphRecorder
 from mosslive.model import Decoder
 from mosslive.rows import Row
@@ -17,10 +17,10 @@ class GraphRunner(Runner):
         self._graphs = PassGraphs(decoder, self.storage, chunk, self.pages_per_request)
 
     def record(self, recorder: GraphRecorder) -> None:
-        """Captures the graphs. Before this, passes run as in any runner."""
+        """Captures the graphs. Before this, passes run as in `Runner`."""
         self._graphs.record(recorder)
 
-    def _run_trunk(self, group: list[Work], rows: list[Row], parts: list[Part]) -> Fresh | None:
+    def _run_trunk(self, group: list[Work], rows: list[Row], parts: list[Part]) -> TrunkPass | None:
         bucket = self._graphs.bucket(len(rows), len(parts))
         if bucket is None:
             return super()._run_trunk(group, rows, parts)

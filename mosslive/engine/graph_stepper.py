@@ -1,7 +1,8 @@
-"""The stepper of a GPU: decode steps as recorded graphs, everything else as `PlainStepper` does it.
+"""The stepper for GPUs: decode steps run as CUDA graphs, prefill as in `PlainStepper`.
 
-Turns requests into the numbers a recorded step reads and back. It makes the same rows as the plain
-stepper, up to rounding. The host touches each request a few times per step and no history.
+Turns requests into the input numbers of a recorded step, and its output into rows. It makes the
+same rows as the plain stepper, up to rounding. The host's work per request and step is constant: it
+never reads a history. Engine thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from mosslive.engine.request import Request
 from mosslive.engine.seen_ids import SeenIds
 from mosslive.engine.step_buffers import StepBuffers
 from mosslive.engine.step_graphs import StepGraphs
-from mosslive.engine.stepper import Made, PlainStepper
+from mosslive.engine.stepper import PlainStepper, StepResult
 from mosslive.kernels import NonFiniteLogits
 from mosslive.kernels.graph import GraphRecorder
 from mosslive.rows import CHANNELS, Channel, Row
@@ -29,21 +30,21 @@ class GraphStepper:
         self.most_requests, self.most_rows = most, runner.chunk
         self._plain = PlainStepper(runner)
         scratch, device = runner.storage.scratch_slot, runner.decoder.device
-        idle_page = scratch // self.pool.page_size
-        self._buffers = StepBuffers(most, runner.pages_per_request, idle_page, scratch, device)
+        padding_page = scratch // self.pool.page_size
+        self._buffers = StepBuffers(most, runner.pages_per_request, padding_page, scratch, device)
         sizes: dict[Channel, int] = {
             "text": self.config.vocab_size,
             "audio": self.config.audio_vocab_size,
         }
-        self._history = SeenIds(most, sizes, device)
-        self.graphs = StepGraphs(runner.decoder, runner.storage, self._buffers, self._history)
-        self._stamps = [-1] * most  # of the page table that stands in each row
-        # The requests whose settings stand in the fields of each tail.
-        self._settled: dict[Channel, list[Request]] = {channel: [] for channel in CHANNELS}
+        self._seen_ids = SeenIds(most, sizes, device)
+        self.graphs = StepGraphs(runner.decoder, runner.storage, self._buffers, self._seen_ids)
+        self._stamps = [-1] * most  # of the page table that is in each row of the buffers
+        # The requests whose sampling settings are in the fields of each tail.
+        self._filled_sampling: dict[Channel, list[Request]] = {channel: [] for channel in CHANNELS}
 
     def record(self, progress: Callable[[int], None] = lambda done: None) -> None:
-        """Records the graphs, which takes seconds; steps before this run without them. `progress`
-        is told how many are done. Without a GPU there is nothing to record."""
+        """Records the graphs, which takes seconds; before that, steps run without them. `progress`
+        is called with the number of graphs done. Does nothing without a GPU."""
         if self.runner.decoder.device.type == "cuda":
             recorder = GraphRecorder(self.runner.decoder.device, progress)
             self.runner.record(recorder)
@@ -53,64 +54,64 @@ class GraphStepper:
         self._plain.prefill(jobs)
 
     @torch.inference_mode()
-    def decode(self, requests: Sequence[Request]) -> list[Made]:
-        made: dict[int, Made] = {}
-        begun: list[tuple[Request, int]] = []
-        claimed: list[tuple[Channel, PageTable]] = []
+    def decode(self, requests: Sequence[Request]) -> list[StepResult]:
+        made: dict[int, StepResult] = {}
+        started: list[tuple[Request, int]] = []
+        marked: list[tuple[Channel, PageTable]] = []
         try:
             for request in requests:
                 try:
-                    begun.append((request, self._enter(request)))
+                    started.append((request, self._append_pending(request)))
                 except OutOfPages as refusal:
                     made[id(request)] = refusal
-            chosen = self._step(begun, claimed) if begun else []
+            chosen = self._step(started, marked) if started else []
         except BaseException:
-            for channel, table in claimed:
+            for channel, table in marked:
                 table.unmark(channel, [len(table) - 1])
-            for request, first in begun:
+            for request, first in started:
                 request.table.truncate(first)
             raise
-        for (request, _), (text, audio) in zip(begun, chosen, strict=True):
+        for (request, _), (text, audio) in zip(started, chosen, strict=True):
             request.table.publish()
-            request.waiting.clear()
-            made[id(request)] = _accepted(request, text, audio)
+            request.pending.clear()
+            made[id(request)] = _accept(request, text, audio)
         return [made[id(request)] for request in requests]
 
     def release(self, request: Request) -> None:
-        self._history.release(request)
-        for settled in self._settled.values():
-            settled.clear()
+        self._seen_ids.release(request)
+        for filled in self._filled_sampling.values():
+            filled.clear()
 
-    def _enter(self, request: Request) -> int:
-        """Runs all but the newest row that waits, and finds that one a page. Returns the rows that
-        are through the trunk: all, if none waits (after a fork)."""
+    def _append_pending(self, request: Request) -> int:
+        """Prefills all pending rows but the newest, and takes a page for that one. Returns how many
+        rows are through the trunk: all, if none is pending (after a fork)."""
         request.adopt()
-        if len(request.waiting) > 1:
-            self._plain.prefill([(request.table, request.waiting[:-1])])
-            del request.waiting[:-1]
+        if len(request.pending) > 1:
+            self._plain.prefill([(request.table, request.pending[:-1])])
+            del request.pending[:-1]
         first = len(request.table)
-        self.runner.reserve(request.table, request.waiting)
+        self.runner.reserve(request.table, request.pending)
         return first
 
     def _step(
-        self, begun: list[tuple[Request, int]], claimed: list[tuple[Channel, PageTable]]
+        self, started: list[tuple[Request, int]], marked: list[tuple[Channel, PageTable]]
     ) -> list[tuple[int | None, int | None]]:
-        """For each request its ids of text and audio, None where it needs none. `claimed`: what was
-        marked and must be unmarked if this fails."""
-        requests = [request for request, _ in begun]
+        """Returns the sampled text and audio id of each request, None for a channel that it does
+        not need. Adds to `marked` the tail rows to unmark if this fails."""
+        requests = [request for request, _ in started]
         for request in requests:
             request.begin_step()
         needs = [request.channels for request in requests]
         rows_of = {c: [n for n, need in enumerate(needs) if c in need] for c in CHANNELS}
         bucket = self.graphs.bucket(len(requests))
-        lines = [self._history.line(request) for request in requests]
-        self._fill_trunk(begun, lines, bucket)
-        self._buffers.send_trunk(self._place_tables(requests))
+        seen_slots = [self._seen_ids.slot(request) for request in requests]
+        self._fill_trunk(started, seen_slots, bucket)
+        self._buffers.send_trunk(self._write_tables(requests))
         self.graphs.run("trunk", bucket)
-        # From here to the end of the trunk the host's work costs nothing.
+        # The host's work from here on overlaps with the trunk.
         for channel, rows in rows_of.items():
             if rows:
-                self._fill_tail(channel, rows, requests, lines, claimed)
+                self._fill_tail(channel, rows, requests, seen_slots, marked)
         self._buffers.send_tails()
         for channel, rows in rows_of.items():
             if rows:
@@ -122,31 +123,33 @@ class GraphStepper:
                 chosen[channel][row] = number
         return list(zip(chosen["text"], chosen["audio"], strict=True))
 
-    def _fill_trunk(self, begun: list[tuple[Request, int]], lines: list[int], bucket: int) -> None:
+    def _fill_trunk(
+        self, started: list[tuple[Request, int]], seen_slots: list[int], bucket: int
+    ) -> None:
         fill, scratch = self._buffers.fill, self.runner.storage.scratch_slot
-        tables = [request.table for request, _ in begun]
-        fill("text", [request.last[0] for request, _ in begun], bucket)
-        fill("audio", [request.last[1] for request, _ in begun], bucket)
+        tables = [request.table for request, _ in started]
+        fill("text", [request.last[0] for request, _ in started], bucket)
+        fill("audio", [request.last[1] for request, _ in started], bucket)
         fill("position", [len(table) - 1 for table in tables], bucket)
-        # A row that is through already (after a fork) runs once more for its output alone.
+        # A row that is through the trunk already (after a fork) runs again for its output.
         slots = [
-            request.table.slot(first) if request.waiting else scratch for request, first in begun
+            request.table.slot(first) if request.pending else scratch for request, first in started
         ]
         fill("slot", slots, bucket)
         for index, channel in enumerate(CHANNELS):
-            place = partial(self._history.place, channel)
-            ids = [request.last[index] for request, _ in begun]
-            fill("note", list(map(place, lines, ids)), bucket, index)
+            index_of = partial(self._seen_ids.index, channel)
+            ids = [request.last[index] for request, _ in started]
+            fill("seen_index", list(map(index_of, seen_slots, ids)), bucket, index)
 
     def _fill_tail(
         self,
         channel: Channel,
         rows: list[int],
         requests: list[Request],
-        lines: list[int],
-        claimed: list[tuple[Channel, PageTable]],
+        seen_slots: list[int],
+        marked: list[tuple[Channel, PageTable]],
     ) -> None:
-        """`rows`: which of the requests go through that tail."""
+        """`rows`: indices of the requests that use this tail."""
         some = [requests[row] for row in rows]
         tables = [request.table for request in some]
         behind = [table for table in tables if len(table.missing(channel, 2)) > 1]
@@ -160,23 +163,23 @@ class GraphStepper:
         positions = [len(table) - 1 for table in tables]
         slots = []
         for table, last in zip(tables, positions, strict=True):
-            # Asked one by one: a table may share its last page with one that claimed it just now.
+            # Checked one by one: a table before it may share the last page and have marked it.
             if table.has_last(channel):
                 slots.append(self.runner.storage.scratch_slot)
             else:
                 table.mark(channel, [last])
-                claimed.append((channel, table))
+                marked.append((channel, table))
                 slots.append(table.slot(last))
         fill("members", rows)
         fill("tail_position", positions)
         fill("tail_slot", slots)
-        fill("history", [lines[row] for row in rows])
+        fill("seen_slot", [seen_slots[row] for row in rows])
         fill("step", [request.step for request in some])
         fill("legal", [request.legal(channel) for request in some])
-        if some != self._settled[channel]:
-            self._settled[channel] = some
+        if some != self._filled_sampling[channel]:
+            self._filled_sampling[channel] = some
             settings = [request.sampling for request in some]
-            # The generator's seed has 64 bits without a sign, the field one with.
+            # A seed is an unsigned 64-bit number, the field is signed.
             fill("seed", [s.seed - 2**64 if s.seed >= 2**63 else s.seed for s in settings])
             fill("top_k", [min(s.top_k, 2**31 - 1) for s in settings])
             fill("temperature", [s.temperature for s in settings])
@@ -184,8 +187,8 @@ class GraphStepper:
             fill("penalty", [s.repetition_penalty for s in settings])
             fill("greedy", [s.greedy for s in settings])
 
-    def _place_tables(self, requests: list[Request]) -> range | None:
-        """Writes the page tables that changed, or changed places; returns the rows they span."""
+    def _write_tables(self, requests: list[Request]) -> range | None:
+        """Writes page tables that changed or moved to another row; returns the range of rows."""
         changed = []
         for row, request in enumerate(requests):
             table = request.table
@@ -196,7 +199,7 @@ class GraphStepper:
         return range(changed[0], changed[-1] + 1) if changed else None
 
 
-def _accepted(request: Request, text: int | None, audio: int | None) -> Made:
+def _accept(request: Request, text: int | None, audio: int | None) -> StepResult:
     if (text is not None and text < 0) or (audio is not None and audio < 0):
         return NonFiniteLogits("logits are not finite numbers: the weights or the dtype are wrong")
     return request.accept(text, audio)

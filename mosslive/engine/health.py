@@ -1,14 +1,16 @@
-"""Whether a part of the server that has a thread of its own still works.
+"""Whether a component with a thread of its own (engine, codec) still works.
 
-Failures are counted by kind of work, so that a kind that works does not hide one that does not. One
-failure concerns the caller it hit. `MOST_FAILURES` of one kind in a row are a problem of the part;
-one success of that kind ends it. The end of the thread is a problem for good.
+Rules:
 
-A part with a problem gets no new work, so after `RETRY_S` without a failure it counts as working
-until the next failure: else nobody would notice that it works again. If failures without a success
-span `FINAL_S`, the part is taken to be unable to recover by itself.
+- Failures are counted by kind of work, so that a kind that works does not hide one that fails.
+- A single failure is an error of the caller that it hit. `MOST_FAILURES` of one kind in a row are a
+  problem of the component. One success of that kind ends the problem.
+- The end of the thread is a final problem.
+- A component with a problem gets no new work. After `RETRY_S` without a failure it counts as
+  working until the next failure, so that a recovery is noticed.
+- If failures without a success span `FINAL_S`, the problem is final: the component cannot recover.
 
-Called from any thread. Knows nothing of what the part does.
+Any thread may call it. Knows nothing of what the component does.
 """
 
 import logging
@@ -26,12 +28,12 @@ _log = logging.getLogger("mosslive.health")
 
 class Problem(NamedTuple):
     message: str
-    final: bool  # only a restart of the process helps
+    final: bool  # only a restart of the process can fix it
 
 
 @dataclass
 class _Failing:
-    first: float  # moments
+    first: float  # clock time
     latest: float
     message: str
     count: int = 1
@@ -47,7 +49,7 @@ class Health:
         self._ended: str | None = None
 
     def succeeded(self, kind: str) -> None:
-        if kind not in self._failing:  # as nearly always; without the lock
+        if kind not in self._failing:  # the common case, without the lock
             return
         with self._lock:
             failing = self._failing.pop(kind, None)
@@ -66,10 +68,10 @@ class Health:
                 failing.count += 1
             count = failing.count
         if count == MOST_FAILURES:
-            _log.error("%s does not work: %s", self.name, self._says(kind, failing))
+            _log.error("%s does not work: %s", self.name, self._describe(kind, failing))
 
     def ended(self, error: BaseException) -> None:
-        """The part's thread has ended. Idempotent: the first error counts."""
+        """Records that the component's thread has ended. Idempotent: the first error is kept."""
         with self._lock:
             if self._ended is not None:
                 return
@@ -87,9 +89,9 @@ class Health:
                     continue
                 final = failing.latest - failing.first >= FINAL_S
                 if final or now - failing.latest < RETRY_S:
-                    message = f"{self.name} does not work: {self._says(kind, failing)}"
+                    message = f"{self.name} does not work: {self._describe(kind, failing)}"
                     return Problem(message, final)
         return None
 
-    def _says(self, kind: str, failing: _Failing) -> str:
+    def _describe(self, kind: str, failing: _Failing) -> str:
         return f"{kind} failed {failing.count} times in a row, the last with {failing.message}"

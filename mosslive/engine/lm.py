@@ -1,6 +1,6 @@
-"""The language model as a library: load it, prompt it, run it. Plain and exact, on any device.
+"""The language model as a library: load, prompt, generate. The plain definition, on any device.
 
-Not safe for use from several threads at once; one thread may hold any number of open generations.
+Not thread-safe. One thread may have any number of open generations.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -53,7 +53,7 @@ def load_lm(
 
     `dtype`: of the arithmetic, "float32" or "bfloat16". `kv_rows`: how many rows all open
     generations together may hold (default: the context, at most 8192). `page_size`: rows per page.
-    `chunk`: rows per pass of a prefill. `progress` is told bytes as they are checked.
+    `chunk`: rows per pass of a prefill. `progress` is called with the number of bytes checked.
     """
     for name, value in (("page_size", page_size), ("kv_rows", kv_rows), ("chunk", chunk)):
         if value is not None and (type(value) is not int or value < 1):
@@ -63,14 +63,16 @@ def load_lm(
     rows = kv_rows or min(config.max_position_embeddings, _DEFAULT_KV_ROWS)
     try:
         runner = Runner(decoder, PagePool(-(-rows // page_size), page_size), chunk)
-    except (RuntimeError, MemoryError):  # what PyTorch and Python raise when memory ends
+    except (RuntimeError, MemoryError):  # PyTorch and Python run out of memory with these
         size = rows * row_bytes(config, decoder.dtype) / 1e9
-        raise refuse("kv_rows", rows, f"fewer; {size:.1f} GB of pages cannot be had") from None
+        raise refuse(
+            "kv_rows", rows, f"fewer; {size:.1f} GB of pages do not fit into memory"
+        ) from None
     return LanguageModel(runner, tokenizer)
 
 
 class Generation:
-    """The rows of one reply as they are made; an iterator that gives its pages back at the end."""
+    """An iterator over the rows of one reply. It frees its pages at the end."""
 
     def __init__(self, stepper: Stepper, request: Request) -> None:
         self._request = request
@@ -98,7 +100,7 @@ class Generation:
         return self._request.stop
 
     def close(self) -> None:
-        """Ends it early and gives its pages back."""
+        """Ends it early and frees its pages."""
         self._rows.close()
 
 
@@ -119,7 +121,7 @@ class LanguageModel:
         whole sequence at once, both tails on every row, nothing cached."""
         checked = checked_rows(rows, self.ids, self.config.max_position_embeddings)
         decoder, count = self.runner.decoder, len(checked)
-        # A store of its own without a pool: its one page, as long as the sequence, is enough.
+        # Storage without a pool: one page, as long as the sequence.
         storage = PageStorage(self.config, 0, count, decoder.device, decoder.dtype)
         order = list(range(count))
         batch = make_batch([Part([0], order, order)], count, decoder)
@@ -145,23 +147,23 @@ class LanguageModel:
     def generate(
         self, rows: Any, sampling: Sampling | None = None, *, tails: Tails = "lazy"
     ) -> Generation:
-        """New rows after `rows`, one at a time. Bad rows are refused here, before the first row;
-        `OutOfPages` can come with any row."""
+        """Generates rows after `rows`, one at a time. Raises `RowsError` at once for bad rows; the
+        iterator may raise `OutOfPages` at any row."""
         return Generation(PlainStepper(self.runner, tails), self._request(rows, sampling))
 
     def generate_many(
         self, requests: Sequence[tuple[Any, Sampling | None]], *, tails: Tails = "lazy"
     ) -> tuple[list[Request], Generator[tuple[int, Row], None, None]]:
-        """Several requests in one batch: the requests, whose `stop` tells how each ended, and an
-        iterator over (request number, row). Each gets the rows it would get alone. Logits that are
-        not finite mean broken weights and end the whole batch."""
+        """Runs several requests in one batch. Returns the requests, whose `stop` says why they
+        ended, and an iterator over (request number, row). Each request gets the rows that it would
+        get alone. Non-finite logits mean broken weights and end the whole batch."""
         stepper = PlainStepper(self.runner, tails)
         made = [self._request(rows, sampling) for rows, sampling in requests]
         return made, generate_rows(stepper, made)
 
     def read(self, rows: Any, rule: str = "robust") -> Output:
-        """Text and codes of generated rows. Rule "processor" is the published processor's, for
-        comparisons: it drops the last row, whatever it is."""
+        """Returns text and codes of generated rows. Rule "processor" is that of the published
+        processor, for comparisons: it always drops the last row."""
         rules = {"robust": read_rows, "processor": read_rows_as_processor}
         if rule not in rules:
             raise refuse("rule", rule, ", ".join(rules))
@@ -169,13 +171,13 @@ class LanguageModel:
         return rules[rule](checked, self.tokenizer, self.ids)
 
     def text_stream(self) -> TextStream:
-        """For showing text while rows arrive; never half a character."""
+        """Returns a stream that decodes text while rows arrive, in whole characters."""
         return TextStream(self.tokenizer, self.ids)
 
     def _request(self, rows: Any, sampling: Sampling | None) -> Request:
         if sampling is not None and not isinstance(sampling, Sampling):
             raise refuse("sampling", sampling, "a mosslive.Sampling, or None")
-        longest = self.config.max_position_embeddings
-        checked = checked_rows(rows, self.ids, longest - 1)  # at least one row must fit after it
+        context_rows = self.config.max_position_embeddings
+        checked = checked_rows(rows, self.ids, context_rows - 1)  # one more must fit
         table = PageTable(self.pool)
-        return Request(checked, sampling or Sampling(), self.ids, table, longest)
+        return Request(checked, sampling or Sampling(), self.ids, table, context_rows)

@@ -1,7 +1,7 @@
-"""From a folder to a stepper that is ready: an engine folder, or a model folder as published.
+"""Loads a stepper from an engine folder or from a model folder in the published layout.
 
-An engine folder is checked by its checksums while it is read and by its probes before it serves.
-On a GPU all graphs are recorded here, so that no reply waits for one.
+The checksums of an engine folder are verified while it is read, its probes afterwards. On a GPU all
+graphs are recorded here, so that no reply waits for a recording.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ from mosslive.model import Decoder, DecoderWeights
 from mosslive.rows import TextTokenizer
 
 _CPU_KV_ROWS = 8192
-_CPU_KV_BYTES = 512 << 20  # most that `goal_rows` may make of them; committed as pages are used
-# Of the memory that is free on a GPU once the weights are there: the rest is for the graphs'
-# intermediate results, the libraries' workspaces and whoever else uses the card.
+_CPU_KV_BYTES = 512 << 20  # limit of what `goal_rows` adds; committed as pages are used
+# Share of the GPU memory that is free after the weights are loaded. The rest is for intermediate
+# results of graphs, workspaces of libraries and other processes.
 _GPU_SHARE = 0.85
 
 
@@ -45,10 +45,10 @@ def load_stepper(
     """`dtype`: "float32" or "bfloat16", for a published folder (default: float32 on a CPU, bfloat16
     on a GPU); an engine folder has its own. `kv_rows`: rows all conversations together may hold
     (default: 8192 on a CPU, on a GPU what its memory allows). `goal_rows`: rows the caller
-    needs; on a CPU the default grows to as many of them as 512 MiB hold. `chunk`: rows per pass of
-    a prefill.
-    `most_requests`: replies in one step. `host_embeddings`: keeps the embedding tables (1.4 GB at
-    full size) in pinned host memory, for small cards. `progress` is told bytes as they are read.
+    needs; on a CPU the default grows to as many of them as fit into 512 MiB. `chunk`: rows per pass
+    of a prefill. `most_requests`: replies in one step. `host_embeddings`: keeps the embedding
+    tables (1.4 GB at full size) in pinned host memory, for small GPUs. `progress` is called with
+    the number of bytes read.
     """
     numbers = {"page_size": page_size, "chunk": chunk, "most_requests": most_requests}
     if kv_rows is not None:
@@ -59,10 +59,14 @@ def load_stepper(
     where = read_device(device)
     gpu = where.type == "cuda"
     if host_embeddings and not gpu:
-        raise refuse("host_embeddings", True, "with device cuda only; on a CPU they are there")
+        raise refuse(
+            "host_embeddings",
+            True,
+            "only with device cuda; on a CPU they are in host memory already",
+        )
     if is_engine(path):
         if dtype is not None:
-            raise refuse("dtype", dtype, "none: an engine folder has been built for one precision")
+            raise refuse("dtype", dtype, "none; an engine folder is built for one precision")
         config, tokenizer, weights = load_engine_folder(path, where, progress)
         decoder = Decoder(config, _embeddings_on_host(weights) if host_embeddings else weights)
         quick_check(decoder, path)
@@ -80,7 +84,9 @@ def load_stepper(
         stepper.record()
     except (torch.OutOfMemoryError, MemoryError):
         size = rows * row_bytes(decoder.config, decoder.dtype) / 1e9
-        raise refuse("kv_rows", rows, f"fewer; {size:.1f} GB of pages leave no room") from None
+        raise refuse(
+            "kv_rows", rows, f"fewer; {size:.1f} GB of pages do not fit into memory"
+        ) from None
     return stepper, tokenizer
 
 
@@ -88,7 +94,7 @@ def _rows_that_fit(decoder: Decoder) -> int:
     device = decoder.device
     free, total = torch.cuda.mem_get_info(device)
     reserved = torch.cuda.memory_reserved(device)
-    # Somebody may have capped this process below what the card has.
+    # The process may be limited to a fraction of the GPU.
     allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total) - reserved
     room = min(free, allowed) + reserved - torch.cuda.memory_allocated(device)
     return max(1, int(_GPU_SHARE * room / row_bytes(decoder.config, decoder.dtype)))
@@ -100,7 +106,7 @@ def _cpu_rows(decoder: Decoder, goal: int) -> int:
 
 
 def _embeddings_on_host(weights: DecoderWeights) -> DecoderWeights:
-    """With the embedding tables in pinned memory, which the embedding kernel reads over the bus."""
+    """Moves the embedding tables to pinned memory; the embedding kernel reads it over the bus."""
     tails = {
         channel: replace(tail, embed=tail.embed.cpu().pin_memory())
         for channel, tail in weights.tails.items()

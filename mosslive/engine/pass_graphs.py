@@ -1,8 +1,8 @@
-"""A prefill pass through the trunk as CUDA graphs, by number of rows and of requests.
+"""Prefill passes through the trunk as CUDA graphs, one per number of rows and of page tables.
 
-A prefill of a few rows is some 300 launches of a few microseconds each: launched one by one they
-would take longer than the computation. Rows that only pad a bucket write to the scratch slot. Knows
-rows and pages, not requests.
+A prefill of a few rows is about 300 kernels of a few microseconds each; single launches would take
+longer than the computation. Padding rows write to the scratch slot. Knows rows and pages, but no
+requests.
 """
 
 from functools import partial
@@ -43,7 +43,7 @@ class PassGraphs:
 
         # text, audio, position, slot of each row
         self._host_rows, self._rows = pair(4, most_rows, dtype=torch.int64)
-        self._rows[3] = storage.scratch_slot  # the capture runs passes, which must write only there
+        self._rows[3] = storage.scratch_slot  # the capture runs passes; they may write only there
         self._host_starts, self._starts = pair(most + 1, dtype=torch.int32)
         self._host_tables, self._tables = pair(most, pages_per_request, dtype=torch.int32)
         self._graphs: dict[_Bucket, torch.cuda.CUDAGraph] = {}
@@ -53,12 +53,12 @@ class PassGraphs:
             self._graphs[bucket], _ = recorder.record(partial(self._work, bucket))
 
     def bucket(self, rows: int, requests: int) -> _Bucket | None:
-        """The smallest captured pass that is large enough, or None."""
+        """Returns the smallest captured pass that is large enough, or None."""
         fitting = [b for b in self._graphs if b.rows >= rows and b.requests >= requests]
         return min(fitting, default=None)
 
     def run(self, bucket: _Bucket, rows: list[Row], parts: list[Part]) -> None:
-        """Writes keys, values and the trunk's output of these rows to their pages."""
+        """Computes these rows and writes their keys, values and output to their pages."""
         # The previous pass may still be reading its inputs.
         torch.cuda.current_stream(self._rows.device).synchronize()
         grid, count = self._host_rows.numpy(), len(rows)

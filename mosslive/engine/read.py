@@ -1,4 +1,4 @@
-"""A model folder in the published layout → a decoder on a device, and its tokenizer."""
+"""Reads a model folder in the published layout into a decoder on a device, and its tokenizer."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +17,8 @@ _COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def read_decoder(
     path: str | Path, device: torch.device, dtype: str, progress: Callable[[int], None]
 ) -> tuple[Decoder, TextTokenizer]:
-    """`dtype`: of the arithmetic, "float32" or "bfloat16". `progress` is told bytes as they are
-    checked."""
+    """`dtype`: of the arithmetic, "float32" or "bfloat16". `progress` is called with the number of
+    bytes checked."""
     if not isinstance(dtype, str) or dtype not in _COMPUTE:
         raise refuse("dtype", dtype, ", ".join(_COMPUTE))
     folder = model_folder(path)

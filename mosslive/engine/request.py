@@ -1,8 +1,8 @@
-"""One reply being made: its settings, where it stands, and what a new row means for it.
+"""The sampling state of one reply: its settings, mode and rows, and how a new row changes them.
 
-Everything random or remembered belongs to the request itself, so what runs beside it in a batch
-cannot change its reply. It samples nothing: the sampler (`sample`, or a GPU) reads the plain
-attributes below and hands the ids to `accept`. No step costs more for a longer history.
+All randomness and memory of a reply is in its request, so the other requests of a batch cannot
+change it. A request does not sample: the sampler (`sample`, or a GPU kernel) reads the attributes
+below and passes the ids to `accept`. The cost of a step does not grow with the history.
 """
 
 from typing import Literal
@@ -27,7 +27,7 @@ Stop = Literal["stop", "length", "context", "pages"]
 
 
 class Request:
-    """Not shared between threads. Its history is `table.rows` followed by `waiting`."""
+    """Not shared between threads. Its history is `table.rows` followed by `pending`."""
 
     def __init__(
         self,
@@ -35,68 +35,68 @@ class Request:
         sampling: Sampling,
         ids: RowIds,
         table: PageTable,
-        longest: int,
+        context_rows: int,
     ) -> None:
-        """`rows`: what follows the rows of the table, which have all been through the trunk.
-        `longest`: rows the context holds."""
+        """`rows`: the rows after those of the table, which are all through the trunk.
+        `context_rows`: the most rows of table and `pending` together."""
         self.table = table
-        self.waiting = list(rows)  # not through the trunk yet; in mid-reply the newest row alone
+        self.pending = list(rows)  # not through the trunk yet; during a reply only the newest row
         self.sampling = sampling
         self.ids = ids
-        self.longest = longest
+        self.context_rows = context_rows
         self.last: Row = rows[-1] if rows else table.rows[-1]
         self.mode: Mode = first_mode(self.last, ids)
         self.new_rows: list[Row] = []
-        self.stop: Stop | None = None  # why the reply ended; None while it goes on
-        self.refusal: OutOfPages | None = None  # with stop == "pages": what was lacking
-        # Which ids each channel's history holds, bool [V]. Kept by `sample` where the repetition
-        # penalty asks for it; a sampler with a memory of its own leaves this empty.
+        self.stop: Stop | None = None  # why the reply ended; None while active
+        self.refusal: OutOfPages | None = None  # set with stop "pages"
+        # Which ids each channel's history contains, bool [V]. `sample` fills it if the repetition
+        # penalty is on; a sampler with its own tables (`seen_ids`) leaves it empty.
         self.seen: dict[Channel, Tensor] = {}
 
     def adopt(self) -> None:
-        """At the beginning: shares the pages that already hold the first rows."""
+        """Shares pages that already contain the first rows. Does nothing after the first row."""
         if not len(self.table):
-            del self.waiting[: self.table.adopt(self.waiting)]
+            del self.pending[: self.table.adopt(self.pending)]
 
     @property
     def step(self) -> int:
-        """Number of the coming row, from 1, as min_new and max_new count."""
+        """Number of the next row, from 1, as min_new and max_new count."""
         return len(self.new_rows) + 1
 
     @property
-    def coming_mode(self) -> Mode:
+    def upcoming_mode(self) -> Mode:
         return next_mode(self.mode, self.last, self.ids)
 
     def begin_step(self) -> None:
-        """Once before the coming row is chosen; again, after a step that failed, does no harm."""
+        """Called before the next row is sampled. Idempotent, so a failed step can be repeated."""
         self.mode = next_mode(self.mode, self.last, self.ids)
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """Channels whose sample the coming row needs. While speaking the text sample would be
-        overwritten, so it is not drawn."""
+        """Channels that are sampled for the next row. In audio mode a text sample would be
+        overwritten, so none is taken."""
         if self.mode == "audio":
             return ("audio",)
         return CHANNELS if self.sampling.ignored_audio == "sample" else ("text",)
 
     def legal(self, channel: Channel) -> int:
-        """How many ids may be drawn. The mask of the published loop hides the audio ids above the
-        end of speech always, and the end of speech itself while step < min_new; both are the last
-        ids, so masking is cutting."""
+        """Returns how many ids, from 0, may be sampled. The mask of the published loop always hides
+        the audio ids above the end of speech, and the end of speech itself while step < min_new.
+        Both are the last ids, so a mask is a prefix of the logits."""
         if channel == "text":
             return self.ids.text_size
         return self.ids.eosp + (self.step >= self.sampling.min_new)
 
     def accept(self, text: int | None, audio: int | None) -> Row:
-        """Composes and appends the next row from the ids chosen, None where `channels` did not ask
-        for one; decides whether it was the last."""
+        """Composes and appends the next row from sampled ids, and sets `stop` if it is the last.
+        An id is None if `channels` does not name its channel."""
         row = compose(
             self.mode,
             self.ids.modality_pad if text is None else text,
             self.ids.audio_pad if audio is None else audio,
             self.ids,
         )
-        self.waiting.append(row)
+        self.pending.append(row)
         self.new_rows.append(row)
         self.last = row
         for channel, seen in self.seen.items():
@@ -105,6 +105,6 @@ class Request:
             self.stop = "stop"
         elif len(self.new_rows) == self.sampling.max_new:
             self.stop = "length"
-        elif len(self.table) + len(self.waiting) == self.longest:
+        elif len(self.table) + len(self.pending) == self.context_rows:
             self.stop = "context"
         return row

@@ -1,7 +1,7 @@
 """Runs the decoder over page tables: new rows through the trunk, missing rows through a tail.
 
-Turns tables into flattened batches and keeps the books of what is computed. It decides nothing:
-which tables, which tail and when is the caller's business. It never looks at an id's meaning.
+Turns tables into flattened batches and records which rows are computed. The caller decides which
+tables and which tail run, and when. The meaning of ids is not used. Engine thread.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +23,13 @@ class Work:
 
     table: PageTable
     positions: list[int]
-    write: bool = True  # False: keys and values are there already, only the result is wanted
+    write: bool = True  # False: keys and values are stored already; only the output is needed
 
 
 @dataclass(frozen=True)
-class Fresh:
-    """The trunk's latest pass. A tail that wants exactly these rows, as in every step of a reply,
-    need not build the batch again or read the trunk's output back from the pages."""
+class TrunkPass:
+    """The latest pass of the trunk. A tail over exactly these rows, as in every decode step, uses
+    its batch and its output instead of building and reading them again."""
 
     group: list[Work]
     batch: PagedBatch
@@ -37,7 +37,7 @@ class Fresh:
 
 
 class Runner:
-    """`chunk`: the most rows one pass takes; longer work is cut, with the same result."""
+    """`chunk`: the most rows of one pass; more rows are split, with the same result."""
 
     def __init__(self, decoder: Decoder, pool: PagePool, chunk: int) -> None:
         if chunk < 1:
@@ -50,44 +50,44 @@ class Runner:
         )
 
     def reserve(self, table: PageTable, rows: Sequence[Row]) -> None:
-        """Room for `rows` at the end of a table; raises `OutOfPages` and changes nothing if there
-        is none. The rows must go through `trunk` next."""
+        """Appends `rows` to a table and takes their pages. Raises `OutOfPages` and changes nothing
+        if too few are free. The rows must go through `trunk` next."""
         self.storage.apply(table.append(rows))
 
-    def trunk(self, jobs: list[tuple[PageTable, int]]) -> Fresh | None:
-        """(table, first new position) → all rows from there on through the trunk."""
-        fresh = None
+    def trunk(self, jobs: list[tuple[PageTable, int]]) -> TrunkPass | None:
+        """Runs the rows of each table from the given first position on through the trunk."""
+        trunk_pass = None
         works = [Work(table, list(range(first, len(table)))) for table, first in jobs]
         for group in self._passes(works):
             rows = [work.table.rows[p] for work in group for p in work.positions]
-            fresh = self._run_trunk(group, rows, self._parts(group))
+            trunk_pass = self._run_trunk(group, rows, self._parts(group))
         for table, _ in jobs:
             table.publish()
-        return fresh
+        return trunk_pass
 
-    def _run_trunk(self, group: list[Work], rows: list[Row], parts: list[Part]) -> Fresh | None:
-        """One pass; its keys, values and output are in the pages afterwards. A form that hands on
-        nothing but that may return None."""
+    def _run_trunk(self, group: list[Work], rows: list[Row], parts: list[Part]) -> TrunkPass | None:
+        """Runs one pass and writes its keys, values and output to the pages. A subclass may return
+        None; then the tails read the output from the pages."""
         batch = make_batch(parts, self.pool.page_size, self.decoder)
         text, audio = upload(rows, self.decoder.device, torch.int64).T.contiguous()
         hidden = self.decoder.trunk(text, audio, self.storage.trunk, batch)
         write_pages(self.storage.hidden, hidden, batch.slots)
-        return Fresh(group, batch, hidden)
+        return TrunkPass(group, batch, hidden)
 
     def tail(self, tail: Channel, tables: list[PageTable], but_last: bool = False) -> None:
-        """Brings a tail up to date with every row of the tables, or with all but the last."""
-        while group := self._claim(tail, tables, but_last):
+        """Runs a tail over all missing rows of the tables, or over all but the last row."""
+        while group := self._next_tail_group(tail, tables, but_last):
             self._run_tail(tail, group, [])
 
     def tail_logits(
-        self, tail: Channel, tables: list[PageTable], fresh: Fresh | None = None
+        self, tail: Channel, tables: list[PageTable], trunk_pass: TrunkPass | None = None
     ) -> Tensor:
-        """Brings a tail up to date and returns the logits of each table's last row,
+        """Runs a tail over all missing rows and returns the logits of each table's last row,
         float32 [n, V]."""
         last: dict[int, Tensor] = {}  # id of table → its last row after the tail, [H]
-        while group := self._claim(tail, tables):
+        while group := self._next_tail_group(tail, tables):
             ends = _ends(group)
-            hidden = self._run_tail(tail, group, list(ends.values()), fresh)
+            hidden = self._run_tail(tail, group, list(ends.values()), trunk_pass)
             last.update(zip(ends, hidden, strict=True))
         # A last row that was computed earlier (after a fork or a truncation) runs once more for
         # its output; its keys and values stay as they are.
@@ -98,10 +98,12 @@ class Runner:
         hidden = torch.stack([last[id(table)] for table in tables])
         return self.decoder.logits(tail, hidden).float()
 
-    def _claim(self, tail: Channel, tables: list[PageTable], but_last: bool = False) -> list[Work]:
-        """The next pass of a tail. Rows are marked as they are claimed: tables that share pages
-        then never compute a row twice, and within one pass keys are written before they are read,
-        so a row may rest on rows that another table claimed."""
+    def _next_tail_group(
+        self, tail: Channel, tables: list[PageTable], but_last: bool = False
+    ) -> list[Work]:
+        """Returns the next pass of a tail and marks its rows as computed. So tables that share
+        pages never compute a row twice. Within one pass keys are written before they are read, so a
+        row may depend on rows that another table computes in the same pass."""
         group: list[Work] = []
         room = self.chunk
         for table in tables:
@@ -117,11 +119,15 @@ class Runner:
         return group
 
     def _run_tail(
-        self, tail: Channel, group: list[Work], wanted: list[int], fresh: Fresh | None = None
+        self,
+        tail: Channel,
+        group: list[Work],
+        wanted: list[int],
+        trunk_pass: TrunkPass | None = None,
     ) -> Tensor:
-        """One pass; its output at the rows `wanted` [n, H]."""
+        """Runs one pass; returns its output at the rows `wanted`, [n, H]."""
         try:
-            return self._compute_tail(tail, group, wanted, fresh)
+            return self._compute_tail(tail, group, wanted, trunk_pass)
         except BaseException:
             for work in group:
                 if work.write:
@@ -129,23 +135,23 @@ class Runner:
             raise
 
     def _compute_tail(
-        self, tail: Channel, group: list[Work], wanted: list[int], fresh: Fresh | None
+        self, tail: Channel, group: list[Work], wanted: list[int], trunk_pass: TrunkPass | None
     ) -> Tensor:
-        if fresh is None or fresh.group != group:
-            fresh = Fresh(group, self._batch(group), self._stored(group))
-        hidden, pages = fresh.hidden, self.storage.tails[tail]
-        every = len(wanted) == len(hidden)  # as in every step of a reply
+        if trunk_pass is None or trunk_pass.group != group:
+            trunk_pass = TrunkPass(group, self._batch(group), self._stored(group))
+        hidden, pages = trunk_pass.hidden, self.storage.tails[tail]
+        every = len(wanted) == len(hidden)  # as in every decode step
         rows = None if every else upload(wanted, hidden.device, torch.int64)
-        return self.decoder.tail(tail, hidden, pages, fresh.batch, rows)
+        return self.decoder.tail(tail, hidden, pages, trunk_pass.batch, rows)
 
     def _stored(self, group: list[Work]) -> Tensor:
-        """The trunk's output for the rows of a group, from the pages, [T, H]."""
+        """Reads the trunk's output of a group from the pages, [T, H]."""
         slots = [work.table.slot(p) for work in group for p in work.positions]
         sources = upload(slots, self.decoder.device, torch.int64)
         return self.storage.hidden.flatten(0, 1).index_select(0, sources)
 
     def _passes(self, works: list[Work]) -> Iterator[list[Work]]:
-        """Cuts work into passes of at most `chunk` rows, keeping the order within each table."""
+        """Splits work into passes of at most `chunk` rows, in order within each table."""
         group: list[Work] = []
         room = self.chunk
         for work in works:
@@ -176,7 +182,7 @@ class Runner:
 
 
 def _ends(group: list[Work]) -> dict[int, int]:
-    """Id of each table whose last row is in the pass → where it is."""
+    """Returns id(table) → index in the pass, for each table whose last row is in it."""
     ends, end = {}, 0
     for work in group:
         end += len(work.positions)

@@ -1,7 +1,7 @@
-"""From the logits of one request's last row to its next row: the definition of sampling.
+"""The definition of sampling: from the logits of one request's last row to its next row.
 
-The order (mask, penalty, temperature, top-k, top-p, sample) is the published loop's. Knows nothing
-of pages or batches.
+The order (mask, penalty, temperature, top-k, top-p, sample) is that of the published generation
+loop. Knows nothing of pages or batches.
 """
 
 import torch
@@ -13,8 +13,8 @@ from mosslive.rows import CHANNELS, Channel, Row
 
 
 def sample_row(request: Request, logits: dict[Channel, Tensor]) -> Row:
-    """`logits`: float32 [V] for each channel `request.channels` names, after `begin_step`. Raises
-    `NonFiniteLogits` and leaves the request as it was."""
+    """`logits`: float32 [V] for each channel of `request.channels`, after `begin_step`. Raises
+    `NonFiniteLogits`; the request is then unchanged."""
     audio, text = (
         _sample(request, channel, logits[channel]) if channel in logits else None
         for channel in ("audio", "text")
@@ -36,10 +36,10 @@ def _sample(request: Request, channel: Channel, given: Tensor) -> int:
 
 
 def _seen(request: Request, channel: Channel, given: Tensor) -> Tensor:
-    """Which ids the channel's history holds, bool [V]; read from the rows once in a reply."""
+    """Returns which ids the channel's history contains, bool [V]. Reads the rows once per reply."""
     if channel not in request.seen:
         index = CHANNELS.index(channel)
         seen = torch.zeros(given.shape, dtype=torch.bool, device=given.device)
-        seen[[row[index] for row in (*request.table.rows, *request.waiting)]] = True
+        seen[[row[index] for row in (*request.table.rows, *request.pending)]] = True
         request.seen[channel] = seen
     return request.seen[channel]

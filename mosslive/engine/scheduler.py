@@ -1,23 +1,33 @@
-"""What runs in the next step, and what is refused: pure functions of small values and a clock.
+"""What the next step runs, and which work is admitted: pure functions of small values and a clock.
+
+A stretch is a run of consecutive speech rows of one reply. A row of speech plays for 80 ms.
+
+| candidate                               | due at                                           |
+|-----------------------------------------|--------------------------------------------------|
+| first row of a speech reply             | arrival of the reply                             |
+| row k of a stretch (from 0)             | playout start + (k - buffer_rows) · 80 ms        |
+| rows that a reply waits for             | arrival of the reply                             |
+| text row                                | text_wait_s after the row before                 |
+| appended rows without a reply           | gather_s after the oldest arrived                |
 
 Rules, each one a function below:
 
-- Due. Row k (from 0) of a stretch of speech is due (k - buffer_rows) · 80 ms after the stretch's
-  first row; a first row is due when it was asked for. A text row is due text_wait_s after the one
-  before it. Rows heard are due gather_s after they came; if a reply waits for them, when that was
-  asked for. Whoever is due first goes first. A due time never moves while its owner waits, so
-  nobody starves.
-- Dry. Speech runs dry when row k is missing k · 80 ms after the first. No work is added to a step
-  that would then last beyond that, but what is overdue: text by then as urgent as speech, and
-  prefill by patience_s, which gets least_rows a step.
-- Prefill is cut to the time left: as much as fits before anybody runs dry, at most the time of the
-  decode step beside it while anybody is behind its buffer, else one pass of the stepper.
-- Rows heard wait for company while somebody speaks: one pass then serves many listeners.
-- A reply whose last rows are computed in a step gets its first row in the same step.
-- Hurry. Other users of the device wait for a step in which something is due, or a stretch of speech
-  has fewer than first_rows; see `priority`.
+1. Order: earliest due time first. A due time does not move while its owner waits, so no candidate
+   starves.
+2. Underrun: speech underruns if row k is missing at playout start + k · 80 ms. A step takes on more
+   work only if it still ends before the first underrun. Two exceptions: text that is due, and
+   prefill overdue by patience_s, which gets least_rows per step.
+3. Prefill rows per step: without speech, one pass of the stepper. With speech, as many as fit
+   before the first underrun; while a speech row of the batch is due, at most as long as the decode
+   step.
+4. Batching: while a reply speaks, appended rows wait for gather_s, so that one pass serves many
+   conversations. They wait no longer if a reply waits for rows.
+5. First row: a reply whose last pending rows are computed in a step decodes in the same step.
+6. Priority on the device: a step is urgent if a candidate is due, or if a stretch has fewer than
+   first_rows (see `device_priority`).
 
-Knows nothing of pages taken, threads or tensors.
+Knows nothing of pages in use, threads or tensors. Runs on the engine thread; admission also runs on
+the caller's thread, under the lock of `EngineState`.
 """
 
 import math
@@ -28,22 +38,23 @@ from mosslive.config import SECONDS_PER_CODE
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.step_costs import StepCosts
 
-Kind = Literal["listening", "text", "speech"]  # of reply being made, or none
+Kind = Literal["listening", "text", "speech"]  # of the reply's next row; "listening": no reply
 
 
 class Candidate(NamedTuple):
-    """What one conversation asks of the next step."""
+    """The work that one sequence has for the next step."""
 
     key: int
     kind: Kind
-    pending: int  # rows to go through the trunk before a reply can go on
-    since: float  # when the reply was asked for or its latest row made; when pending rows came
-    spoken: int = 0  # rows of the current stretch of speech
-    began: float = 0.0  # when the first of them was made
+    pending: int  # rows that are not through the trunk yet
+    # Arrival of the reply, or time of its latest row. Without a reply: arrival of the oldest row.
+    waiting_since: float
+    spoken: int = 0  # rows of the current stretch
+    playout_start: float = 0.0  # time at which the first of them starts to play
 
 
 class Plan(NamedTuple):
-    """Both empty: nothing to do until somebody asks for more."""
+    """One step. Both lists are empty if there is no work."""
 
     prefill: list[tuple[int, int]]  # key, rows
     decode: list[int]  # keys
@@ -52,16 +63,18 @@ class Plan(NamedTuple):
 def due_at(candidate: Candidate, settings: EngineSettings) -> float:
     if candidate.kind == "speech":
         if not candidate.spoken:
-            return candidate.since
-        return candidate.began + (candidate.spoken - settings.buffer_rows) * SECONDS_PER_CODE
+            return candidate.waiting_since
+        return (
+            candidate.playout_start + (candidate.spoken - settings.buffer_rows) * SECONDS_PER_CODE
+        )
     if candidate.kind == "text":
-        return candidate.since + (0.0 if candidate.pending else settings.text_wait_s)
-    return candidate.since + settings.gather_s
+        return candidate.waiting_since + (0.0 if candidate.pending else settings.text_wait_s)
+    return candidate.waiting_since + settings.gather_s
 
 
 def is_urgent(candidates: Iterable[Candidate], now: float, settings: EngineSettings) -> bool:
-    """Whether other users of the device should wait for the next step: something in it is due, or a
-    listener has not heard anything yet, because sound is made of several rows."""
+    """Whether other users of the device must yield to the next step: a candidate is due, or a
+    listener hears nothing yet, because the codec needs several rows for its first sound."""
     return any(
         due_at(candidate, settings) <= now
         or (candidate.kind == "speech" and candidate.spoken < settings.first_rows)
@@ -70,24 +83,24 @@ def is_urgent(candidates: Iterable[Candidate], now: float, settings: EngineSetti
 
 
 def underrun_at(candidate: Candidate) -> float:
-    """When the listener will have heard everything made; never, before the first row."""
+    """Returns when the listener has heard all rows; infinity before the first row."""
     if candidate.kind != "speech" or not candidate.spoken:
         return math.inf
-    return candidate.began + candidate.spoken * SECONDS_PER_CODE
+    return candidate.playout_start + candidate.spoken * SECONDS_PER_CODE
 
 
-def advance_playout(spoken: int, began: float, now: float) -> tuple[int, float, bool]:
-    """A row of speech is made now: the stretch's rows, its beginning, and whether the listener had
-    run dry. After such a gap time counts from the row that ended it: one gap is missed once, and a
-    stream that was late once is not the most urgent for ever."""
-    late = spoken > 0 and now > began + spoken * SECONDS_PER_CODE
+def advance_playout(spoken: int, playout_start: float, now: float) -> tuple[int, float, bool]:
+    """Counts a speech row computed at `now`. Returns the rows of the stretch, its playout start
+    and whether the row came after an underrun. An underrun moves the playout start, so that one gap
+    counts once and a stream that was late once is not the most urgent from then on."""
+    late = spoken > 0 and now > playout_start + spoken * SECONDS_PER_CODE
     if not spoken or late:
-        began = now - spoken * SECONDS_PER_CODE
-    return spoken + 1, began, late
+        playout_start = now - spoken * SECONDS_PER_CODE
+    return spoken + 1, playout_start, late
 
 
 class Limits(NamedTuple):
-    """What one step takes at most, and what steps cost."""
+    """The largest step, and the measured cost of steps."""
 
     requests: int
     rows: int
@@ -100,12 +113,14 @@ def plan(
 ) -> Plan:
     ready = [candidate for candidate in candidates if not candidate.pending]
     waiting = [candidate for candidate in candidates if candidate.pending]
-    dry = min(map(underrun_at, candidates), default=math.inf)
-    batch = select_batch(ready, now, dry, limits, settings)
+    underrun = min(map(underrun_at, candidates), default=math.inf)
+    batch = select_batch(ready, now, underrun, limits, settings)
     allotted: list[tuple[int, int]] = []
     if waiting and not waits_for_batch(candidates, now, settings):
         waiting.sort(key=lambda candidate: due_at(candidate, settings))
-        allotted = allot_rows(waiting, prefill_rows(batch, waiting[0], now, dry, limits, settings))
+        allotted = allot_rows(
+            waiting, prefill_rows(batch, waiting[0], now, underrun, limits, settings)
+        )
         complete = [
             candidate
             for candidate, (_, rows) in zip(waiting, allotted, strict=False)
@@ -116,8 +131,8 @@ def plan(
 
 
 def waits_for_batch(candidates: Sequence[Candidate], now: float, settings: EngineSettings) -> bool:
-    """Whether rows heard wait for company: somebody speaks, no reply waits for rows, and none of
-    them is due."""
+    """Whether appended rows wait for a larger batch: a reply speaks, no reply waits for rows, and
+    no appended row is due."""
     return any(candidate.kind == "speech" for candidate in candidates) and all(
         candidate.kind == "listening" and due_at(candidate, settings) > now
         for candidate in candidates
@@ -126,40 +141,41 @@ def waits_for_batch(candidates: Sequence[Candidate], now: float, settings: Engin
 
 
 def select_batch(
-    ready: list[Candidate], now: float, dry: float, limits: Limits, settings: EngineSettings
+    ready: list[Candidate], now: float, underrun: float, limits: Limits, settings: EngineSettings
 ) -> list[Candidate]:
-    """Who gets a row: everybody, if the step then ends before speech runs dry; else speech and
-    overdue text, and as many others as there is time for; the most urgent first."""
-    if len(ready) <= limits.requests and now + limits.decode.seconds(len(ready), now) <= dry:
+    """Returns the replies that get a row: all, if the step then ends before the first underrun;
+    else speech and text that is due, then as many others as there is time for, most urgent
+    first."""
+    if len(ready) <= limits.requests and now + limits.decode.seconds(len(ready), now) <= underrun:
         return ready
     ready = sorted(ready, key=lambda candidate: due_at(candidate, settings))
-    must = [
+    required = [
         candidate
         for candidate in ready
         if candidate.kind == "speech" or due_at(candidate, settings) <= now
     ]
-    may = [
+    optional = [
         candidate
         for candidate in ready
         if candidate.kind != "speech" and due_at(candidate, settings) > now
     ]
-    room = limits.decode.size_within(dry - now, limits.requests, now)
-    return (must + may[: max(0, room - len(must))])[: limits.requests]
+    room = limits.decode.size_within(underrun - now, limits.requests, now)
+    return (required + optional[: max(0, room - len(required))])[: limits.requests]
 
 
 def prefill_rows(
     batch: Sequence[Candidate],
     first: Candidate,
     now: float,
-    dry: float,
+    underrun: float,
     limits: Limits,
     settings: EngineSettings,
 ) -> int:
-    """How many rows may be prefilled in a step beside this batch. `first`: the most urgent."""
-    if dry == math.inf:
+    """Returns how many rows a step may prefill beside this batch. `first`: the most urgent one."""
+    if underrun == math.inf:
         return limits.rows
     decode_s = limits.decode.seconds(len(batch), now)
-    room_s = dry - now - decode_s
+    room_s = underrun - now - decode_s
     if any(candidate.kind == "speech" and due_at(candidate, settings) < now for candidate in batch):
         room_s = min(room_s, decode_s)
     rows = limits.prefill.size_within(room_s, limits.rows, now)
@@ -169,14 +185,14 @@ def prefill_rows(
 
 
 def allot_rows(waiting: Iterable[Candidate], rows: int) -> list[tuple[int, int]]:
-    """Deals rows out in order; (key, how many) as far as they go."""
+    """Gives out `rows` in order; returns (key, rows) of each candidate that gets some."""
     allotted = []
     for candidate in waiting:
         if not rows:
             break
-        now = min(candidate.pending, rows)
-        allotted.append((candidate.key, now))
-        rows -= now
+        share = min(candidate.pending, rows)
+        allotted.append((candidate.key, share))
+        rows -= share
     return allotted
 
 
@@ -185,30 +201,31 @@ class PageRequest(NamedTuple):
 
     key: int
     speech: bool
-    asked_at: float
+    arrived_at: float
     pages: int
 
 
 def out_of_pages(growing: Sequence[PageRequest], free: int, headroom: int = 0) -> list[int]:
-    """Whose replies end because pages do: text before speech, and among equals the newest first,
-    until the rest fits. Text must leave `headroom` pages to speech."""
+    """Returns the keys of the replies that end because too few pages are free: text before speech,
+    the newest first, until the rest fits. Text must leave `headroom` pages to speech."""
     ended: list[int] = []
     for speech, most in ((False, max(0, free - headroom)), (True, free)):
-        missing = sum(growth.pages for growth in growing if growth.key not in ended) - most
-        candidates = [growth for growth in growing if growth.speech == speech]
-        for growth in sorted(candidates, key=lambda growth: -growth.asked_at):
+        missing = sum(need.pages for need in growing if need.key not in ended) - most
+        same_kind = [need for need in growing if need.speech == speech]
+        for need in sorted(same_kind, key=lambda need: -need.arrived_at):
             if missing <= 0:
                 break
-            ended.append(growth.key)
-            missing -= growth.pages
+            ended.append(need.key)
+            missing -= need.pages
     return ended
 
 
 def misses_deadlines(
     speaking: int, decode: StepCosts, now: float, settings: EngineSettings
 ) -> bool:
-    """Whether `speaking` speech replies at once would make a step longer than planned for. A single
-    reply breaks them only if a fresh measurement says so: else it is tried, and that measures."""
+    """Whether steps of `speaking` speech replies would be longer than `longest_step_s`. A single
+    reply misses deadlines only by fresh measurements: otherwise it is admitted, and its steps are
+    the new measurements."""
     if speaking > settings.max_speaking:
         return True
     if speaking == 1 and not decode.is_measured(1, now):
@@ -217,5 +234,5 @@ def misses_deadlines(
 
 
 def headroom_pages(replies: int, page_size: int, settings: EngineSettings) -> int:
-    """Pages that new work must leave to the replies being made."""
+    """Returns the pages that admission keeps free for the growth of `replies` active replies."""
     return replies * -(-settings.headroom_rows // page_size)

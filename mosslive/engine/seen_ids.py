@@ -1,8 +1,8 @@
-"""Which ids each reply's history holds, on the device: what the repetition penalty asks for.
+"""Which ids each reply's history contains, as tensors on the device, for the repetition penalty.
 
-A table of lines, one line per reply that wants one; line 0 is everybody's who does not. A line is
-lent, not owned: when there are more replies than lines, the one used longest ago goes to another
-reply and is made anew if its former owner comes back. Knows nothing of steps.
+The table has one slot per reply that uses a penalty. All other replies share slot 0. Slots are
+lent: if more replies need a slot than exist, the least recently used slot goes to another reply,
+and it is filled again when its former user returns. Knows nothing of steps. Engine thread.
 """
 
 from collections import OrderedDict
@@ -13,44 +13,45 @@ from torch import Tensor
 from mosslive.engine.request import Request
 from mosslive.rows import CHANNELS, Channel
 
-_NOBODY = 0
+_SHARED_SLOT = 0  # of replies without a penalty; its content is never used
 
 
 class SeenIds:
-    def __init__(self, lines: int, sizes: dict[Channel, int], device: torch.device) -> None:
-        self.seen: dict[Channel, Tensor] = {
-            channel: torch.zeros(lines + 1, sizes[channel], dtype=torch.bool, device=device)
+    def __init__(self, slots: int, sizes: dict[Channel, int], device: torch.device) -> None:
+        """`sizes`: ids per channel."""
+        self.seen: dict[Channel, Tensor] = {  # [slots + 1, V]
+            channel: torch.zeros(slots + 1, sizes[channel], dtype=torch.bool, device=device)
             for channel in CHANNELS
         }
         self._device = device
-        self._free = list(range(lines, _NOBODY, -1))
-        self._lent: OrderedDict[int, int] = OrderedDict()  # id of request → line, longest ago first
+        self._free = list(range(slots, _SHARED_SLOT, -1))
+        self._slots: OrderedDict[int, int] = OrderedDict()  # id(request) → slot, oldest use first
 
-    def line(self, request: Request) -> int:
-        """The request's line, which holds all rows but perhaps the newest."""
+    def slot(self, request: Request) -> int:
+        """Returns the request's slot. It contains all rows, except perhaps the newest."""
         if request.sampling.repetition_penalty == 1:
-            return _NOBODY
+            return _SHARED_SLOT
         key = id(request)
-        if key in self._lent:
-            self._lent.move_to_end(key)
+        if key in self._slots:
+            self._slots.move_to_end(key)
         else:
-            line = self._free.pop() if self._free else self._lent.popitem(last=False)[1]
-            self._lent[key] = line
-            rows = [*request.table.rows, *request.waiting]
+            slot = self._free.pop() if self._free else self._slots.popitem(last=False)[1]
+            self._slots[key] = slot
+            rows = [*request.table.rows, *request.pending]
             for index, channel in enumerate(CHANNELS):
                 ids = torch.tensor([row[index] for row in rows], device=self._device)
-                self.seen[channel][line] = False
-                self.seen[channel][line].index_fill_(0, ids, True)
-        return self._lent[key]
+                self.seen[channel][slot] = False
+                self.seen[channel][slot].index_fill_(0, ids, True)
+        return self._slots[key]
 
-    def place(self, channel: Channel, line: int, number: int) -> int:
-        """Where an id of a line stands among all."""
-        return line * self.seen[channel].shape[1] + number
+    def index(self, channel: Channel, slot: int, number: int) -> int:
+        """Returns the position of id `number` of a slot in the flattened table."""
+        return slot * self.seen[channel].shape[1] + number
 
-    def note(self, channel: Channel, places: Tensor) -> None:
-        """The ids at these places join the history of their lines; int64 [B]."""
-        self.seen[channel].view(-1).index_fill_(0, places, True)
+    def add(self, channel: Channel, indices: Tensor) -> None:
+        """Adds the ids at these indices (int64 [B]) to the histories of their slots."""
+        self.seen[channel].view(-1).index_fill_(0, indices, True)
 
     def release(self, request: Request) -> None:
-        if (line := self._lent.pop(id(request), None)) is not None:
-            self._free.append(line)
+        if (slot := self._slots.pop(id(request), None)) is not None:
+            self._free.append(slot)

@@ -1,10 +1,10 @@
-"""What callers and the device thread share about one conversation, and about one reply.
+"""The state of one conversation, and of one reply, shared by callers and the engine thread.
 
-Plain data under the lock of the `EngineState`; fields marked "device" belong to the engine
-thread alone.
+Plain data, guarded by the lock of `EngineState`. Only the engine thread uses the fields marked
+"engine thread".
 
-Invariant: the first min(len(table), cut) rows of the table are those of `rows`. So callers may cut
-and append at once, while a step is running, and the device thread sets its table right afterwards.
+Invariant: the first min(len(table), truncated_to) rows of the table equal those of `rows`. So
+callers may truncate and append while a step runs; the engine thread updates the table after it.
 """
 
 import asyncio
@@ -20,35 +20,35 @@ from mosslive.rows import Row
 
 ReplyStop = Stop | Literal["interrupted"]
 
-UNCUT = 1 << 62  # longer than any table
+NOT_TRUNCATED = 1 << 62  # longer than any table
 
 
 class Waiter(NamedTuple):
-    """A coroutine that sleeps until the device thread, or another caller, has news for it."""
+    """A coroutine that waits until the engine thread, or another caller, sets its future."""
 
     loop: asyncio.AbstractEventLoop
-    news: "asyncio.Future[None]"
+    future: "asyncio.Future[None]"
 
 
 @dataclass(eq=False)
 class ActiveReply:
-    """One reply being made, or made."""
+    """One reply, active or ended."""
 
     sequence: "SequenceState"
     sampling: Sampling
-    kind: Kind  # of its coming row: text or speech
-    asked_at: float
-    since: float  # when it was asked for, or its latest row made
+    kind: Kind  # of its next row: text or speech
+    arrived_at: float
+    waiting_since: float  # arrival, or time of the latest row
     rows: list[Row] = field(default_factory=list)
-    delivered: int = 0  # how many of them the reader has
-    spoken: int = 0  # rows of the current stretch of speech, and when the first of them was made
-    began: float = 0.0
-    paused: bool = False  # too far ahead of its reader
+    delivered: int = 0  # rows that the reader has
+    spoken: int = 0  # rows of the current stretch of speech
+    playout_start: float = 0.0  # of that stretch
+    paused: bool = False  # it has `ahead_rows` unread rows
     stop: ReplyStop | None = None
     error: MossliveError | None = None
-    abandoned: bool = False  # the reader is gone; written without the lock, by a finaliser
+    abandoned: bool = False  # the reader is gone; a finaliser sets this without the lock
     reader: Waiter | None = None
-    request: Request | None = None  # device; from the first row on
+    request: Request | None = None  # engine thread; set before the first row
 
     @property
     def ended(self) -> bool:
@@ -58,97 +58,101 @@ class ActiveReply:
     def unread_rows(self) -> int:
         return len(self.rows) - self.delivered
 
-    def take(self, row: Row, speech: bool, speech_follows: bool, now: float) -> bool:
-        """A row that was made now. True if its listener had run dry before it came."""
+    def add(self, row: Row, speech: bool, speech_follows: bool, now: float) -> bool:
+        """Adds a row computed at `now`. Returns True if it came after an underrun."""
         self.rows.append(row)
-        self.since = now
+        self.waiting_since = now
         late = False
         if speech:
-            self.spoken, self.began, late = advance_playout(self.spoken, self.began, now)
+            self.spoken, self.playout_start, late = advance_playout(
+                self.spoken, self.playout_start, now
+            )
         if not speech_follows:
             self.spoken = 0
         self.kind = "speech" if speech_follows else "text"
         return late
 
     def resume(self, now: float) -> None:
-        """After a rest: what its reader has not taken yet is how far it is ahead."""
+        """Ends a pause. The unread rows are the lead over playout from now on."""
         self.paused = False
-        self.began = now - (self.spoken - self.unread_rows) * SECONDS_PER_CODE
+        self.playout_start = now - (self.spoken - self.unread_rows) * SECONDS_PER_CODE
 
 
 @dataclass(eq=False)
 class SequenceState:
-    """One conversation. (`Conversation` is what its owner holds.)"""
+    """One conversation in the engine. (`Conversation` is the handle of its owner.)"""
 
     key: int
-    table: PageTable  # device
+    table: PageTable  # engine thread
     rows: list[Row] = field(default_factory=list)
-    cut: int = UNCUT  # the lowest truncation the table has not followed yet
-    computed: int = 0  # rows of the table that count; behind the table while a step runs
-    shared: bool = False  # whether writing after them may first need a page of its own
-    reserved: int = 0  # pages for rows that have none yet
-    step_pages: int = 0  # how many of them the step that runs now may take, whatever callers cut
-    held: int = 0  # pages of the table when it was last counted
-    returning: int = 0  # pages of the table that come back when it follows `cut`
-    has_pending: bool = False  # somebody waits for all rows to be computed, or will soon
-    heard_at: float = 0.0  # when the oldest of them came
-    reply: ActiveReply | None = None  # the reply being made
-    error: MossliveError | None = None  # why rows were lost; said until `truncate`
+    truncated_to: int = NOT_TRUNCATED  # lowest truncation not yet applied to the table
+    computed: int = 0  # valid rows of the table; fewer than it has while a step runs
+    shared: bool = False  # the last page may be shared: writing after it may need a copy
+    reserved: int = 0  # pages reserved for rows that have none yet
+    step_pages: int = 0  # reserved pages that the running step may take, also after a truncation
+    counted_pages: int = 0  # pages of the table at the last count
+    pages_to_free: int = 0  # pages freed when the table follows `truncated_to`
+    has_pending: bool = False  # rows wait for prefill
+    pending_since: float = 0.0  # arrival of the oldest of them
+    reply: ActiveReply | None = None  # the active reply
+    error: MossliveError | None = None  # why rows were lost; raised until `truncate`
     closed: bool = False
-    released: bool = False  # closed, and its pages are given back
-    parent: "SequenceState | None" = None  # a fork whose table is not made yet
-    pending_forks: "list[SequenceState]" = field(default_factory=list)  # such forks of this one
+    released: bool = False  # closed, and its pages are free
+    parent: "SequenceState | None" = None  # of a fork without a table yet
+    pending_forks: "list[SequenceState]" = field(default_factory=list)  # without a table yet
     waiters: list[Waiter] = field(default_factory=list)  # for `settled`
 
     @property
     def settled(self) -> bool:
-        """Everything appended is computed; a reply that has begun rests on it."""
+        """Whether all appended rows are computed. They are, once a reply has its first row."""
         if self.closed:
             return self.released
         begun = self.reply is not None and bool(self.reply.rows)
         return begun or self.computed == len(self.rows)
 
     def pages_for(self, more: int, page_size: int) -> int:
-        """Pages to be taken for the rows that have none, and so many more."""
+        """Returns the pages needed for the rows without one and for `more` further rows."""
         length = len(self.rows) + more
         if length == self.computed:
             return 0
         new = -(-length // page_size) + -self.computed // page_size
         return new + (self.shared and self.computed % page_size != 0)
 
-    def need(self, more: int, page_size: int) -> int:
-        """Pages that must be promised for the rows it has and so many more. Pages that come back
-        when the table follows a cut serve its own new rows; the pages of a running step do so
-        too, since the table is cut before new rows take pages."""
-        return max(self.pages_for(more, page_size) - self.returning, self.step_pages, 0)
+    def pages_to_reserve(self, more: int, page_size: int) -> int:
+        """Returns the pages to reserve for the rows it has and for `more` further rows. Pages freed
+        by a truncation serve the sequence's own new rows. So do the pages of a running step,
+        because the table is truncated before new rows take pages."""
+        return max(self.pages_for(more, page_size) - self.pages_to_free, self.step_pages, 0)
 
-    def cut_at(self, length: int) -> None:
-        """Forgets all rows from `length` on; the table follows later."""
+    def truncate(self, length: int) -> None:
+        """Drops all rows from `length` on; the table follows later."""
         del self.rows[length:]
-        self.cut = min(self.cut, length)
+        self.truncated_to = min(self.truncated_to, length)
         if length < self.computed:
             self.computed = length
-            self.shared = True  # the page it was cut in may be known to others
+            self.shared = True  # the page at the cut may be shared by its content
         if self.pending_forks:
-            return  # they keep the pages
+            return  # the forks keep the pages
         references, size = self.table.pool.references, self.table.pool.page_size
-        # A running step may replace the last page by one that was promised.
-        held = self.held - (self.step_pages > 0)
-        pages = self.table.pages[-(-self.cut // size) : max(0, held)]
-        self.returning = sum(references[page] == 1 for page in pages)
+        # A running step may replace the last page by a reserved one.
+        counted = self.counted_pages - (self.step_pages > 0)
+        pages = self.table.pages[-(-self.truncated_to // size) : max(0, counted)]
+        self.pages_to_free = sum(references[page] == 1 for page in pages)
 
     def candidate(self) -> Candidate | None:
-        """What it asks of the next step."""
+        """Returns its work for the next step; None if it has none."""
         pending = len(self.rows) - self.computed
         reply = self.reply
         if reply is None:
             return (
-                Candidate(self.key, "listening", pending, self.heard_at)
+                Candidate(self.key, "listening", pending, self.pending_since)
                 if self.has_pending
                 else None
             )
         if reply.request is None and pending:
-            return Candidate(self.key, reply.kind, pending, reply.since)
+            return Candidate(self.key, reply.kind, pending, reply.waiting_since)
         if reply.paused:
             return None
-        return Candidate(self.key, reply.kind, 0, reply.since, reply.spoken, reply.began)
+        return Candidate(
+            self.key, reply.kind, 0, reply.waiting_since, reply.spoken, reply.playout_start
+        )

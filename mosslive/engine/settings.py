@@ -1,6 +1,6 @@
-"""Settings of the served engine: how far ahead speech is kept, who may wait, what is refused.
+"""Settings of the served engine: limits, buffers and waiting times.
 
-Numbers only; what they do is written where they are used, in `schedule` and `books`.
+Numbers and their checks only. `scheduler` and `client` apply them.
 """
 
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from mosslive.config.files import is_positive_number
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Times in seconds, lengths in rows (12.5 a second of speech)."""
+    """Times are in seconds, lengths in rows (12.5 rows are one second of speech)."""
 
     max_conversations: int = 1024  # open at once
-    max_speaking: int = 256  # speech replies being made at once
-    buffer_rows: int = 4  # lead over the listener's ear that speech is kept at
-    first_rows: int = 8  # of a stretch of speech, for which the device's other users wait
-    ahead_rows: int = 50  # rows a reply may be ahead of its reader before it rests
-    headroom_rows: int = 125  # room to grow, per reply being made, that new work must leave free
-    deadline_margin: float = 0.8  # of a row's 80 ms: the longest step that admission plans for
-    gather_s: float = 0.24  # rows heard wait so long for company while somebody speaks
-    text_wait_s: float = 0.5  # between two text rows before text is as urgent as speech
-    patience_s: float = 0.5  # rows overdue by this are run even if speech then runs dry
-    least_rows: int = 16  # how many of them in one step
-    # What a step is thought to cost until it has been measured: milliseconds, and per row.
+    max_speaking: int = 256  # active speech replies
+    buffer_rows: int = 4  # rows that speech is kept ahead of its playout
+    first_rows: int = 8  # first rows of a stretch of speech; they are urgent on the device
+    ahead_rows: int = 50  # unread rows at which a reply pauses
+    headroom_rows: int = 125  # per active reply, kept free by admission for its growth
+    deadline_margin: float = 0.8  # longest step that admission accepts, as a share of a row's 80 ms
+    gather_s: float = 0.24  # appended rows wait this long for a larger batch while a reply speaks
+    text_wait_s: float = 0.5  # after a text row, until the next one is as urgent as speech
+    patience_s: float = 0.5  # prefill overdue by this runs even if speech underruns
+    least_rows: int = 16  # rows of such overdue prefill per step
+    # Estimated cost of a step before the first measurement: milliseconds, and milliseconds per row.
     decode_guess_ms: tuple[float, float] = (3.0, 0.02)
     prefill_guess_ms: tuple[float, float] = (3.0, 0.02)
 

@@ -1,12 +1,12 @@
-"""The books of a served engine: every conversation, every promise of a page, under one lock.
+"""The state of a served engine: all sequences and page reservations, under one lock.
 
-Owners write here through the `EngineClient`, the engine thread through the `EngineLoop`. Nothing
-here touches a table or a tensor, and of event loops it only wakes those who wait.
+Callers change it through `EngineClient`, the engine thread through `EngineLoop`. It does not touch
+page tables or tensors. Of event loops it knows only how to wake waiters.
 
-Invariant: pages promised are never more than pages free. Every row in the books has its page, taken
-or promised; a row is made only after its page was promised. A running step takes pages from the
-pool without the lock, but only promised ones. So the free pages are those of the last count, which
-the device thread makes under the lock when no step runs.
+Invariant: reserved pages never exceed free pages. Every row has its page, taken or reserved, before
+it is computed. A running step takes pages from the pool without the lock, but only reserved ones.
+So `pool_free` is the count of the last time no step ran; the engine thread updates it under the
+lock.
 """
 
 import threading
@@ -24,42 +24,42 @@ from mosslive.rows import RowIds
 
 
 class EngineState:
-    """Used as `with state:`, which holds the lock, and wakes whom there is news for when it is free
-    again. All methods but `fail` are called with the lock held."""
+    """Used as `with state:`, which holds the lock and wakes waiters after its release. Callers of
+    all methods except `fail` hold the lock."""
 
     def __init__(
         self,
         pool: PagePool,
         ids: RowIds,
-        longest: int,
+        context_rows: int,
         settings: EngineSettings,
         clock: Callable[[], float],
     ) -> None:
-        """`longest`: rows the context holds."""
-        self.pool, self.ids, self.longest = pool, ids, longest
+        """`context_rows`: the most rows of one sequence."""
+        self.pool, self.ids, self.context_rows = pool, ids, context_rows
         self.settings, self.clock = settings, clock
-        self.sequences: dict[int, SequenceState] = {}  # all that hold or may hold pages
-        self.active: dict[int, SequenceState] = {}  # those a step may serve
-        self.changed: dict[int, SequenceState] = {}  # those whose table has to follow
-        self.ended: list[ActiveReply] = []  # replies a stepper may still keep something for
-        self.reserved = 0  # pages, the sum over all lines
-        self.pool_free = pool.free  # as of the last count
+        self.sequences: dict[int, SequenceState] = {}  # all that have or may get pages
+        self.active: dict[int, SequenceState] = {}  # those with work for a step
+        self.changed: dict[int, SequenceState] = {}  # those whose table must be updated
+        self.ended: list[ActiveReply] = []  # ended replies that the stepper must release
+        self.reserved = 0  # pages, over all sequences
+        self.pool_free = pool.free  # at the last count
         self.refusals: Counter[Reason] = Counter()
         self.decode = StepCosts(settings.decode_guess_ms)
         self.failed_with: BaseException | None = None
         self.closing = False
-        # Wakes the device thread. A line in it has lost its owner: finalisers may put at any time,
-        # also in the middle of anything that holds the lock.
+        # Wakes the engine thread. A sequence in it has lost its owner. Finalisers put it here at
+        # any time, also while their thread holds the lock.
         self.inbox: SimpleQueue[SequenceState | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._woken: list[Waiter] = []
+        self._to_wake: list[Waiter] = []
         self._keys = 0
 
     def __enter__(self) -> None:
         self._lock.acquire()
 
     def __exit__(self, *raised: object) -> None:
-        woken, self._woken = self._woken, []
+        woken, self._to_wake = self._to_wake, []
         self._lock.release()
         if woken:
             wake(woken)
@@ -72,23 +72,23 @@ class EngineState:
         return sequence
 
     def mark_changed(self, sequence: SequenceState) -> None:
-        """Has the device thread look at a line before its next step."""
+        """Makes the engine thread update this sequence before its next step."""
         self.changed[sequence.key] = self.active[sequence.key] = sequence
         self.inbox.put(None)
 
     def update_reservation(self, sequence: SequenceState) -> None:
-        """After any change to what a line's promise rests on."""
-        reserved = sequence.need(0, self.pool.page_size)
+        """Must follow every change of a field that `pages_to_reserve` reads."""
+        reserved = sequence.pages_to_reserve(0, self.pool.page_size)
         self.reserved += reserved - sequence.reserved
         sequence.reserved = reserved
 
     def count_pool(self) -> None:
-        """After all tables were counted, and no step runs."""
+        """Called after all tables were counted, while no step runs."""
         self.pool_free = self.pool.free
 
     @property
     def free_pages(self) -> int:
-        """Neither taken nor promised."""
+        """Pages neither taken nor reserved."""
         return self.pool_free - self.reserved
 
     def count_replies(self) -> int:
@@ -123,7 +123,7 @@ class EngineState:
             self.mark_changed(sequence)
 
     def discard_failed_rows(self, sequence: SequenceState, error: MossliveError) -> None:
-        """Rows that could not be computed are taken out; the reply that waits for them ends."""
+        """Removes rows that could not be computed and ends the reply that waits for them."""
         del sequence.rows[sequence.computed :]
         if sequence.reply:
             self.end(sequence.reply, error=error)
@@ -134,16 +134,16 @@ class EngineState:
     def wake_reader(self, reply: ActiveReply) -> None:
         """Wakes the reader of a reply."""
         if reply.reader:
-            self._woken.append(reply.reader)
+            self._to_wake.append(reply.reader)
             reply.reader = None
 
     def wake_settled(self, sequence: SequenceState) -> None:
-        """Wakes whoever waits for a line to settle; they look again."""
-        self._woken += sequence.waiters
+        """Wakes the callers of `settled`, which check again."""
+        self._to_wake += sequence.waiters
         sequence.waiters.clear()
 
     def fail(self, error: BaseException) -> None:
-        """For good: whoever waits is told, and so is whoever calls later."""
+        """Records a permanent failure: all waiters and all later calls get `EngineBroken`."""
         with self:
             self.failed_with = error
             for sequence in self.sequences.values():
@@ -152,26 +152,24 @@ class EngineState:
                 self.wake_settled(sequence)
 
     def failure(self) -> EngineBroken:
-        error = EngineBroken(
-            f"the engine broke down and must be loaded again: {self.failed_with!r}"
-        )
+        error = EngineBroken(f"the engine failed and must be loaded again: {self.failed_with!r}")
         error.__cause__ = self.failed_with
         return error
 
 
 def wake(waiters: list[Waiter]) -> None:
-    """One call into each event loop, however many wait there."""
+    """Wakes waiters with one call per event loop."""
     loops: dict[int, list[Waiter]] = {}
     for waiter in waiters:
         loops.setdefault(id(waiter.loop), []).append(waiter)
-    for some in loops.values():
+    for group in loops.values():
         try:
-            some[0].loop.call_soon_threadsafe(_set_results, some)
-        except RuntimeError:  # that loop is closed, so nobody waits there any more
+            group[0].loop.call_soon_threadsafe(_set_results, group)
+        except RuntimeError:  # the loop is closed, so its waiters are gone
             continue
 
 
 def _set_results(waiters: list[Waiter]) -> None:
     for waiter in waiters:
-        if not waiter.news.done():
-            waiter.news.set_result(None)
+        if not waiter.future.done():
+            waiter.future.set_result(None)

@@ -1,9 +1,10 @@
-"""The inputs of a recorded decode step: places that never move, filled by a copy for the trunk and
-one for the tails, so that the trunk can begin while the host is still busy with the tails' numbers.
+"""The inputs of a recorded decode step, at fixed addresses.
 
-Numbers of up to `most` rows lie side by side in one block of pinned memory and in one like it on
-the device. One row more than that exists: the idle row, which writes where nobody reads; rows that
-only fill up a bucket are copies of it. Knows nothing of requests or layers.
+One copy fills the fields of the trunk, a second one those of the tails. So the trunk starts while
+the host still prepares the tails' numbers. The numbers of up to `most` rows are in one block of
+pinned host memory and one block of the same layout on the device. There is one more row, the
+padding row. It writes to a slot that is never read. Rows that fill up a bucket are copies of it.
+Knows nothing of requests or layers.
 """
 
 from collections.abc import Sequence
@@ -19,13 +20,13 @@ _FIELDS: dict[str, tuple[torch.dtype, int]] = {  # dtype, and how many numbers p
     "text": (torch.int64, 1),
     "audio": (torch.int64, 1),
     "position": (torch.int64, 1),
-    "slot": (torch.int64, 1),  # where the trunk's keys and values go
-    "note": (torch.int64, 2),  # by channel: which place of the history its id fills
-    # Of the tails: by channel, in the order of the rows that go through that tail.
-    "members": (torch.int64, 2),  # which rows these are
+    "slot": (torch.int64, 1),  # where the trunk's keys and values are written
+    "seen_index": (torch.int64, 2),  # by channel: index of its id in the tables of seen ids
+    # Of the tails: by channel, in the order of the rows of that tail.
+    "members": (torch.int64, 2),  # indices of these rows among all
     "tail_position": (torch.int64, 2),
     "tail_slot": (torch.int64, 2),
-    "history": (torch.int64, 2),  # line of the tables of seen ids
+    "seen_slot": (torch.int64, 2),  # slot in the tables of seen ids
     "seed": (torch.int64, 2),
     "step": (torch.int64, 2),
     "legal": (torch.int32, 2),
@@ -36,8 +37,8 @@ _FIELDS: dict[str, tuple[torch.dtype, int]] = {  # dtype, and how many numbers p
     "greedy": (torch.bool, 2),
 }
 _TRUNK_FIELDS = list(_FIELDS).index("members")
-# What stands in a field where no row is: an arg-max over one id, at position 0 of the idle page.
-_IDLE = {"legal": 1, "temperature": 1, "top_p": 1, "penalty": 1, "greedy": 1}
+# Values of the padding row: an arg-max over one id, at position 0 of the padding page.
+_PADDING = {"legal": 1, "temperature": 1, "top_p": 1, "penalty": 1, "greedy": 1}
 
 
 class Fields(NamedTuple):
@@ -47,11 +48,11 @@ class Fields(NamedTuple):
     audio: Tensor
     position: Tensor
     slot: Tensor
-    note: Tensor
+    seen_index: Tensor
     members: Tensor
     tail_position: Tensor
     tail_slot: Tensor
-    history: Tensor
+    seen_slot: Tensor
     seed: Tensor
     step: Tensor
     legal: Tensor
@@ -64,11 +65,16 @@ class Fields(NamedTuple):
 
 class StepBuffers:
     def __init__(
-        self, most: int, pages_per_row: int, idle_page: int, idle_slot: int, device: torch.device
+        self,
+        most: int,
+        pages_per_row: int,
+        padding_page: int,
+        padding_slot: int,
+        device: torch.device,
     ) -> None:
-        """`idle_page`, `idle_slot`: what the idle row reads and writes."""
+        """`padding_page`, `padding_slot`: what the padding row reads and writes."""
         self.most = most
-        self.idle = most  # index of the idle row
+        self.padding_row = most  # its index
         rows = most + 1
         sizes = [count * rows * dtype.itemsize for dtype, count in _FIELDS.values()]
         size, self._trunk_bytes = sum(sizes), sum(sizes[:_TRUNK_FIELDS])
@@ -79,26 +85,30 @@ class StepBuffers:
         # The same memory as arrays: filling them costs microseconds where tensors cost tens.
         self.host = {name: t.numpy() for name, t in _fields(self._host, rows)._asdict().items()}
         self._host_tables = torch.full(
-            (rows, pages_per_row), idle_page, dtype=torch.int32, pin_memory=pinned
+            (rows, pages_per_row), padding_page, dtype=torch.int32, pin_memory=pinned
         )
         self.host_tables: NDArray[np.int32] = self._host_tables.numpy()
         self.tables = self._host_tables.to(device)  # [R, P]
-        self._idle = _IDLE | {"slot": idle_slot, "tail_slot": idle_slot, "members": self.idle}
+        self._padding = _PADDING | {
+            "slot": padding_slot,
+            "tail_slot": padding_slot,
+            "members": self.padding_row,
+        }
         for name, array in self.host.items():
-            array[:] = self._idle.get(name, 0)
-        # Before anything runs: a step of idle rows must not write into a page that is in use.
+            array[:] = self._padding.get(name, 0)
+        # Before the first step: a step of padding rows must not write to a page in use.
         self._device.copy_(self._host)
-        self.ids = torch.zeros(2, rows, dtype=torch.int64, device=device)  # what was chosen
+        self.ids = torch.zeros(2, rows, dtype=torch.int64, device=device)  # sampled
         self._host_ids = torch.zeros(2, rows, dtype=torch.int64, pin_memory=pinned)
 
     def fill(self, name: str, values: Sequence[float], bucket: int, channel: int = -1) -> None:
-        """The field's values of the first rows; the idle value for the rest of the bucket."""
+        """Writes a field of the first rows, and its padding value for the rest of the bucket."""
         array = self.host[name] if channel < 0 else self.host[name][channel]
         array[: len(values)] = values
-        array[len(values) : bucket] = self._idle.get(name, 0)
+        array[len(values) : bucket] = self._padding.get(name, 0)
 
     def send_trunk(self, table_rows: range | None) -> None:
-        """Sends the trunk's numbers; of the tables, the rows in which something changed."""
+        """Copies the trunk's fields, and the given rows of the page tables, to the device."""
         end = self._trunk_bytes
         self._device[:end].copy_(self._host[:end], non_blocking=True)
         if table_rows is not None:
@@ -110,7 +120,7 @@ class StepBuffers:
         self._device[begin:].copy_(self._host[begin:], non_blocking=True)
 
     def download(self) -> NDArray[np.int64]:
-        """The chosen ids, [2, R]; waits for the device, once per step."""
+        """Returns the sampled ids, [2, R]. The only wait for the device in a step."""
         self._host_ids.copy_(self.ids, non_blocking=True)
         if self.ids.is_cuda:
             torch.cuda.current_stream(self.ids.device).synchronize()
@@ -119,7 +129,7 @@ class StepBuffers:
 
 
 def _fields(block: Tensor, rows: int) -> Fields:
-    """Views of one block of bytes. Wide numbers come first, so that each field is aligned."""
+    """Returns views of one block of bytes. Wide types come first, so that fields are aligned."""
     views, first = {}, 0
     for name, (dtype, count) in _FIELDS.items():
         size = count * rows * dtype.itemsize

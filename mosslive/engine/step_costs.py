@@ -1,24 +1,24 @@
 """How long steps take: estimates by size, from recent measurements.
 
 Sizes are grouped by powers of two, as captured graphs are. The estimate of a size is the median of
-its latest measurements, so one pause of the process does not change it. A size that was not
-measured is estimated from the nearest one that was, in the proportion of a first guess.
+its latest measurements, so one pause of the process does not change it. A size without measurements
+is estimated from the nearest measured size, scaled by the ratio of the configured guesses.
 
-Measurements age. The estimate believes a size that was measured within `FRESH_S` fully, and half as
-much after each further `HALF_S`; the rest of the estimate comes from the next nearest size, and at
-last from the guess. So a server that was slow once is tried again.
+Measurements age. A size measured within `FRESH_S` has weight 1, which halves after each further
+`HALF_S`. The rest of the weight goes to the next nearest size, and finally to the guess. So a
+server that was slow once gets work again.
 
-Knows no clock: seconds and moments come in. Not thread-safe.
+Has no clock: the caller passes durations and times. Not thread-safe.
 """
 
 import math
 from collections import deque
 from statistics import median_low
 
-WINDOW = 15  # measurements a size keeps; about a second of speech
-FRESH_S = 2.0  # how long a measurement is believed fully
-HALF_S = 5.0  # after that, the time in which belief halves
-LEAST = 3  # measurements that are more than chance
+WINDOW = 15  # measurements kept per size; about a second of speech
+FRESH_S = 2.0  # how long a measurement has full weight
+HALF_S = 5.0  # after that, the time in which its weight halves
+MIN_MEASUREMENTS = 3  # measurements before `is_measured` is true
 
 
 class StepCosts:
@@ -36,22 +36,22 @@ class StepCosts:
             return 0.0
         wanted = _class_of(size)
         estimate = self._guess(wanted)
-        # The farthest first, so that the nearest has the last word.
+        # The farthest size first, so that the nearest has the largest influence.
         for known in sorted(self._recent, key=lambda known: (-abs(known - wanted), -known)):
             recent = self._recent[known]
-            projected = recent.typical * self._guess(wanted) / self._guess(known)
-            belief = recent.belief(now)
-            estimate = belief * projected + (1 - belief) * estimate
+            projected = recent.median * self._guess(wanted) / self._guess(known)
+            weight = recent.weight(now)
+            estimate = weight * projected + (1 - weight) * estimate
         return estimate
 
     def is_measured(self, size: int, now: float) -> bool:
-        """Whether the estimate for this size rests on several measurements that are still fresh."""
+        """Whether this size has `MIN_MEASUREMENTS` or more, and the latest of them is fresh."""
         recent = self._recent.get(_class_of(size))
-        return recent is not None and recent.count >= LEAST and recent.belief(now) == 1.0
+        return recent is not None and recent.count >= MIN_MEASUREMENTS and recent.weight(now) == 1.0
 
     def size_within(self, seconds: float, most: int, now: float) -> int:
-        """The largest size, at most `most`, whose estimate is not above `seconds`; 0 if none. Tries
-        whole classes and `most` itself only: estimates do not distinguish sizes between them."""
+        """Returns the largest size up to `most` whose estimate is at most `seconds`; 0 if there is
+        none. Tries only `most` and powers of two: all sizes of a class have one estimate."""
         size = most
         while size and self.seconds(size, now) > seconds:
             size = 2 ** (_class_of(size) - 1) if size > 1 else 0
@@ -68,26 +68,26 @@ class _Recent:
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=WINDOW)
         self._latest = -math.inf
-        self.typical = 0.0
+        self.median = 0.0
 
     @property
     def count(self) -> int:
         return len(self._seconds)
 
     def add(self, seconds: float, now: float) -> None:
-        # After a pause the conditions are others: measurements from before it do not count.
+        # Conditions may have changed in a pause, so measurements from before it are dropped.
         if now - seconds - self._latest > FRESH_S:
             self._seconds.clear()
         self._seconds.append(seconds)
         self._latest = now
-        self.typical = median_low(self._seconds)
+        self.median = median_low(self._seconds)
 
-    def belief(self, now: float) -> float:
-        """1 while the latest measurement is fresh, then less and less, towards 0."""
+    def weight(self, now: float) -> float:
+        """Returns 1 while the latest measurement is fresh, then less, towards 0."""
         stale_s = now - self._latest - FRESH_S
         return 1.0 if stale_s <= 0 else math.pow(0.5, stale_s / HALF_S)
 
 
 def _class_of(size: int) -> int:
-    """0 for 1, 1 for 2, 2 for 3 and 4, 3 for 5 to 8, and so on."""
+    """Returns 0 for size 1, 1 for 2, 2 for 3 and 4, 3 for 5 to 8, and so on."""
     return (size - 1).bit_length()

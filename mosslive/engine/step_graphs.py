@@ -1,9 +1,9 @@
-"""One decode step of many rows as CUDA graphs: the trunk by bucket, each tail by bucket.
+"""One decode step of many rows as CUDA graphs: one graph per bucket for the trunk and each tail.
 
-Captured once; after that a step is two or three launches, a copy before the first and the second of
-them, and one copy out. Trunk and tails are separate graphs, so that any mix of speaking and writing
-rows reads the trunk's weights once. Knows rows, pages and sampling settings, not requests. Without
-a GPU the same functions run directly.
+After the capture a step is two or three graph launches, a copy before the first and the second of
+them, and one copy back. Trunk and tails are separate graphs, so that any mix of audio and text rows
+reads the trunk's weights once. Knows rows, pages and sampling settings, but no requests. Without a
+GPU the same functions run directly.
 """
 
 from functools import partial
@@ -25,15 +25,15 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 
 class StepGraphs:
     def __init__(
-        self, decoder: Decoder, storage: PageStorage, buffers: StepBuffers, history: SeenIds
+        self, decoder: Decoder, storage: PageStorage, buffers: StepBuffers, seen_ids: SeenIds
     ) -> None:
         self.decoder, self.storage = decoder, storage
-        self.buffers, self.history = buffers, history
+        self.buffers, self.seen_ids = buffers, seen_ids
         config, device = decoder.config, decoder.device
         rows = buffers.most + 1
         self.buckets = [*(b for b in BUCKETS if b < buffers.most), buffers.most]
         self._starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
-        # The trunk's output of this step; that of the idle row is never computed.
+        # The trunk's output of this step; that of the padding row is never computed.
         self._hidden = torch.zeros(rows, config.hidden_size, dtype=decoder.dtype, device=device)
         self._graphs: dict[tuple[str, int], torch.cuda.CUDAGraph] = {}
 
@@ -47,7 +47,7 @@ class StepGraphs:
                 self._graphs[name, bucket] = graph
 
     def run(self, name: str, bucket: int) -> None:
-        """`name`: "trunk" or a tail; reads and writes the buffers."""
+        """Runs the trunk or a tail (`name`) on the buffers."""
         if graph := self._graphs.get((name, bucket)):
             graph.replay()
         else:
@@ -63,8 +63,8 @@ class StepGraphs:
     def _trunk(self, bucket: int) -> None:
         fields = self.buffers.device
         text, audio, slots = (f[:bucket] for f in (fields.text, fields.audio, fields.slot))
-        for channel, places in zip(CHANNELS, fields.note, strict=True):
-            self.history.note(channel, places[:bucket])
+        for channel, indices in zip(CHANNELS, fields.seen_index, strict=True):
+            self.seen_ids.add(channel, indices[:bucket])
         batch = self._batch(fields.position[:bucket], slots, self.buffers.tables[:bucket])
         hidden = self.decoder.trunk(text, audio, self.storage.trunk, batch)
         write_pages(self.storage.hidden, hidden, slots)
@@ -80,7 +80,8 @@ class StepGraphs:
         members = own["members"]
         tables = self.buffers.tables.index_select(0, members)
         batch = self._batch(own["tail_position"], own["tail_slot"], tables)
-        # An ordinary launch, after the tables: layers read the tables before they wait (`overlap`).
+        # An ordinary launch, after the tables: the layers read the tables before they wait for the
+        # previous kernel (`kernels/gpu/overlap.py`).
         hidden = self._hidden.index_select(0, members)
         pages = self.storage.tails[channel]
         last = self.decoder.tail(channel, hidden, pages, batch, spare=True)
@@ -92,8 +93,8 @@ class StepGraphs:
             top_k=own["top_k"],
             top_p=own["top_p"],
             penalty=own["penalty"],
-            seen=self.history.seen[channel],
-            seen_rows=own["history"],
+            seen=self.seen_ids.seen[channel],
+            seen_rows=own["seen_slot"],
             seed=own["seed"],
             step=own["step"],
             channel=index,

@@ -1,8 +1,8 @@
-"""What runs the model for an engine: rows in, one new row per request out; and its plain form.
+"""The interface that runs the model for an engine, and its plain implementation.
 
-The border between policy and arithmetic. A stepper decides nothing: whom to run, how many rows and
-in which order is the caller's business; how they are computed (eagerly, or by captured graphs) is
-the stepper's. One thread calls it.
+A stepper takes rows and returns one new row per request. The caller decides which requests run, how
+many rows and in which order. The stepper decides how they are computed: eagerly or by captured
+graphs. One thread calls it.
 
 Invariant: outside a call every row of a table has been through the trunk.
 """
@@ -21,16 +21,16 @@ from mosslive.engine.sample import sample_row
 from mosslive.errors import MossliveError
 from mosslive.rows import CHANNELS, Row
 
-# "lazy": a tail runs only when its logits are wanted, and first catches up from the trunk's stored
-# output. "both": both tails on every step. The rows are the same; lazy does less.
+# "lazy": a tail runs only when its logits are needed, and first processes the rows it has missed,
+# from the trunk's stored output. "both": both tails run in every step. The rows are the same.
 Tails = Literal["lazy", "both"]
 
-Made = Row | MossliveError  # what a request gets from a step
+StepResult = Row | MossliveError  # of one request in a decode step
 
 
 class Stepper(Protocol):
-    """A call that raises leaves tables and requests as they were, or as if fewer rows had been
-    given: it may be made again, for all or for some of them."""
+    """A call that raises leaves tables and requests unchanged, or as after a call with fewer rows.
+    It can be repeated, for all or for some of them."""
 
     @property
     def config(self) -> ModelConfig: ...
@@ -40,27 +40,27 @@ class Stepper(Protocol):
 
     @property
     def most_requests(self) -> int:
-        """One `decode` takes at most so many."""
+        """The most requests of one `decode`."""
         ...
 
     @property
     def most_rows(self) -> int:
-        """One `prefill` is given at most so many rows, all jobs together."""
+        """The most rows of one `prefill`, over all jobs."""
         ...
 
     def prefill(self, jobs: Sequence[tuple[PageTable, Sequence[Row]]]) -> None:
-        """Appends rows to tables and runs them through the trunk (a tail may be brought up to date
-        as well). Tables differ. Raises `OutOfPages`."""
+        """Appends rows to tables and runs them through the trunk, optionally also through a tail.
+        Each table occurs once. Raises `OutOfPages`."""
         ...
 
-    def decode(self, requests: Sequence[Request]) -> list[Made]:
-        """One new row for each: runs `waiting` through the trunk, brings the tails that the coming
-        mode needs up to date, chooses ids and has them accepted. A request that finds no page, or
-        whose logits are not finite, gets that error, and the others their rows."""
+    def decode(self, requests: Sequence[Request]) -> list[StepResult]:
+        """Makes one new row per request: runs `pending` through the trunk, runs the tails that the
+        request's mode needs, samples ids and passes them to `accept`. A request without a free
+        page or with non-finite logits gets that error; the others get their rows."""
         ...
 
     def release(self, request: Request) -> None:
-        """This reply gets no more rows: forget what is kept for it. Its table is the caller's."""
+        """Drops what is kept for a request that gets no more rows. The caller frees its table."""
         ...
 
 
@@ -70,7 +70,7 @@ def check_tails(tails: str) -> None:
 
 
 class PlainStepper:
-    """Part by part as PyTorch gives it, on any device. The definition of a step."""
+    """The definition of a step, in eager PyTorch, on any device."""
 
     most_requests = 1024
 
@@ -82,41 +82,43 @@ class PlainStepper:
         self.pool = runner.pool
         self.most_rows = runner.chunk
 
-    @torch.inference_mode()  # no gradients, and a leaner path through PyTorch
+    @torch.inference_mode()  # no gradients, and less overhead in PyTorch
     def prefill(self, jobs: Sequence[tuple[PageTable, Sequence[Row]]]) -> None:
-        begun: list[tuple[PageTable, int]] = []
+        started: list[tuple[PageTable, int]] = []
         try:
             for table, rows in jobs:
-                begun.append((table, len(table)))
+                started.append((table, len(table)))
                 self.runner.reserve(table, rows)
-            self.runner.trunk(begun)
+            self.runner.trunk(started)
         except BaseException:
-            _take_back(begun)
+            _roll_back(started)
             raise
 
     @torch.inference_mode()
-    def decode(self, requests: Sequence[Request]) -> list[Made]:
-        made: dict[int, Made] = {}
-        begun: list[tuple[Request, int]] = []
+    def decode(self, requests: Sequence[Request]) -> list[StepResult]:
+        made: dict[int, StepResult] = {}
+        started: list[tuple[Request, int]] = []
         try:
             for request in requests:
                 try:
-                    begun.append((request, self._enter(request)))
+                    started.append((request, self._append_pending(request)))
                 except OutOfPages as refusal:
                     made[id(request)] = refusal
-            fresh = self.runner.trunk([(request.table, first) for request, first in begun])
+            trunk_pass = self.runner.trunk([(request.table, first) for request, first in started])
         except BaseException:
-            _take_back([(request.table, first) for request, first in begun])
+            _roll_back([(request.table, first) for request, first in started])
             raise
-        for request, _ in begun:
-            request.waiting.clear()
+        for request, _ in started:
+            request.pending.clear()
             request.begin_step()
-        wanted = {c: [r for r, _ in begun if c in r.channels] for c in CHANNELS}
+        wanted = {c: [r for r, _ in started if c in r.channels] for c in CHANNELS}
         logits = {
             channel: dict(
                 zip(
                     map(id, some),
-                    self.runner.tail_logits(channel, [request.table for request in some], fresh),
+                    self.runner.tail_logits(
+                        channel, [request.table for request in some], trunk_pass
+                    ),
                     strict=True,
                 )
             )
@@ -125,26 +127,26 @@ class PlainStepper:
         }
         if self.tails == "both":
             for channel in CHANNELS:
-                self.runner.tail(channel, [request.table for request, _ in begun])
-        for request, _ in begun:
+                self.runner.tail(channel, [request.table for request, _ in started])
+        for request, _ in started:
             own = {channel: logits[channel][id(request)] for channel in request.channels}
             try:
                 made[id(request)] = sample_row(request, own)
-            except Exception as error:  # its own fault alone: the others have their rows
+            except Exception as error:  # only this request fails
                 made[id(request)] = step_failed(error)
         return [made[id(request)] for request in requests]
 
     def release(self, request: Request) -> None:
         request.seen.clear()
 
-    def _enter(self, request: Request) -> int:
-        """Pages for the rows that wait; returns from which row on the trunk has to run."""
+    def _append_pending(self, request: Request) -> int:
+        """Takes pages for the pending rows; returns the first row that the trunk must run."""
         request.adopt()
         first = len(request.table)
-        self.runner.reserve(request.table, request.waiting)
+        self.runner.reserve(request.table, request.pending)
         return first
 
 
-def _take_back(begun: list[tuple[PageTable, int]]) -> None:
-    for table, first in begun:
+def _roll_back(started: list[tuple[PageTable, int]]) -> None:
+    for table, first in started:
         table.truncate(first)

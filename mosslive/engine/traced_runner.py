@@ -1,8 +1,8 @@
-"""The runner of a CPU: passes of one row, as in every step of a reply, run as TorchScript traces.
+"""The runner for CPUs: passes of one row, as in every decode step, run as TorchScript traces.
 
-Such a pass is some 400 small operations; PyTorch runs them in half the time without Python, and
-without blocking the codec's thread. Longer passes run as in any runner. Invariant: the definitions
-are traced, so a row is the same either way.
+Such a pass is about 400 small operations. As a trace they take half the time, and they do not hold
+Python's lock, for which the codec's thread would wait. Longer passes run as in `Runner`. Invariant:
+the traces are made from the definitions, so a row is the same either way.
 """
 
 from collections.abc import Sequence
@@ -14,24 +14,24 @@ from torch import Tensor
 
 from mosslive.cache import PagePool
 from mosslive.engine.batch import Part
-from mosslive.engine.runner import Fresh, Runner, Work
+from mosslive.engine.runner import Runner, TrunkPass, Work
 from mosslive.kernels import LayerPages, PagedBatch, Span, write_pages
 from mosslive.kernels.trace import Traced
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel, Row
 
-_NO_END = 1 << 62  # a context's length must not become a constant of the trace
-_NO_ROW: Row = (0, 0)  # for a tail, which reads the trunk's output instead of ids
+_NO_END = 1 << 62  # so that no length becomes a constant of the trace
+_NO_ROW: Row = (0, 0)  # for a tail, which reads no ids
 
 
 class TracedRunner(Runner):
     def __init__(self, decoder: Decoder, pool: PagePool, chunk: int) -> None:
         super().__init__(decoder, pool, chunk)
         storage = self.storage
-        scratch = storage.scratch_slot  # tracing runs the passes, which must write there
+        scratch = storage.scratch_slot  # tracing runs the passes; they write here
         storage.hidden[-1] = 0  # read before anything is written
         slots = torch.tensor([0, 0, 0, scratch, scratch, scratch])
-        # Written tensors are arguments: a trace keeps only writes to its arguments.
+        # A trace keeps only writes to its arguments, so the written tensors are arguments.
         self._pages = {c: [storage.hidden, *_flat(storage.tails[c])] for c in CHANNELS}
         self._trunk_pages = [storage.hidden, *_flat(storage.trunk)]
         self._trunk_step = Traced(self._one_trunk, slots, *self._trunk_pages)
@@ -40,22 +40,22 @@ class TracedRunner(Runner):
             for tail in CHANNELS
         }
 
-    def _run_trunk(self, group: list[Work], rows: list[Row], parts: list[Part]) -> Fresh | None:
+    def _run_trunk(self, group: list[Work], rows: list[Row], parts: list[Part]) -> TrunkPass | None:
         if len(rows) != 1:
             return super()._run_trunk(group, rows, parts)
         self._trunk_step(self._numbers(group[0], rows[0]), *self._trunk_pages)
         return None
 
     def _compute_tail(
-        self, tail: Channel, group: list[Work], wanted: list[int], fresh: Fresh | None
+        self, tail: Channel, group: list[Work], wanted: list[int], trunk_pass: TrunkPass | None
     ) -> Tensor:
         if len(group) != 1 or len(group[0].positions) != 1 or not wanted:
-            return super()._compute_tail(tail, group, wanted, fresh)
+            return super()._compute_tail(tail, group, wanted, trunk_pass)
         return self._tail_steps[tail](self._numbers(group[0], _NO_ROW), *self._pages[tail])
 
     def _numbers(self, work: Work, row: Row) -> Tensor:
-        """int64: the row's two ids, its position, its slot, the slot to write, and the slots of all
-        rows that it sees."""
+        """Returns int64: the row's two ids, its position, its slot, the slot to write, and the
+        slots of all rows that it sees."""
         size, (position,) = self.pool.page_size, work.positions
         held = np.asarray(work.table.pages[: position // size + 1], np.int64)
         seen = (held[:, None] * size + np.arange(size)).reshape(-1)[: position + 1]
@@ -84,6 +84,6 @@ def _flat(layers: list[LayerPages]) -> list[Tensor]:
 
 
 def _by_row(pages: Sequence[Tensor]) -> list[LayerPages]:
-    """Keys and values in turn, as pages of one row each: a list of rows is then one of pages."""
+    """Returns alternating keys and values as pages of one row, so that slots are page numbers."""
     rows = [each.flatten(0, 1)[:, None] for each in pages]
     return [LayerPages(k, v) for k, v in zip(rows[::2], rows[1::2], strict=True)]

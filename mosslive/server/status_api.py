@@ -21,7 +21,7 @@ async def health(request: Request) -> Response:
         return JSONResponse({"status": server_state.state}, 503)
     if problem := server_state.problem():
         return JSONResponse({"status": "failed", "reason": problem.message}, 503)
-    if reason := server_state.backend.engine.why_none():
+    if reason := server_state.backend.engine.unavailable_reason():
         return JSONResponse({"status": "overloaded", "reason": reason}, 503)
     return JSONResponse({"status": "ok"})
 

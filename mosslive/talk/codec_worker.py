@@ -167,7 +167,7 @@ class CodecWorker:
                 while self._jobs.wait(lambda: bool(self._rendering)):
                     self._device_user.yield_device(self._is_urgent, self._pause)
                     self.step()
-                    self._device_user.say(bool(self._is_urgent()))
+                    self._device_user.set_urgent(bool(self._is_urgent()))
         except BaseException as error:  # told to all who wait, and to all who come
             self._rendering.give_up(self._jobs.give_up(error))
         finally:

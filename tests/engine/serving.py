@@ -10,7 +10,7 @@ from mosslive import Conversation, Engine, EngineSettings, LanguageModel, Sampli
 from mosslive.cache import PageTable
 from mosslive.engine import PlainStepper, ReplyStream
 from mosslive.engine.request import Request
-from mosslive.engine.stepper import Made
+from mosslive.engine.stepper import StepResult
 from mosslive.rows import Row
 from tests.engine.models import Answer, all_free, answer, fresh, prompt_rows
 
@@ -41,7 +41,7 @@ class Watched(PlainStepper):
         super().prefill(jobs)
         self.after(tables)
 
-    def decode(self, requests: Sequence[Request]) -> list[Made]:
+    def decode(self, requests: Sequence[Request]) -> list[StepResult]:
         tables = [request.table for request in requests]
         self.before(tables)
         made = super().decode(requests)
@@ -60,12 +60,12 @@ class Served:
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
-            self.engine.device.step()
+            self.engine.loop.step()
 
     def idle(self) -> None:
         """Steps until nothing is left to do."""
         for _ in range(10_000):
-            if not self.engine.device.step():
+            if not self.engine.loop.step():
                 return
         raise AssertionError("never idle")
 

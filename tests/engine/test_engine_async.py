@@ -304,7 +304,7 @@ def test_many_loops_in_many_threads(wandering: LanguageModel, alone: Alone) -> N
     asyncio.run(engine.close())
     assert all_free(lm)
     assert threading.active_count() == 1 or not any(
-        thread.name == "mosslive" for thread in threading.enumerate()
+        thread.name == "mosslive-engine" for thread in threading.enumerate()
     )
 
 
@@ -367,7 +367,7 @@ def test_closing_the_engine_leaves_nobody_waiting(wandering: LanguageModel) -> N
 
     asyncio.run(main())
     assert all_free(lm)
-    assert not any(thread.name == "mosslive" for thread in threading.enumerate())
+    assert not any(thread.name == "mosslive-engine" for thread in threading.enumerate())
 
 
 def test_the_page_of_the_documentation_runs(nano_folder: Path) -> None:

@@ -178,9 +178,9 @@ def test_a_breakdown_reaches_everybody(
             served.stepper.before = dies
         else:
             monkeypatch.setattr("mosslive.engine.engine_loop.plan", dies)
-        served.engine.device.run()
+        served.engine.loop.run()
         for task in (reader, settled):
-            with pytest.raises(EngineBroken, match=r"broke down.*(bus|KeyError)"):
+            with pytest.raises(EngineBroken, match=r"the engine failed.*(bus|KeyError)"):
                 await task
         for call in (served.engine.open, listening.fork, lambda: listening.append([(1, 64)])):
             with pytest.raises(EngineBroken, match="must be loaded again"):

@@ -297,7 +297,7 @@ def test_bad_rows_and_calls_that_do_not_fit(wandering: LanguageModel) -> None:
         conversation.reply("greedy")  # type: ignore[arg-type]
     reply = conversation.reply(GREEDY)
     for call in (lambda: conversation.append([(1, 64)]), lambda: conversation.reply(GREEDY)):
-        with pytest.raises(Busy, match="a reply is being made; let it end or interrupt it"):
+        with pytest.raises(Busy, match="a reply is active; let it end or interrupt it"):
             call()
     assert conversation.rows == [(1, 64)] * 3
     served.finish(reply)

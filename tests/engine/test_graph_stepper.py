@@ -39,8 +39,8 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     product = sys.modules["mosslive.kernels.gpu.one_row"]
     shape, tile = attention._shape, product._tile
 
-    def few_splits(requests: int, longest: int, *heads: int) -> Any:
-        return shape(requests, longest, *heads)._replace(splits=2 if longest == 1 else 1)
+    def few_splits(requests: int, context_rows: int, *heads: int) -> Any:
+        return shape(requests, context_rows, *heads)._replace(splits=2 if context_rows == 1 else 1)
 
     monkeypatch.setattr(attention, "_shape", few_splits)
     monkeypatch.setattr(step, "_SPLITS", 2)
@@ -77,8 +77,8 @@ def graphed(lm: LanguageModel, most: int = 4) -> GraphStepper:
 def open_request(
     stepper: Stepper, lm: LanguageModel, rows: list[Row], sampling: Sampling
 ) -> Request:
-    longest = lm.config.max_position_embeddings
-    return Request(rows, sampling, lm.ids, PageTable(stepper.pool), longest)
+    context_rows = lm.config.max_position_embeddings
+    return Request(rows, sampling, lm.ids, PageTable(stepper.pool), context_rows)
 
 
 def replies(
@@ -124,8 +124,8 @@ def test_a_fork_goes_on_from_rows_already_computed(wandering: LanguageModel) -> 
         request = open_request(stepper, wandering, rows, sampling)
         stepper.decode([request])
         twins = [request.table.fork() for _ in range(2)]
-        longest = wandering.config.max_position_embeddings
-        others = [Request([], sampling, wandering.ids, twin, longest) for twin in twins]
+        context_rows = wandering.config.max_position_embeddings
+        others = [Request([], sampling, wandering.ids, twin, context_rows) for twin in twins]
         stepper.decode(others)
         stepper.decode(others)
         for one in (request, *others):
@@ -170,8 +170,8 @@ def test_a_prefill_that_fails_leaves_the_others_as_they_were(
     monkeypatch.setattr(stepper._plain, "prefill", breaks)
     with pytest.raises(RuntimeError, match="no memory"):
         stepper.decode([one, many])
-    assert (len(one.table), one.waiting) == (0, rows[-1:])
-    assert (len(many.table), many.waiting) == (0, rows)
+    assert (len(one.table), one.pending) == (0, rows[-1:])
+    assert (len(many.table), many.pending) == (0, rows)
     assert stepper.pool.free == stepper.pool.total
 
 

@@ -66,8 +66,8 @@ def assert_kept(lm: LanguageModel, table: PageTable, before: list[torch.Tensor])
 
 def request_on(lm: LanguageModel, table: PageTable, rows: list[Row], sampling: Sampling) -> Request:
     """A request whose history `rows` begins with what the table holds and has computed."""
-    longest = lm.config.max_position_embeddings
-    return Request(rows[len(table) :], sampling, lm.ids, table, longest)
+    context_rows = lm.config.max_position_embeddings
+    return Request(rows[len(table) :], sampling, lm.ids, table, context_rows)
 
 
 def advance(lm: LanguageModel, request: Request, rows: int) -> list[Row]:
@@ -187,7 +187,7 @@ def test_a_truncated_reply_goes_on_as_a_fresh_request(
     lm, sampling = fresh(wandering, pages=300, page_size=page_size), SETTINGS[setting]
     request = request_on(lm, PageTable(lm.pool), prompt_rows(lm, name), sampling)
     advance(lm, request, before)
-    uncut = request.table.rows + request.waiting
+    uncut = request.table.rows + request.pending
     history = uncut[: len(uncut) - len(request.new_rows) + heard]
     fork = request_on(lm, request.table.fork(), uncut, sampling)
     request.table.truncate(min(len(history), len(request.table)))

@@ -36,20 +36,20 @@ def limits(requests: int = 64, rows: int = 256, guess: tuple[float, float] = GUE
     return Limits(requests, rows, StepCosts(guess), StepCosts(guess))
 
 
-def speech(key: int, spoken: int, began: float = 0.0) -> Candidate:
-    return Candidate(key, "speech", 0, began, spoken, began)
+def speech(key: int, spoken: int, playout_start: float = 0.0) -> Candidate:
+    return Candidate(key, "speech", 0, playout_start, spoken, playout_start)
 
 
-def text(key: int, since: float) -> Candidate:
-    return Candidate(key, "text", 0, since)
+def text(key: int, waiting_since: float) -> Candidate:
+    return Candidate(key, "text", 0, waiting_since)
 
 
-def heard(key: int, rows: int, since: float = 0.0) -> Candidate:
-    return Candidate(key, "listening", rows, since)
+def heard(key: int, rows: int, waiting_since: float = 0.0) -> Candidate:
+    return Candidate(key, "listening", rows, waiting_since)
 
 
-def asked(key: int, rows: int, since: float = 0.0, kind: Any = "speech") -> Candidate:
-    return Candidate(key, kind, rows, since)
+def asked(key: int, rows: int, waiting_since: float = 0.0, kind: Any = "speech") -> Candidate:
+    return Candidate(key, kind, rows, waiting_since)
 
 
 wants_of = st.one_of(
@@ -80,9 +80,9 @@ some_limits = st.builds(
 
 def test_speech_is_due_a_buffer_before_it_is_heard() -> None:
     """Row k of a stretch: (k - buffer) rows after its first; a first row when it was asked for."""
-    assert due_at(speech(1, spoken=10, began=2.0), RULES) == pytest.approx(2.0 + 6 * ROW)
+    assert due_at(speech(1, spoken=10, playout_start=2.0), RULES) == pytest.approx(2.0 + 6 * ROW)
     assert due_at(Candidate(1, "speech", 0, 3.5), RULES) == 3.5
-    assert underrun_at(speech(1, spoken=10, began=2.0)) == pytest.approx(2.0 + 10 * ROW)
+    assert underrun_at(speech(1, spoken=10, playout_start=2.0)) == pytest.approx(2.0 + 10 * ROW)
     assert underrun_at(Candidate(1, "speech", 0, 3.5)) == math.inf
 
 
@@ -97,10 +97,10 @@ def test_text_and_listening_have_time() -> None:
 def test_a_gap_is_missed_once() -> None:
     """A row after the listener ran dry counts; from then on time counts from that row."""
     assert advance_playout(0, 0.0, 5.0) == (1, 5.0, False)
-    spoken, began, late = advance_playout(1, 5.0, 5.0 + 3 * ROW)
+    spoken, playout_start, late = advance_playout(1, 5.0, 5.0 + 3 * ROW)
     assert (spoken, late) == (2, True)
-    assert underrun_at(speech(1, spoken, began)) == pytest.approx(5.0 + 4 * ROW)
-    assert not advance_playout(spoken, began, 5.0 + 3.5 * ROW)[2]
+    assert underrun_at(speech(1, spoken, playout_start)) == pytest.approx(5.0 + 4 * ROW)
+    assert not advance_playout(spoken, playout_start, 5.0 + 3.5 * ROW)[2]
 
 
 # Who decodes.
@@ -154,8 +154,8 @@ def test_whoever_is_left_out_is_less_urgent(
 ) -> None:
     """Among equals: a speech row left out is due no earlier than any row taken."""
     ready = [candidate for candidate in candidates if not candidate.pending]
-    dry = min(map(underrun_at, candidates), default=math.inf)
-    taken = select_batch(ready, now, dry, most, RULES)
+    underrun = min(map(underrun_at, candidates), default=math.inf)
+    taken = select_batch(ready, now, underrun, most, RULES)
     left = [
         candidate for candidate in ready if candidate not in taken and candidate.kind == "speech"
     ]
@@ -175,7 +175,7 @@ def test_prefill_makes_nobody_run_dry_but_by_patience(
     rows that have waited too long."""
     chosen = plan(candidates, now, most, RULES)
     rows = sum(count for _, count in chosen.prefill)
-    dry = min(map(underrun_at, candidates), default=math.inf)
+    underrun = min(map(underrun_at, candidates), default=math.inf)
     # Replies that begin in this step come on top: theirs is the first row, worth the wait.
     already = [key for key in chosen.decode if key not in dict(chosen.prefill)]
     step = most.decode.seconds(len(already), now) + most.prefill.seconds(rows, now)
@@ -184,7 +184,7 @@ def test_prefill_makes_nobody_run_dry_but_by_patience(
         default=math.inf,
     )
     patient = now - first < RULES.patience_s
-    assert not rows or now + step <= dry or (not patient and rows <= RULES.least_rows)
+    assert not rows or now + step <= underrun or (not patient and rows <= RULES.least_rows)
 
 
 def test_prefill_takes_no_more_than_half_while_speech_is_behind_its_buffer() -> None:
@@ -199,22 +199,26 @@ def test_prefill_takes_no_more_than_half_while_speech_is_behind_its_buffer() -> 
 
 def test_a_speech_reply_is_prefilled_before_everything_else() -> None:
     """Order: by due time, so a waiting reply goes before rows heard at the same time."""
-    candidates = [heard(1, 100, since=0.9), asked(2, 40, since=1.0), asked(3, 40, 0.8, "text")]
+    candidates = [
+        heard(1, 100, waiting_since=0.9),
+        asked(2, 40, waiting_since=1.0),
+        asked(3, 40, 0.8, "text"),
+    ]
     assert plan(candidates, 1.0, limits(rows=100), RULES).prefill == [(3, 40), (2, 40), (1, 20)]
 
 
 def test_a_reply_begins_in_the_step_that_computes_its_last_rows() -> None:
     """Time to first row: no step is lost between prefill and decode; listeners do not decode."""
-    candidates = [asked(1, 10), heard(2, 10), asked(3, 400, since=0.1)]
+    candidates = [asked(1, 10), heard(2, 10), asked(3, 400, waiting_since=0.1)]
     assert plan(candidates, 1.0, limits(), RULES) == ([(1, 10), (3, 246)], [1])
 
 
 def test_rows_heard_wait_for_company_while_somebody_speaks() -> None:
     """Then all go together: when the first is due, when a reply needs rows, or in silence."""
-    candidates = [speech(1, 30), heard(2, 1, since=1.0), heard(3, 1, since=1.1)]
+    candidates = [speech(1, 30), heard(2, 1, waiting_since=1.0), heard(3, 1, waiting_since=1.1)]
     assert plan(candidates, 1.2, limits(), RULES).prefill == []
     assert plan(candidates, 1.0 + RULES.gather_s, limits(), RULES).prefill == [(2, 1), (3, 1)]
-    waiting = [*candidates, asked(4, 2, since=1.2)]
+    waiting = [*candidates, asked(4, 2, waiting_since=1.2)]
     assert plan(waiting, 1.2, limits(), RULES).prefill == [(4, 2), (2, 1), (3, 1)]
     assert plan(candidates[1:], 1.2, limits(), RULES).prefill == [(2, 1), (3, 1)]
 
@@ -235,10 +239,12 @@ def test_nobody_starves(step_ms: float) -> None:
             candidates[key] = candidates[key]._replace(pending=candidates[key].pending - rows)
         for key in chosen.decode:
             rows_of_text += key == 10
-            candidate = candidates[key]._replace(since=now)
+            candidate = candidates[key]._replace(waiting_since=now)
             if candidate.kind == "speech":
-                spoken, began, _ = advance_playout(candidate.spoken, candidate.began, now)
-                candidate = candidate._replace(spoken=spoken, began=began)
+                spoken, playout_start, _ = advance_playout(
+                    candidate.spoken, candidate.playout_start, now
+                )
+                candidate = candidate._replace(spoken=spoken, playout_start=playout_start)
             candidates[key] = candidate
         if 30 in candidates and not candidates[30].pending:
             del candidates[30]
@@ -253,10 +259,10 @@ def test_nobody_starves(step_ms: float) -> None:
 def test_text_ends_before_speech_and_the_newest_first() -> None:
     """Who is ended when pages run out, until the rest fits."""
     growing = [
-        PageRequest(1, speech=True, asked_at=1.0, pages=1),
-        PageRequest(2, speech=False, asked_at=2.0, pages=1),
-        PageRequest(3, speech=False, asked_at=3.0, pages=2),
-        PageRequest(4, speech=True, asked_at=4.0, pages=1),
+        PageRequest(1, speech=True, arrived_at=1.0, pages=1),
+        PageRequest(2, speech=False, arrived_at=2.0, pages=1),
+        PageRequest(3, speech=False, arrived_at=3.0, pages=2),
+        PageRequest(4, speech=True, arrived_at=4.0, pages=1),
     ]
     order = [out_of_pages(growing, free) for free in range(6)]
     assert order == [[3, 2, 4, 1], [3, 2, 4], [3, 2], [3], [3], []]

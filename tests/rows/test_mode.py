@@ -81,7 +81,9 @@ class Loop:
     """Runs a `Request` on given logits instead of a model."""
 
     def __init__(self, logits: np.ndarray, prompt: list[Row], sampling: Sampling) -> None:
-        self.request = Request(prompt, sampling, IDS, PageTable(PagePool(1, 1)), longest=10_000)
+        self.request = Request(
+            prompt, sampling, IDS, PageTable(PagePool(1, 1)), context_rows=10_000
+        )
         modes: list[str] = []
         while not self.request.stop:
             k = len(self.request.new_rows)

@@ -24,7 +24,7 @@ from typing import Any
 from mosslive.engine import Engine, EngineSettings
 from mosslive.engine.load import load_stepper
 from mosslive.engine.request import Request
-from mosslive.engine.stepper import Made
+from mosslive.engine.stepper import StepResult
 from mosslive.server import run
 from mosslive.server.backend import Backend
 from mosslive.server.settings import ServerSettings
@@ -50,7 +50,7 @@ def faulty_engine(folder: str, fault: Fault) -> Engine:
     stepper, tokenizer = load_stepper(folder, "cpu", None)
     decode, calls = stepper.decode, [0]
 
-    def with_fault(requests: Sequence[Request]) -> list[Made]:
+    def with_fault(requests: Sequence[Request]) -> list[StepResult]:
         calls[0] += 1
         if fault.value("pause") == calls[0]:
             os.kill(os.getpid(), signal.SIGSTOP)

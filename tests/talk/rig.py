@@ -23,7 +23,7 @@ from mosslive.cache import PagePool, PageTable
 from mosslive.codec import Voice
 from mosslive.engine.request import Request
 from mosslive.engine.settings import EngineSettings
-from mosslive.engine.stepper import Made
+from mosslive.engine.stepper import StepResult
 from mosslive.rows import Row
 from mosslive.talk import CodecWorker, FixedSilence, Talk, TalkSettings, TurnSettings
 from mosslive.talk.events import AudioChunk, Event
@@ -130,12 +130,12 @@ class Script:
         for table, rows in jobs:
             table.append(rows)
 
-    def decode(self, requests: Sequence[Request]) -> list[Made]:
-        made: list[Made] = []
+    def decode(self, requests: Sequence[Request]) -> list[StepResult]:
+        made: list[StepResult] = []
         for request in requests:
             request.adopt()
-            request.table.append(request.waiting)
-            request.waiting.clear()
+            request.table.append(request.pending)
+            request.pending.clear()
             request.begin_step()
             made.append(request.accept(*self.ids[min(request.step, len(self.ids)) - 1]))
         return made
@@ -186,9 +186,9 @@ class Rig:
     async def one_step(self) -> bool:
         """One step of the engine, one of the codec and one of the ear's thread, and what follows
         from them."""
-        moved = not self.hold_engine and self.engine.device.step()
+        moved = not self.hold_engine and self.engine.loop.step()
         moved |= self.threads is not None and self.threads.step()
-        while self.eager and self.engine.device.step():
+        while self.eager and self.engine.loop.step():
             pass
         moved |= self.codec.step()
         for _ in range(12):

@@ -114,7 +114,7 @@ def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
 def shared() -> tuple[CodecWorker, DeviceUser]:
     """A thread with a fixed clock, and another user of its device for which it would wait for
     ever."""
-    priority = DevicePriority(patience_s=1e6)
+    priority = DevicePriority(max_wait_s=1e6)
     thread = CodecWorker(ToyCodec(), clock=lambda: 100.0, priority=priority)
     return thread, priority.join(lambda: None)
 
@@ -125,7 +125,7 @@ def test_what_can_wait_waits_for_the_others_on_the_device() -> None:
 
     async def story() -> None:
         thread, other = shared()
-        other.say(True)
+        other.set_urgent(True)
         speaking = DecodeStream(thread, TOY_VOICE, 5, 0)
         late = asyncio.ensure_future(speaking.push([1] * 8, 100.5))
         await until(lambda: thread._device_user._waiting)
@@ -134,7 +134,7 @@ def test_what_can_wait_waits_for_the_others_on_the_device() -> None:
         assert (soon_done.value, now_done.value) == ("soon", "now")
         await until(lambda: thread._device_user._waiting)
         assert not late.done()
-        other.say(False)
+        other.set_urgent(False)
         assert len((await asyncio.wait_for(late, 20)).value)
         await soon(thread.close())
 
@@ -147,14 +147,16 @@ def test_the_others_are_told_of_a_hurry_and_of_its_end(due: float, hurries: bool
 
     async def story() -> None:
         thread, other = shared()
-        assert (await asyncio.wait_for(thread.do(lambda: other.asked, due), 20)).value == hurries
-        await until(lambda: not other.asked)
+        assert (
+            await asyncio.wait_for(thread.do(lambda: other.others_urgent, due), 20)
+        ).value == hurries
+        await until(lambda: not other.others_urgent)
         with pytest.raises(ZeroDivisionError):
             await soon(thread.do(lambda: 1 // 0, due))
-        await until(lambda: not other.asked)
+        await until(lambda: not other.others_urgent)
         with pytest.raises(MossliveError, match="has ended"):
             await soon(thread.do(gone, due))
-        await until(lambda: not other.asked)
+        await until(lambda: not other.others_urgent)
         await soon(thread.close())
 
     run(story())
@@ -165,7 +167,7 @@ def test_a_thread_that_waits_can_be_closed() -> None:
 
     async def story() -> None:
         thread, other = shared()
-        other.say(True)
+        other.set_urgent(True)
         late = thread.do(lambda: 7, 200.0)
         await until(lambda: thread._device_user._waiting)
         await soon(thread.close())

@@ -181,14 +181,14 @@ def test_a_trial_waits_for_the_due_chunk_of_another_conversation(nano_lm: Langua
         await rig.say(PAUSED[:-512], 16_000, 512)
         other.push_text("Hello")
         await loop_turns()
-        while rig.engine.device.step():  # the reply's rows are there; the codec has done nothing
+        while rig.engine.loop.step():  # the reply's rows are there; the codec has done nothing
             await loop_turns()
         rig.talk.push_audio(PAUSED[-512:], 16_000)
         await loop_turns()
         codec.log.clear()
         while rig.codec.step():
             await loop_turns()
-            rig.engine.device.step()
+            rig.engine.loop.step()
             await loop_turns()
         first_of_trial = codec.log.index("encode")
         assert "open 2" in codec.log[:first_of_trial]

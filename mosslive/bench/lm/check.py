@@ -16,7 +16,7 @@ from mosslive.bench.lm.streams import Conversation
 from mosslive.bench.lm.weights import LmPrecision
 from mosslive.bench.verified import NotVerified
 from mosslive.config import ModelConfig
-from mosslive.engine.stepper import Made
+from mosslive.engine.stepper import StepResult
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.model import Decoder
 from mosslive.rows import CHANNELS, Channel, Row
@@ -145,7 +145,7 @@ def check_sequence(decoder: Decoder, precision: LmPrecision, given: Sequence) ->
     return verify_logits(what, precision, logits, given.expected)
 
 
-def check_codes(logits: Tensor, made: list[Made]) -> None:
+def check_codes(logits: Tensor, made: list[StepResult]) -> None:
     """Raises `NotVerified` unless the greedy rows of a recorded step have the largest of `logits`,
     [B, codes], which the eager step computed."""
     codes = [row[1] for row in made if isinstance(row, tuple)]

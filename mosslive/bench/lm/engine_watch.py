@@ -8,7 +8,7 @@ from itertools import pairwise
 from mosslive.cache import PagePool, PageTable
 from mosslive.config import ModelConfig
 from mosslive.engine.request import Request
-from mosslive.engine.stepper import Made, Stepper
+from mosslive.engine.stepper import Stepper, StepResult
 from mosslive.rows import Row
 
 
@@ -45,7 +45,7 @@ class TimedStepper:
     def prefill(self, jobs: Sequence[tuple[PageTable, Sequence[Row]]]) -> None:
         self.inner.prefill(jobs)
 
-    def decode(self, requests: Sequence[Request]) -> list[Made]:
+    def decode(self, requests: Sequence[Request]) -> list[StepResult]:
         began = time.perf_counter()
         made = self.inner.decode(requests)
         self.steps.append(StepTime(len(requests), began, time.perf_counter() - began))

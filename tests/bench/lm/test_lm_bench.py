@@ -31,7 +31,7 @@ from mosslive.checkpoint import CheckpointError
 from mosslive.cli.app import app
 from mosslive.config import ConfigError, ModelConfig
 from mosslive.engine.runner import Runner
-from mosslive.engine.stepper import Made
+from mosslive.engine.stepper import StepResult
 from mosslive.errors import MossliveError
 from mosslive.kernels import Matrix
 from mosslive.kernels.kernel_set import KernelSet
@@ -145,7 +145,11 @@ def test_codes_must_be_the_best() -> None:
     logits = torch.tensor([[1.0, 9.0, 8.99], [5.0, 1.0, 0.0]])
     check_codes(logits, [(0, 1), (0, 0)])
     check_codes(logits, [(0, 2), (0, 0)])
-    wrongs: list[list[Made]] = [[(0, 0), (0, 0)], [(0, 1), (0, 3)], [(0, 1), MossliveError("no")]]
+    wrongs: list[list[StepResult]] = [
+        [(0, 0), (0, 0)],
+        [(0, 1), (0, 3)],
+        [(0, 1), MossliveError("no")],
+    ]
     for wrong in wrongs:
         with pytest.raises(NotVerified):
             check_codes(logits, wrong)
