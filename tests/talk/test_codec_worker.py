@@ -13,7 +13,7 @@ from mosslive.talk.codec_streams import DecodeStream
 from mosslive.talk.events import TalkFault
 from tests.engine.serving import until
 from tests.talk.rig import Rig, run
-from tests.talk.test_interruption import TOLD
+from tests.talk.test_interruption import PUSH_TO_TALK
 from tests.talk.toy import TOY_VOICE, ToyCodec
 
 
@@ -29,7 +29,7 @@ async def soon(work: Awaitable[object]) -> None:
     await asyncio.wait_for(work, 20)
 
 
-def test_a_job_that_fails_is_its_owners_alone() -> None:
+def test_a_failed_job_affects_only_its_caller() -> None:
     """After a failed job the next one runs normally."""
 
     async def story() -> None:
@@ -60,7 +60,7 @@ def test_a_thread_that_ends_says_so(who: str) -> None:
             thread._run()
             with pytest.raises(MossliveError, match="thread has ended: Gone: for good"):
                 thread.do(lambda: 7)
-            thread.tell(lambda: None)  # nobody waits for it
+            thread.post(lambda: None)  # without a result
             return
         tasks = {name: asyncio.ensure_future(ask()) for name, ask in asked.items()}
         await asyncio.sleep(0)
@@ -73,12 +73,12 @@ def test_a_thread_that_ends_says_so(who: str) -> None:
     run(story())
 
 
-def test_a_codec_of_ones_own_has_the_conversations_clock(nano_lm: LanguageModel) -> None:
+def test_an_unshared_codec_uses_the_clock_of_its_conversation(nano_lm: LanguageModel) -> None:
     """Due times are compared with the clock they were computed from."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
-        talk = Talk(rig.engine, ToyCodec(), TOY_VOICE, TOLD, clock=rig.clock, threads=None)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
+        talk = Talk(rig.engine, ToyCodec(), TOY_VOICE, PUSH_TO_TALK, clock=rig.clock, threads=None)
         assert talk.codec is not None
         assert talk.codec._clock() == rig.clock.time
         await soon(talk.close())
@@ -92,7 +92,7 @@ def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
     the conversation can be closed."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         talk = rig.talk
         rig.codec.do(gone)
         rig.codec._run()
@@ -106,7 +106,7 @@ def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
         assert [said.role for said in talk.turns] == ["system", "user", "assistant"]
         await rig.close()
         assert rig.served.all_free()
-        assert not [event async for event in talk.events()], "who asks again is told it is over"
+        assert not [event async for event in talk.events()], "a second reader gets the end"
 
     run(story())
 
@@ -119,7 +119,7 @@ def shared() -> tuple[CodecWorker, DeviceUser]:
     return thread, priority.join(lambda: None)
 
 
-def test_what_can_wait_waits_for_the_others_on_the_device() -> None:
+def test_work_that_can_wait_yields_to_other_users_of_the_device() -> None:
     """While another user is urgent, a chunk due later waits, a chunk due soon and bookkeeping do
     not, and the end of the urgency ends the wait."""
 
@@ -141,13 +141,13 @@ def test_what_can_wait_waits_for_the_others_on_the_device() -> None:
     run(story())
 
 
-@pytest.mark.parametrize(("due", "hurries"), [(100.0, True), (100.1, True), (100.2, False)])
-def test_the_others_are_told_of_a_hurry_and_of_its_end(due: float, hurries: bool) -> None:
+@pytest.mark.parametrize(("due", "urgent"), [(100.0, True), (100.1, True), (100.2, False)])
+def test_other_users_see_when_the_thread_is_urgent(due: float, urgent: bool) -> None:
     """The thread is marked urgent during the work, also if it fails, and not afterwards."""
 
     async def story() -> None:
         thread, other = shared()
-        assert (await asyncio.wait_for(thread.do(lambda: other.asked, due), 20)).value == hurries
+        assert (await asyncio.wait_for(thread.do(lambda: other.asked, due), 20)).value == urgent
         await until(lambda: not other.asked)
         with pytest.raises(ZeroDivisionError):
             await soon(thread.do(lambda: 1 // 0, due))
@@ -161,7 +161,7 @@ def test_the_others_are_told_of_a_hurry_and_of_its_end(due: float, hurries: bool
 
 
 def test_a_thread_that_waits_can_be_closed() -> None:
-    """A waiting thread can be closed and still does the jobs it was given."""
+    """A waiting thread can be closed and still runs the jobs submitted before."""
 
     async def story() -> None:
         thread, other = shared()

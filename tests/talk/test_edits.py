@@ -17,7 +17,7 @@ from mosslive.talk.events import (
     TurnDetected,
 )
 from tests.talk.rig import RIG, Rig, frames, run
-from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, history, reply_of
+from tests.talk.test_interruption import ASKED, PUSH_TO_TALK, QUESTION, SYSTEM, history, reply_of
 from tests.talk.toy import TOY_VOICE, ToyCodec
 
 HEARD = replace(RIG, auto_reply=False)
@@ -28,7 +28,7 @@ def test_a_turn_without_a_reply(nano_lm: LanguageModel) -> None:
     reply that would have come."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, auto_reply=False))
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(PUSH_TO_TALK, auto_reply=False))
         await rig.say(QUESTION, 16_000)
         assert rig.talk.commit()
         await rig.wait(1.0)
@@ -72,7 +72,7 @@ def test_said_in_order(nano_lm: LanguageModel) -> None:
     """`say` adds text and sound of either role in order, and its sound counts as heard."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         talk = rig.talk
         numbers = [
             talk.say("user", "One"),
@@ -100,7 +100,7 @@ def test_edits(nano_lm: LanguageModel, while_listening: bool) -> None:
         return [said for said in turns if said.turn != 1]
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, auto_reply=False))
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(PUSH_TO_TALK, auto_reply=False))
         rig.talk.say("user", "One")
         rig.talk.say("user", "Two")
         await rig.settle()
@@ -126,7 +126,7 @@ def test_edits_wait_for_the_reply(nano_lm: LanguageModel) -> None:
     """During a reply an edit is refused; after an interruption it sees what was heard."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         await rig.say(QUESTION, 16_000)
         rig.talk.commit()
         await rig.wait(0.5)

@@ -9,10 +9,9 @@ import pytest
 from mosslive import LanguageModel, Turn
 from mosslive.rows import TextTokenizer
 from mosslive.talk.dialogue import Dialogue, HistoryTurn
-from mosslive.talk.dialogue_queue import DialogueQueue
-from mosslive.talk.edits import AT_ONCE
+from mosslive.talk.dialogue_queue import AT_ONCE, DialogueQueue
 from tests.talk.rig import Rig, run
-from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, history
+from tests.talk.test_interruption import ASKED, PUSH_TO_TALK, QUESTION, SYSTEM, history
 from tests.talk.toy import TOY_VOICE, ToyCodec
 
 MANY = 40
@@ -23,12 +22,12 @@ def without(number: int) -> Callable[[list[HistoryTurn]], Sequence[HistoryTurn]]
 
 
 @pytest.mark.parametrize("listening", [False, True])
-def test_edits_that_wait_are_told_together(
+def test_waiting_edits_are_applied_together(
     nano_lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, listening: bool
 ) -> None:
-    """The engine is told the result of every `AT_ONCE` edits once, no turn is tokenised again, and
+    """The engine gets the result of every `AT_ONCE` edits once, no turn is tokenised again, and
     the rows are those of the edits one after the other, also while the user speaks."""
-    counts = {"retell": 0, "encode": 0}
+    counts = {"replace": 0, "encode": 0}
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **named: Any) -> Any:
@@ -38,18 +37,19 @@ def test_edits_that_wait_are_told_together(
         return call
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         numbers = [rig.talk.say("user", "One") for _ in range(MANY)]
         await rig.settle()
         if listening:
             await rig.say(QUESTION, 16_000)
         with monkeypatch.context() as patch:
-            patch.setattr(Dialogue, "retell", counted("retell", Dialogue.replace_turns))
+            replaced = counted("replace", Dialogue.replace_turns)
+            patch.setattr(Dialogue, "replace_turns", replaced)
             patch.setattr(TextTokenizer, "encode", counted("encode", TextTokenizer.encode))
             for number in numbers[1:]:
                 rig.talk.edit(without(number))
             await rig.settle()
-        assert 0 < counts["retell"] <= -(-MANY // AT_ONCE)
+        assert 0 < counts["replace"] <= -(-MANY // AT_ONCE)
         assert counts["encode"] == 0
         left = [SYSTEM, Turn("user", text="One")]
         if listening:
@@ -70,7 +70,7 @@ def test_edits_and_turns_keep_their_order(nano_lm: LanguageModel) -> None:
     """An edit finds all turns said before it and none said after it, however many wait."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         seen: list[list[int]] = []
 
         def look(turns: list[HistoryTurn]) -> list[HistoryTurn]:
@@ -98,7 +98,7 @@ def test_an_edit_that_fails_among_others(nano_lm: LanguageModel) -> None:
         raise ValueError("no")
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         numbers = [rig.talk.say("user", "One") for _ in range(3)]
         rig.talk.edit(without(numbers[0]))
         rig.talk.edit(broken)
@@ -112,7 +112,7 @@ def test_an_edit_that_fails_among_others(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_a_long_line_costs_each_task_the_same() -> None:
+def test_a_long_queue_costs_each_task_the_same() -> None:
     """Twice as many tasks that wait for the dialogue cause twice as many calls of the event loop,
     not four times as many."""
 
@@ -131,10 +131,10 @@ def test_a_long_line_costs_each_task_the_same() -> None:
 
         loop.call_soon = call_soon  # type: ignore[method-assign, assignment]
         try:
-            line = [queue.take(lambda n=n: work(n)) for n in range(tasks)]  # type: ignore[misc]
+            queued = [queue.submit(lambda n=n: work(n)) for n in range(tasks)]  # type: ignore[misc]
             await asyncio.sleep(0)
             gate.set()
-            await asyncio.wait(line)
+            await asyncio.wait(queued)
         finally:
             loop.call_soon = real  # type: ignore[method-assign]
         await asyncio.sleep(0)

@@ -23,14 +23,14 @@ from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyHearing
 class Batch(ToyBatch):
     """Records the shapes it is given."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, pages: int) -> None:
         super().__init__()
         self.firsts, self.nexts = set[int](), set[int]()  # replies in one step
         self.ends = set[tuple[int, bool]]()  # codes left, and whether a chunk was before them
-        self._room = room
+        self._pages = pages
 
     def step(self) -> dict[Any, Samples]:
-        if len(self.replies) > self._room:
+        if len(self.replies) > self._pages:
             raise PoolFull("no page")
         first = [reply for reply in self.ready if not reply.rendered]
         self.firsts.add(len(first))
@@ -61,15 +61,15 @@ class EncodeStream(ToyHearing):
 
 
 class GpuCodec(ToyCodec):
-    """Where shapes are recorded, as it says."""
+    """Claims to be on a GPU, where shapes are recorded."""
 
     device = torch.device("cuda")
 
-    def __init__(self, room: int = 1000) -> None:
+    def __init__(self, pages: int = 1000) -> None:
         super().__init__()
-        self.speaking = self.batch = Batch(room)
+        self.speaking = self.batch = Batch(pages)
         self.open = self.most_open = 0
-        self.steps = set[tuple[int, int]]()  # size of what was heard before, and codes at once
+        self.steps = set[tuple[int, int]]()  # bucket of the codes before, and codes at once
 
     def encoder_stream(self, sample_rate: int) -> EncodeStream:
         return EncodeStream(self, sample_rate)
@@ -103,7 +103,7 @@ def warmed(codec: GpuCodec, replies: int) -> GpuCodec:
     ("replies", "sizes"),
     [(1, {1}), (2, {1, 2}), (5, {1, 2, 4, 5}), (200, {1, 2, 4, 8, 16, 32, 64})],
 )
-def test_every_shape_is_met(replies: int, sizes: set[int]) -> None:
+def test_every_shape_occurs(replies: int, sizes: set[int]) -> None:
     """Warm-up covers chunks of every recorded number of replies, ends of every length, concurrent
     turns, steps of one to sixteen codes, and steps far into a turn."""
     codec = warmed(GpuCodec(), replies)
@@ -115,9 +115,9 @@ def test_every_shape_is_met(replies: int, sizes: set[int]) -> None:
     assert {size for size, count in codec.steps if count == 2} >= set(range(4, 10))
 
 
-def test_a_small_pool_is_no_obstacle() -> None:
+def test_warm_up_with_a_small_pool() -> None:
     """As many replies as fit are warmed up, and everything else completely."""
-    codec = warmed(GpuCodec(room=3), 8)
+    codec = warmed(GpuCodec(pages=3), 8)
     assert codec.batch.firsts - {0} == {1, 2}
     assert len(codec.batch.ends) == 12
 
@@ -129,7 +129,7 @@ def test_on_a_cpu_one_reply_after_another_is_enough() -> None:
     assert codec.batch.ends == {(3, True)}
 
 
-def test_warming_takes_nobodys_sound(codec: Codec, voice: Voice) -> None:
+def test_warm_up_takes_no_sound_of_a_reply(codec: Codec, voice: Voice) -> None:
     """Another conversation's next chunk is its own, and only the pages of the voice and of that
     reply stay taken."""
 
@@ -150,7 +150,7 @@ def test_warming_takes_nobodys_sound(codec: Codec, voice: Voice) -> None:
     run(story())
 
 
-def test_warming_lets_sound_go_first() -> None:
+def test_sound_goes_before_warm_up() -> None:
     """A chunk that is due is rendered between two pieces of the warm-up, not after all of them."""
 
     async def story() -> None:
@@ -177,7 +177,7 @@ def test_warming_lets_sound_go_first() -> None:
     run(story())
 
 
-def test_others_may_have_all_the_room(codec_folder: Path) -> None:
+def test_current_replies_may_hold_all_pages(codec_folder: Path) -> None:
     """A pool full of replies delays the warm-up; a pool too small for any reply raises."""
 
     async def story() -> None:
