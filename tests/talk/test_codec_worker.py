@@ -33,11 +33,11 @@ def test_a_failed_job_affects_only_its_caller() -> None:
     """After a failed job the next one runs normally."""
 
     async def story() -> None:
-        thread = CodecWorker(ToyCodec())
+        worker = CodecWorker(ToyCodec())
         with pytest.raises(ZeroDivisionError):
-            await soon(thread.do(lambda: 1 // 0))
-        assert (await asyncio.wait_for(thread.do(lambda: 7), 20)).value == 7
-        await thread.close()
+            await soon(worker.do(lambda: 1 // 0))
+        assert (await asyncio.wait_for(worker.do(lambda: 7), 20)).value == 7
+        await worker.close()
 
     run(story())
 
@@ -48,23 +48,23 @@ def test_a_thread_that_ends_says_so(who: str) -> None:
     the error."""
 
     async def story() -> None:
-        thread = CodecWorker(ToyCodec(), threaded=False)
-        speaking = DecodeStream(thread, TOY_VOICE, 5, 0)
+        worker = CodecWorker(ToyCodec(), threaded=False)
+        speaking = DecodeStream(worker, TOY_VOICE, 5, 0)
         asked: dict[str, Callable[[], Awaitable[object]]] = {
-            "asked": lambda: thread.do(gone, 1.0),
-            "waits": lambda: thread.do(lambda: 7, 2.0),
+            "asked": lambda: worker.do(gone, 1.0),
+            "waits": lambda: worker.do(lambda: 7, 2.0),
             "renders": lambda: speaking.push([1] * 8, 3.0),
         }
         if who == "comes later":
-            thread.do(gone)
-            thread._run()
+            worker.do(gone)
+            worker._run()
             with pytest.raises(MossliveError, match="thread has ended: Gone: for good"):
-                thread.do(lambda: 7)
-            thread.post(lambda: None)  # without a result
+                worker.do(lambda: 7)
+            worker.post(lambda: None)  # without a result
             return
         tasks = {name: asyncio.ensure_future(ask()) for name, ask in asked.items()}
         await asyncio.sleep(0)
-        thread._run()
+        worker._run()
         with pytest.raises(MossliveError, match="thread has ended: Gone: for good"):
             await soon(tasks.pop(who))
         for task in tasks.values():
@@ -115,8 +115,8 @@ def shared() -> tuple[CodecWorker, DeviceUser]:
     """A thread with a fixed clock, and another user of its device for which it would wait for
     ever."""
     priority = DevicePriority(patience_s=1e6)
-    thread = CodecWorker(ToyCodec(), clock=lambda: 100.0, priority=priority)
-    return thread, priority.join(lambda: None)
+    worker = CodecWorker(ToyCodec(), clock=lambda: 100.0, priority=priority)
+    return worker, priority.join(lambda: None)
 
 
 def test_work_that_can_wait_yields_to_other_users_of_the_device() -> None:
@@ -124,19 +124,19 @@ def test_work_that_can_wait_yields_to_other_users_of_the_device() -> None:
     not, and the end of the urgency ends the wait."""
 
     async def story() -> None:
-        thread, other = shared()
+        worker, other = shared()
         other.say(True)
-        speaking = DecodeStream(thread, TOY_VOICE, 5, 0)
+        speaking = DecodeStream(worker, TOY_VOICE, 5, 0)
         late = asyncio.ensure_future(speaking.push([1] * 8, 100.5))
-        await until(lambda: thread._device_user._waiting)
-        soon_done = await asyncio.wait_for(thread.do(lambda: "soon", 100.05), 20)
-        now_done = await asyncio.wait_for(thread.do(lambda: "now"), 20)
+        await until(lambda: worker._device_user._waiting)
+        soon_done = await asyncio.wait_for(worker.do(lambda: "soon", 100.05), 20)
+        now_done = await asyncio.wait_for(worker.do(lambda: "now"), 20)
         assert (soon_done.value, now_done.value) == ("soon", "now")
-        await until(lambda: thread._device_user._waiting)
+        await until(lambda: worker._device_user._waiting)
         assert not late.done()
         other.say(False)
         assert len((await asyncio.wait_for(late, 20)).value)
-        await soon(thread.close())
+        await soon(worker.close())
 
     run(story())
 
@@ -146,16 +146,16 @@ def test_other_users_see_when_the_thread_is_urgent(due: float, urgent: bool) -> 
     """The thread is marked urgent during the work, also if it fails, and not afterwards."""
 
     async def story() -> None:
-        thread, other = shared()
-        assert (await asyncio.wait_for(thread.do(lambda: other.asked, due), 20)).value == urgent
+        worker, other = shared()
+        assert (await asyncio.wait_for(worker.do(lambda: other.asked, due), 20)).value == urgent
         await until(lambda: not other.asked)
         with pytest.raises(ZeroDivisionError):
-            await soon(thread.do(lambda: 1 // 0, due))
+            await soon(worker.do(lambda: 1 // 0, due))
         await until(lambda: not other.asked)
         with pytest.raises(MossliveError, match="has ended"):
-            await soon(thread.do(gone, due))
+            await soon(worker.do(gone, due))
         await until(lambda: not other.asked)
-        await soon(thread.close())
+        await soon(worker.close())
 
     run(story())
 
@@ -164,11 +164,11 @@ def test_a_thread_that_waits_can_be_closed() -> None:
     """A waiting thread can be closed and still runs the jobs submitted before."""
 
     async def story() -> None:
-        thread, other = shared()
+        worker, other = shared()
         other.say(True)
-        late = thread.do(lambda: 7, 200.0)
-        await until(lambda: thread._device_user._waiting)
-        await soon(thread.close())
+        late = worker.do(lambda: 7, 200.0)
+        await until(lambda: worker._device_user._waiting)
+        await soon(worker.close())
         assert (await late).value == 7
 
     run(story())

@@ -50,8 +50,8 @@ class WatchedCodec(ToyCodec):
         return super().encode(pcm, sample_rate)
 
 
-def rest(thread: CodecWorker) -> None:
-    while thread.step():
+def rest(worker: CodecWorker) -> None:
+    while worker.step():
         pass
 
 
@@ -64,10 +64,10 @@ def test_the_earliest_due_goes_first() -> None:
     """Jobs run in the order of their deadlines; equal deadlines in the order of submission."""
 
     async def story() -> None:
-        thread, done = CodecWorker(ToyCodec(), threaded=False), list[str]()
+        worker, done = CodecWorker(ToyCodec(), threaded=False), list[str]()
         for name, due in (("c", 3.0), ("b", 2.0), ("bb", 2.0), ("now", NOW), ("a", 1.0)):
-            thread.do(lambda name=name: done.append(name), due)  # type: ignore[misc]
-        rest(thread)
+            worker.do(lambda name=name: done.append(name), due)  # type: ignore[misc]
+        rest(worker)
         assert done == ["now", "a", "b", "bb", "c"]
 
     run(story())
@@ -84,24 +84,24 @@ def test_a_speculative_reply_joins_no_step_that_is_due_earlier(
     make their steps longer."""
 
     async def story() -> None:
-        thread = CodecWorker(codec := WatchedCodec(), threaded=False)
-        heard, other = (DecodeStream(thread, TOY_VOICE, 5, seed) for seed in (1, 2))
+        worker = CodecWorker(codec := WatchedCodec(), threaded=False)
+        heard, other = (DecodeStream(worker, TOY_VOICE, 5, seed) for seed in (1, 2))
         jobs = [
             asyncio.ensure_future(other.push([7] * 8, 6.0, speculative)),
             asyncio.ensure_future(heard.push([7] * 8, 5.0)),
         ]
         await loop_turns()
-        rest(thread)
+        rest(worker)
         await asyncio.gather(*jobs)
         assert [entry for entry in codec.log if "render" in entry] == renders
 
     run(story())
 
 
-def spied(thread: CodecWorker, clock: FakeClock) -> list[tuple[str, float]]:
+def spied(worker: CodecWorker, clock: FakeClock) -> list[tuple[str, float]]:
     """(name, seconds until it is due) of every job with a deadline."""
     jobs: list[tuple[str, float]] = []
-    do, render = thread.do, thread.render
+    do, render = worker.do, worker.render
 
     def watched_do(work: Callable[[], Any], due: float = NOW, kind: str = "") -> Any:
         jobs.append((work.__qualname__.replace(".<locals>", ""), due - clock.now()))
@@ -111,7 +111,7 @@ def spied(thread: CodecWorker, clock: FakeClock) -> list[tuple[str, float]]:
         jobs.append(("render" if begin == NOW else "render apart", due - clock.now()))
         return render(reply, codes, due, begin)
 
-    thread.do, thread.render = watched_do, watched_render  # type: ignore[method-assign]
+    worker.do, worker.render = watched_do, watched_render  # type: ignore[method-assign]
     return jobs
 
 

@@ -20,7 +20,7 @@ from tests.talk.rig import RIG, Rig, frames, run
 from tests.talk.test_interruption import ASKED, PUSH_TO_TALK, QUESTION, SYSTEM, history, reply_of
 from tests.talk.toy import TOY_VOICE, ToyCodec
 
-HEARD = replace(RIG, auto_reply=False)
+NO_REPLY = replace(RIG, auto_reply=False)
 
 
 def test_a_turn_without_a_reply(nano_lm: LanguageModel) -> None:
@@ -51,7 +51,7 @@ def test_speech_that_may_not_interrupt_is_heard_afterwards(nano_lm: LanguageMode
     """Without replies and interruption, speech during a reply follows it in the history."""
 
     async def story() -> None:
-        settings = replace(HEARD, barge_in=False)
+        settings = replace(NO_REPLY, barge_in=False)
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, settings)
         rig.talk.say("user", "Hello")
         rig.talk.respond()
@@ -152,7 +152,7 @@ def test_settings_change_between_turns(nano_lm: LanguageModel) -> None:
     """`change` applies new turn settings from the next turn on, and positions continue."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, HEARD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, NO_REPLY)
         await rig.say(frames((0.4, True), (0.7, False)), 16_000)
         rig.talk.change(replace(rig.talk.settings, turns=None))
         await rig.say(QUESTION, 16_000)

@@ -118,7 +118,7 @@ def test_a_long_queue_costs_each_task_the_same() -> None:
 
     async def calls(tasks: int) -> int:
         loop, queue, count = asyncio.get_running_loop(), DialogueQueue(), 0
-        real, order, gate = loop.call_soon, [], asyncio.Event()
+        real, order, start = loop.call_soon, [], asyncio.Event()
 
         def call_soon(*given: Any, **named: Any) -> asyncio.Handle:
             nonlocal count
@@ -126,14 +126,14 @@ def test_a_long_queue_costs_each_task_the_same() -> None:
             return real(*given, **named)
 
         async def work(number: int) -> None:
-            await gate.wait()
+            await start.wait()
             order.append(number)
 
         loop.call_soon = call_soon  # type: ignore[method-assign, assignment]
         try:
             queued = [queue.submit(lambda n=n: work(n)) for n in range(tasks)]  # type: ignore[misc]
             await asyncio.sleep(0)
-            gate.set()
+            start.set()
             await asyncio.wait(queued)
         finally:
             loop.call_soon = real  # type: ignore[method-assign]

@@ -26,7 +26,7 @@ from tests.talk.rig import RIG, Rig, frames, run
 from tests.talk.test_interruption import ASKED, PUSH_TO_TALK, QUESTION, SYSTEM, history, reply_of
 from tests.talk.toy import TOY_VOICE, ToyCodec, toy_codes
 
-UNANSWERED = replace(PUSH_TO_TALK, auto_reply=False)
+NO_REPLY = replace(PUSH_TO_TALK, auto_reply=False)
 NOTE = Turn("user", text="By the way.")
 
 
@@ -137,7 +137,7 @@ def test_spoken_during_a_reply_that_is_not_interrupted_but_cancelled(
     nano_lm: LanguageModel,
 ) -> None:
     """A turn spoken during a reply without barge-in follows it, also if the reply is cancelled."""
-    settings = replace(UNANSWERED, barge_in=False)
+    settings = replace(NO_REPLY, barge_in=False)
 
     async def story() -> None:
         rig = rig_of(nano_lm, settings)
@@ -221,7 +221,7 @@ def test_auto_reply_off(nano_lm: LanguageModel) -> None:
     requests one."""
 
     async def story() -> None:
-        rig = rig_of(nano_lm, UNANSWERED)
+        rig = rig_of(nano_lm, NO_REPLY)
         await rig.say(QUESTION, 16_000)
         assert rig.talk.commit()
         await rig.wait(1.0)
@@ -243,7 +243,7 @@ def test_edits(nano_lm: LanguageModel, spoken: bool) -> None:
     """A turn can be removed while no one speaks and while the user speaks; the open turn stays."""
 
     async def story() -> None:
-        rig = rig_of(nano_lm, UNANSWERED)
+        rig = rig_of(nano_lm, NO_REPLY)
         number = rig.talk.say("user", "Forget me.")
         rig.talk.say("user", "By the way.")
         await rig.settle()
@@ -262,7 +262,7 @@ def test_an_edit_sees_what_was_said_before_it(nano_lm: LanguageModel, first: str
     """A turn added just before or while the user speaks can be removed again at once."""
 
     async def story() -> None:
-        rig = rig_of(nano_lm, UNANSWERED)
+        rig = rig_of(nano_lm, NO_REPLY)
         if first == "spoken":
             await rig.say(QUESTION, 16_000)
         number = rig.talk.say("user", Sound(torch.from_numpy(QUESTION), 16_000))

@@ -79,19 +79,19 @@ class CpuCodec(GpuCodec):
     device = torch.device("cpu")
 
 
-async def finished(thread: CodecWorker, work: Coroutine[Any, Any, None]) -> None:
+async def finished(worker: CodecWorker, work: Coroutine[Any, Any, None]) -> None:
     """Runs the thread's jobs until this one is done."""
     task = asyncio.ensure_future(work)
     while not task.done():
         await loop_turns()
-        rest(thread)
+        rest(worker)
     await task
 
 
 def warmed(codec: GpuCodec, replies: int) -> GpuCodec:
     async def story() -> None:
-        thread = CodecWorker(codec, threaded=False)
-        await finished(thread, thread.warm(TOY_VOICE, 5, replies))
+        worker = CodecWorker(codec, threaded=False)
+        await finished(worker, worker.warm(TOY_VOICE, 5, replies))
 
     run(story())
     assert codec.open == 0
@@ -134,18 +134,18 @@ def test_warm_up_takes_no_sound_of_a_reply(codec: Codec, voice: Voice) -> None:
     reply stay taken."""
 
     async def story() -> None:
-        thread = CodecWorker(codec, threaded=False)
-        speaking = DecodeStream(thread, voice, 5, 0)
+        worker = CodecWorker(codec, threaded=False)
+        speaking = DecodeStream(worker, voice, 5, 0)
         pushed = asyncio.ensure_future(speaking.push([3] * 8, 5.0))
         await loop_turns()
-        thread.step()  # its codes are in the batch
-        await finished(thread, thread.warm(voice, 5))
+        worker.step()  # its codes are in the batch
+        await finished(worker, worker.warm(voice, 5))
         assert len((await pushed).value) == 5 * 1920 - 3840
         used = [pool.used for pool in codec._streams[next(iter(codec._streams))].pools]
-        await finished(thread, thread.warm(voice, 5))
+        await finished(worker, worker.warm(voice, 5))
         assert [pool.used for pool in codec._streams[next(iter(codec._streams))].pools] == used
         speaking.close()
-        rest(thread)
+        rest(worker)
 
     run(story())
 
@@ -155,21 +155,21 @@ def test_sound_goes_before_warm_up() -> None:
 
     async def story() -> None:
         codec = GpuCodec()
-        thread = CodecWorker(codec, clock=lambda: 100.0, threaded=False)
-        warming = asyncio.ensure_future(thread.warm(TOY_VOICE, 5, 4))
+        worker = CodecWorker(codec, clock=lambda: 100.0, threaded=False)
+        warming = asyncio.ensure_future(worker.warm(TOY_VOICE, 5, 4))
         await loop_turns()
-        thread.step()
-        speaking = DecodeStream(thread, TOY_VOICE, 5, 0)
+        worker.step()
+        speaking = DecodeStream(worker, TOY_VOICE, 5, 0)
         heard = asyncio.ensure_future(speaking.push([3] * 8, 100.2))
         await loop_turns()
-        thread.step()  # its codes are in the batch ...
-        thread.step()  # ... and rendered, before the next piece
+        worker.step()  # its codes are in the batch ...
+        worker.step()  # ... and rendered, before the next piece
         await loop_turns()
         assert len(heard.result().value) == 5 * 1920 - 3840
         assert not warming.done()
         speaking.close()
         while not warming.done():
-            rest(thread)
+            rest(worker)
             await loop_turns()
         assert codec.open == 0
         assert codec.batch.replies == []
@@ -184,15 +184,15 @@ def test_current_replies_may_hold_all_pages(codec_folder: Path) -> None:
         # 3 pages; a reply needs them all
         codec = load_codec(codec_folder, pool_seconds=1.2, trace_cpu_steps=False)
         voice = codec.voice(Sound(torch.from_numpy(speech(0.5, 24_000)), 24_000))
-        thread = CodecWorker(codec, threaded=False)
-        speaking = DecodeStream(thread, voice, 5, 0)
+        worker = CodecWorker(codec, threaded=False)
+        speaking = DecodeStream(worker, voice, 5, 0)
         heard = asyncio.ensure_future(speaking.push([3] * 8, 5.0))
         await loop_turns()
-        rest(thread)
-        await finished(thread, thread.warm(voice, 5))
+        rest(worker)
+        await finished(worker, worker.warm(voice, 5))
         assert len((await heard).value)
         speaking.close()
-        rest(thread)
+        rest(worker)
         small = CodecWorker(load_codec(codec_folder, pool_seconds=0.4), threaded=False)
         with pytest.raises(PoolFull):
             await finished(small, small.warm(voice, 5))
