@@ -11,27 +11,6 @@ from typing import Any
 
 from mosslive.rows import ReplyKind
 
-_DETECTION = "turn detection"
-_COLOURS = {
-    _DETECTION: "#9aa0a6",
-    "encoder finish": "#4e79a7",
-    "rows in": "#76b7b2",
-    "prefill and first code": "#f28e2b",
-    "codes of the first chunk": "#edc948",
-    "first render": "#e15759",
-    "hand out": "#b07aa1",
-}
-_WIDTH, _BAR, _GAP, _LEFT = 900, 22, 12, 70  # pixels
-
-_STYLE = """
-:root { color-scheme: light dark }
-body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem }
-svg { width: 100%; height: auto } text { fill: currentColor; font: 12px system-ui, sans-serif }
-table { border-collapse: collapse; margin-top: 1rem } .key { margin-right: 1rem }
-td, th { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #8884 }
-.swatch { display: inline-block; width: .8em; height: .8em; margin-right: .3em }
-"""
-
 
 @dataclass(frozen=True)
 class TurnTiming:
@@ -142,6 +121,27 @@ class Stopwatch:
 
 # The page: one bar per turn, from the end of the user's speech to the first sound, a colour per
 # stage; below it a table with the numbers.
+
+_DETECTION = "turn detection"
+_COLOURS = {
+    _DETECTION: "#9aa0a6",
+    "encoder finish": "#4e79a7",
+    "rows in": "#76b7b2",
+    "prefill and first code": "#f28e2b",
+    "codes of the first chunk": "#edc948",
+    "first render": "#e15759",
+    "hand out": "#b07aa1",
+}
+_WIDTH, _BAR, _GAP, _LEFT = 900, 22, 12, 70  # pixels
+
+_STYLE = """
+:root { color-scheme: light dark }
+body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem }
+svg { width: 100%; height: auto } text { fill: currentColor; font: 12px system-ui, sans-serif }
+table { border-collapse: collapse; margin-top: 1rem } .key { margin-right: 1rem }
+td, th { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #8884 }
+.swatch { display: inline-block; width: .8em; height: .8em; margin-right: .3em }
+"""
 
 
 def timeline_html(timings: Sequence[TurnTiming], title: str = "mosslive: turns") -> str:
