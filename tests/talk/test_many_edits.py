@@ -27,7 +27,7 @@ def test_waiting_edits_are_applied_together(
 ) -> None:
     """The engine gets the result of every `AT_ONCE` edits once, no turn is tokenised again, and
     the rows are those of the edits one after the other, also while the user speaks."""
-    counts = {"replace": 0, "encode": 0}
+    counts = {"replace_turns": 0, "encode": 0}
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **named: Any) -> Any:
@@ -43,13 +43,12 @@ def test_waiting_edits_are_applied_together(
         if listening:
             await rig.say(QUESTION, 16_000)
         with monkeypatch.context() as patch:
-            replaced = counted("replace", Dialogue.replace_turns)
-            patch.setattr(Dialogue, "replace_turns", replaced)
+            patch.setattr(Dialogue, "replace_turns", counted("replace_turns", Dialogue.replace_turns))
             patch.setattr(TextTokenizer, "encode", counted("encode", TextTokenizer.encode))
             for number in numbers[1:]:
                 rig.talk.edit(without(number))
             await rig.settle()
-        assert 0 < counts["replace"] <= -(-MANY // AT_ONCE)
+        assert 0 < counts["replace_turns"] <= -(-MANY // AT_ONCE)
         assert counts["encode"] == 0
         left = [SYSTEM, Turn("user", text="One")]
         if listening:
