@@ -33,8 +33,7 @@ from mosslive.talk.events import (
     TimingReady,
     TurnDetected,
 )
-from mosslive.talk.timeline import timeline_html
-from mosslive.talk.timing import TurnTiming
+from mosslive.talk.timing import TurnTiming, timeline_html
 from mosslive.talk.vad import SileroVad
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A live conversation: listening, turn taking, speaking, interruption, memory, timing."""
+"""A live conversation: turn detection, encoding, replies, interruption, history, timing."""
 
 from mosslive.talk.codec_worker import CodecWorker
 from mosslive.talk.conversation_file import load_turns, save_turns
@@ -6,7 +6,7 @@ from mosslive.talk.settings import TalkSettings
 from mosslive.talk.talk import Talk
 from mosslive.talk.turn_detection import AdaptiveSilence, FixedSilence, TurnSettings
 
-CodecThread = CodecWorker  # the name before it was renamed
+CodecThread = CodecWorker  # its former name
 
 __all__ = [
     "AdaptiveSilence",

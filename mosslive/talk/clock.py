@@ -1,6 +1,6 @@
-"""Time as a conversation sees it: a moment in seconds, and waiting for one.
+"""The clock of a conversation: the current moment in seconds, and waiting for a moment.
 
-Handed in wherever time matters, so that tests run an hour in seconds and never sleep.
+An argument wherever time matters, so that tests run an hour of conversation in seconds.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds from some fixed moment; never runs backwards."""
+        """Seconds from a fixed moment; never decreases."""
         ...
 
     async def sleep_until(self, moment: float) -> None:
-        """Returns at once if it has passed."""
+        """Returns at once if the moment has passed."""
         ...
 
 

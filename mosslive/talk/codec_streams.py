@@ -1,7 +1,7 @@
-"""One user's turn being heard, one reply being spoken: what a conversation holds of the codec.
+"""The encoding of one user's turn and the decoding of one reply, as a conversation uses them.
 
-Each lives on the codec's thread and is opened there when first needed; its owner awaits one call
-before the next. Knows nothing of rows or of time beyond when a result is due.
+Each stream is opened on the codec's thread when it is first needed; its caller, on an event loop,
+awaits one call before the next. Knows nothing of rows, nor of time except deadlines.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ class EncodeStream:
         return await self._thread.do(lambda: self._opened().push(wave), due, "hearing")
 
     async def finish(self, wave: Tensor, due: float) -> Done[HeardTurn]:
-        """The last sound, and then what the whole turn was. `first_revised` may name a code of the
-        last sound, which nobody has seen before."""
+        """Encodes the last sound and returns the whole turn. `first_revised` may be a code of the
+        last sound, which was not returned before."""
 
         def work() -> HeardTurn:
             source = self._opened()
@@ -42,9 +42,9 @@ class EncodeStream:
         return await self._thread.do(work, due, "hearing the end of a turn")
 
     def close(self) -> None:
-        """Its memory is free for another turn. Again is fine."""
+        """Frees its memory for another turn. Idempotent."""
         self._closed = True
-        self._thread.tell(self._shut)
+        self._thread.post(self._shut)
 
     # On the thread.
 
@@ -111,7 +111,7 @@ class DecodeStream:
     async def finish(
         self, codes: Sequence[int], due: float, speculative: bool = False
     ) -> Done[Samples]:
-        """The last codes, and everything still owed."""
+        """Renders the last codes and returns the rest of the sound."""
         first = await self.push(codes, due, speculative)
 
         def work() -> Samples:
@@ -124,9 +124,9 @@ class DecodeStream:
         return Done(np.concatenate((first.value, last.value)), first.cost_s + last.cost_s)
 
     def close(self) -> None:
-        """May be called while a job waits or runs; what that gives is nobody's any more."""
+        """May be called while a job waits or runs; the result of that job is dropped."""
         self._closed = True
-        self._thread.tell(self._shut)
+        self._thread.post(self._shut)
 
     # On the thread.
 

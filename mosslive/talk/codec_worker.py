@@ -1,8 +1,8 @@
-"""The one place where conversations use the codec: a thread that owns it, and a line in front.
+"""The codec's thread: it owns the codec and runs the encoding and decoding of all conversations.
 
-The hearing and speaking of all conversations pass through here, what is due first before the rest,
-and replies are rendered together; so the event loop never waits for a network. Jobs of one owner do
-not overtake each other, because it awaits each before the next. Knows nothing of turns or rows.
+Work with the earliest deadline goes first, and replies are rendered in common steps, so event loops
+never wait for a network. Jobs of one caller keep their order, because it awaits each before the
+next. Knows nothing of turns or rows.
 """
 
 import asyncio
@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,21 +22,21 @@ from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
-from mosslive.talk.job_queue import NOW, Done, JobQueue, Value
+from mosslive.errors import MossliveError
+from mosslive.talk.job_queue import NOW, Done, JobQueue, Result, Value, settle
 from mosslive.talk.production import Production
-from mosslive.talk.render_batcher import RenderBatcher
 from mosslive.talk.speech_codec import DecoderBatchLike, Samples, SpeechCodec
 from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 
-# A turn that is encoded whole, or what is prepared for later, is wanted soon; sound that somebody
-# hears, or is about to, goes before it.
+# When a turn that is encoded whole, and work that prepares for later, is due: after sound that a
+# listener waits for.
 _CAN_WAIT_S = 0.5
-# What is due within this, other users of the device wait for: longer than any step takes.
+# Other users of the device wait for work that is due within this time: longer than any step takes.
 URGENT_S = 0.1
 
 
 class CodecWorker:
-    """Deadlines are moments of `clock`, which is that of all conversations here."""
+    """Deadlines are moments of `clock`, which all conversations here share."""
 
     def __init__(
         self,
@@ -44,8 +46,8 @@ class CodecWorker:
         threaded: bool = True,
         priority: DevicePriority | None = None,
     ) -> None:
-        """`threaded=False`: no thread; whoever made it calls `step`. `priority`: of those who use
-        the same device, as a rule the engine's."""
+        """`threaded=False`: no thread; the caller calls `step`. `priority`: of the users of the
+        same device, usually the engine's."""
         self.codec = codec
         self.sample_rate = codec.sample_rate
         self.open_turns = self.open_replies = 0  # that hold memory of the codec
@@ -55,25 +57,25 @@ class CodecWorker:
         self._jobs = JobQueue(self.health)
         self._rendering = RenderBatcher(clock, self.health)
         self._batches: dict[tuple[int, TailRule], DecoderBatchLike] = {}
-        self._device_user = (priority or DevicePriority()).join(self._jobs.ring)
+        self._device_user = (priority or DevicePriority()).join(self._jobs.notify)
         self._thread: threading.Thread | None = None
         if threaded:
             self._thread = threading.Thread(target=self._run, name="mosslive-codec", daemon=True)
             self._thread.start()
 
-    # What conversations ask for.
+    # On an event loop.
 
     def do(
         self, work: Callable[[], Value], due: float = NOW, kind: str = ""
     ) -> "asyncio.Future[Done[Value]]":
-        """Runs `work` on the thread; of the jobs that wait, the earliest `due` first. `kind`: of
-        work, for the health of the thread; empty: not judged."""
-        answer: asyncio.Future[Done[Value]] = asyncio.get_running_loop().create_future()
-        self._jobs.put(work, due, answer, kind=kind)
-        return answer
+        """Runs `work` on the thread. `kind`: of work, for the health of the thread; empty: not
+        counted."""
+        result: asyncio.Future[Done[Value]] = asyncio.get_running_loop().create_future()
+        self._jobs.put(work, due, result, kind=kind)
+        return result
 
-    def tell(self, work: Callable[[], None]) -> None:
-        """Runs `work` soon; nobody waits for it."""
+    def post(self, work: Callable[[], None]) -> None:
+        """Runs `work` on the thread soon, without a result."""
         self._jobs.put(work, NOW, None)
 
     def render(
@@ -84,18 +86,18 @@ class CodecWorker:
         begin: float = NOW,
     ) -> "asyncio.Future[Done[Samples]]":
         """Codes of a reply → all the sound they settle, in steps shared with other replies.
-        `begin`: it takes part in no step of replies that are due before this moment."""
-        answer: asyncio.Future[Done[Samples]] = asyncio.get_running_loop().create_future()
+        `begin`: the codes join no step that is due before this moment."""
+        result: asyncio.Future[Done[Samples]] = asyncio.get_running_loop().create_future()
 
         def work() -> None:
             batch, member = reply()
-            self._rendering.begin(batch, member, codes, due, answer)
+            self._rendering.begin(batch, member, codes, due, result)
 
-        self._jobs.put(work, begin, answer, settles=False, kind="opening replies")
-        return answer
+        self._jobs.put(work, begin, result, settles=False, kind="opening replies")
+        return result
 
     async def encode(self, wave: Tensor, rate_hz: int, due: float | None = None) -> list[int]:
-        """A whole turn at once; default: soon, but after what somebody is about to hear."""
+        """Encodes a whole turn at once. Default deadline: soon, but after urgent sound."""
         due = self._clock() + _CAN_WAIT_S if due is None else due
         encoded = self.do(lambda: self.codec.encode(wave, rate_hz), due, "encoding")
         return (await encoded).value
@@ -103,18 +105,16 @@ class CodecWorker:
     async def warm(
         self, voice: Voice, chunk: int, replies: int = 1, tail: TailRule = "cached"
     ) -> None:
-        """Does once what up to so many conversations at a time can ask for, so that nobody waits
-        for it: loads the networks, prepares the voice, and on a GPU compiles and records
+        """Does once, ahead of time, the one-time work of up to `replies` conversations: loads the
+        networks, prepares the voice, and on a GPU compiles and records
 
-        - the hearing of so many turns at once, and steps of 1 to 16 codes, as at the end of a
+        - the encoding of so many turns at once, and steps of 1 to 16 codes, as at the end of a
           question, also far into a turn;
-        - first and further chunks of 1, 2, 4 ... replies together, as many as the pool has room
-          for;
-        - ends of replies, whatever number of codes is left.
+        - first and further chunks of 1, 2, 4 ... replies together, as many as fit into the pool;
+        - ends of replies with any number of codes left.
 
-        Other voices are prepared when they are first used. On a CPU one turn and two replies, one
-        after the other, are enough. Done piece by piece, behind the sound of those who speak
-        meanwhile."""
+        Other voices are prepared at their first use. On a CPU one turn and two replies, one after
+        the other, are enough. Runs in short pieces, after the sound of current conversations."""
         recorded = self.codec.device.type == "cuda"
 
         async def do(piece: Callable[[], Value]) -> Value:
@@ -122,17 +122,17 @@ class CodecWorker:
 
         for piece in hearing_pieces(self.codec, replies, recorded):
             await do(piece)
-        # Apart from the batch of those who speak now: their sound is theirs.
+        # A batch of its own: steps of the shared batch would return the sound of current replies.
         batch = await do(lambda: self.codec.decoder_batch(chunk, tail=tail))
         for piece in speaking_pieces(batch, voice, chunk, replies, recorded):
             try:
                 await do(piece)
             except PoolFull:
-                if not self.open_replies:  # else those who speak now have the room
+                if not self.open_replies:  # else current replies hold the pages
                     raise
 
     async def close(self) -> None:
-        """After the jobs that wait."""
+        """Ends the thread after the waiting jobs."""
         self._jobs.close()
         if self._thread:
             await asyncio.to_thread(self._thread.join)
@@ -141,20 +141,20 @@ class CodecWorker:
     # On the thread.
 
     def batch(self, chunk: int, tail: TailRule = "cached") -> DecoderBatchLike:
-        """Of all replies that are rendered like this."""
+        """The batch of all replies with this chunk and tail."""
         if (chunk, tail) not in self._batches:
             self._batches[chunk, tail] = self.codec.decoder_batch(chunk, tail=tail)
         return self._batches[chunk, tail]
 
     def forget(self, member: Any) -> None:
-        """A reply that is closed gets no more sound."""
+        """A reply was closed: it gets no more sound."""
         self._rendering.forget(member)
 
     def step(self) -> bool:
-        """The most urgent thing: a job, or one step of all replies that can be rendered. False:
-        there is nothing to do."""
+        """Runs the most urgent work: a job, or one step of all replies that can be rendered. False:
+        there is no work."""
         if job := self._jobs.take(self._rendering.due):
-            self._jobs.do(job, self._clock)
+            self._jobs.run(job, self._clock)
             return True
         if not self._rendering:
             return False
@@ -168,19 +168,19 @@ class CodecWorker:
                     self._device_user.yield_device(self._is_urgent, self._pause)
                     self.step()
                     self._device_user.set_urgent(bool(self._is_urgent()))
-        except BaseException as error:  # told to all who wait, and to all who come
+        except BaseException as error:  # raised where jobs are awaited, now and later
             self._rendering.give_up(self._jobs.give_up(error))
         finally:
             self._device_user.leave()
 
     def _is_urgent(self) -> bool | None:
-        """Whether what comes next is due so soon that others on the device should wait for it;
-        None: it is bookkeeping, which disturbs nobody."""
+        """Whether the next work is due so soon that other users of the device should wait for it;
+        None: it is bookkeeping, which does not use the device."""
         due = self._due
         return None if due == NOW or self._jobs.closing else due - self._clock() <= URGENT_S
 
     def _pause(self, most_s: float) -> None:
-        """Until there is news, or what can wait now can wait no longer."""
+        """Waits for a new job, at most until the next work becomes urgent."""
         calm_s = self._due - URGENT_S - self._clock()
         self._jobs.pause(max(0.0, min(most_s, calm_s)))
 
@@ -189,10 +189,93 @@ class CodecWorker:
         return min(self._jobs.due, self._rendering.due)
 
     def _on_device(self) -> AbstractContextManager[Any]:
-        """On a GPU a stream of its own, which goes first: the language model is never far behind
-        its listeners, the codec stands between a code and the ear."""
+        """On a GPU, a CUDA stream of its own with a higher priority: the language model is far
+        enough ahead of its listeners, while the codec stands between a code and its sound."""
         if self.codec.device.type != "cuda":
             return nullcontext()
-        torch.cuda.synchronize(self.codec.device)  # what was loaded elsewhere is there
+        torch.cuda.synchronize(self.codec.device)  # weights loaded on other streams are there
         own = torch.cuda.Stream(self.codec.device, priority=-1)  # type: ignore[no-untyped-call]
         return torch.cuda.stream(own)
+
+
+@dataclass(eq=False)
+class _Rendering:
+    """Codes of one reply whose sound is not complete."""
+
+    batch: DecoderBatchLike
+    due: float
+    result: Result
+    pieces: list[Samples] = field(default_factory=list)
+    cost_s: float = 0.0
+
+
+class RenderBatcher:
+    """Renders replies of many conversations in common steps, on the codec's thread. A step renders
+    every reply of a batch that has a whole chunk. Its deadline is that of the reply whose sound
+    runs out first."""
+
+    def __init__(self, clock: Callable[[], float], health: Health) -> None:
+        self._clock, self._health = clock, health
+        self._waiting: dict[Any, _Rendering] = {}  # by the batch's reply
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def due(self) -> float:
+        return min((one.due for one in self._waiting.values()), default=float("inf"))
+
+    def begin(
+        self,
+        batch: DecoderBatchLike,
+        reply: Any,
+        codes: Sequence[int],
+        due: float,
+        result: Result,
+    ) -> None:
+        batch.push(reply, codes)
+        if any(one is reply for one in batch.ready):
+            self._waiting[reply] = _Rendering(batch, due, result)
+        else:  # the codes settle no sound yet
+            settle(result, Done(_joined([]), 0.0))
+
+    def forget(self, reply: Any) -> None:
+        self._waiting.pop(reply, None)
+
+    def step(self) -> None:
+        """One step of every batch with waiting replies."""
+        for batch in {id(one.batch): one.batch for one in self._waiting.values()}.values():
+            self._step(batch)
+
+    def give_up(self, error: Exception) -> None:
+        for one in self._waiting.values():
+            settle(one.result, error)
+        self._waiting.clear()
+
+    def _step(self, batch: DecoderBatchLike) -> None:
+        mine = {reply: one for reply, one in self._waiting.items() if one.batch is batch}
+        began = self._clock()
+        try:
+            sound = batch.step()
+            still = set(map(id, batch.ready))
+        except Exception as error:  # the reply that caused it is unknown, so all of them fail
+            if not isinstance(error, MossliveError):  # a refusal is not a failure
+                self._health.failed("rendering", error)
+            for reply, one in mine.items():
+                del self._waiting[reply]
+                settle(one.result, error)
+                batch.cancel(reply)
+            return
+        self._health.succeeded("rendering")
+        cost_s = self._clock() - began
+        for reply, one in mine.items():
+            if reply in sound:
+                one.pieces.append(sound[reply])
+                one.cost_s += cost_s
+            if id(reply) not in still:
+                del self._waiting[reply]
+                settle(one.result, Done(_joined(one.pieces), one.cost_s))
+
+
+def _joined(pieces: list[Samples]) -> Samples:
+    return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.float32)

@@ -1,7 +1,7 @@
-"""A conversation in a file: its turns as rows, to go on with another day.
+"""Saves the turns of a conversation to a file and loads them, to continue it later.
 
-JSON with a version, read strictly: a file of another model, or one that was changed by hand into
-something the model was never shown, is refused. Knows nothing of engines.
+The file is JSON with a version. Loading refuses a file of another model and rows that the model was
+not trained on. Knows nothing of engines.
 """
 
 import json
@@ -21,11 +21,11 @@ _MOST_ROWS = 1 << 20
 
 
 class BadConversation(MossliveError):
-    """A conversation file that is not one, is damaged, or belongs to another model."""
+    """Not a conversation file, damaged, or of another model."""
 
 
 def save_turns(path: str | Path, turns: Sequence[HistoryTurn], ids: RowIds) -> None:
-    """Written under another name and renamed when whole."""
+    """Writes under another name and renames the file when it is whole."""
     document = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -43,21 +43,23 @@ def save_turns(path: str | Path, turns: Sequence[HistoryTurn], ids: RowIds) -> N
     except OSError as error:
         raise BadConversation(f"{path}: cannot be written: {error}") from None
     finally:
-        with suppress(OSError):  # where nothing can be written, nothing can be taken away
+        with suppress(OSError):  # renamed, or the folder cannot be written
             part.unlink()
 
 
 def load_turns(path: str | Path, ids: RowIds) -> list[HistoryTurn]:
     document = read_saved(path)
     if document["model"] != _fingerprint(ids):
-        raise BadConversation(f"{path}: a conversation with another model; its ids differ")
+        raise BadConversation(
+            f"{path}: saved with another model, whose ids differ; load it with that model"
+        )
     if not isinstance(document["turns"], list):
         raise BadConversation(f"{path}: turns is not a list")
     return [_turn(raw, f"{path}: turn {n}", ids) for n, raw in enumerate(document["turns"])]
 
 
 def read_saved(path: str | Path) -> dict[str, Any]:
-    """The document as it is: what can be checked before a model is there."""
+    """The document, checked as far as possible without a model."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         document = json.loads(text, object_pairs_hook=each_once)
@@ -94,5 +96,5 @@ def _require_keys(raw: object, names: set[str], where: str) -> dict[str, Any]:
 
 
 def _fingerprint(ids: RowIds) -> dict[str, Any]:
-    """Rows mean the same to models that agree in this."""
+    """Models with the same fingerprint read rows in the same way."""
     return vars(ids) | {"stops": sorted(ids.stops)}

@@ -1,4 +1,7 @@
-"""How many cores each of the two threads that compute may use: the engine's and the codec's."""
+"""The share of PyTorch's CPU threads of the two threads that compute: the engine's and the codec's.
+
+A setting of the process, set before either thread starts. Knows neither thread.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,15 +10,15 @@ import torch
 
 
 def share_cpu_threads(device: str) -> None:
-    """Half of PyTorch's threads for each, before either begins. With all of them both threads wait
-    for one another's cores: on two busy cores a chunk of sound then took seven times as long."""
+    """Gives each half of PyTorch's threads; call before either starts. With all threads each waits
+    for the cores of the other: on two busy cores a chunk of sound took seven times as long."""
     if device == "cpu":
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
 
 @contextmanager
 def shared_cpu_threads(device: str) -> Iterator[None]:
-    """The same for a while, where others want all of them afterwards."""
+    """`share_cpu_threads` inside the block; restores the number of threads after it."""
     before = torch.get_num_threads()
     share_cpu_threads(device)
     try:

@@ -1,15 +1,16 @@
-"""What was said: the turns of a conversation, and the engine's rows kept equal to them.
+"""The turns of a conversation, and the engine's rows, which are kept equal to them.
 
-Turns are whole: the list holds closed ones, and at most one is open, the rows after them. When the
-context is full the oldest exchanges leave, never the system turn, never half of a turn. Knows
-nothing of sound or time. Invariant: outside a call the engine's rows are those of the turns, then
-of the open one.
+The list holds closed turns; at most one turn is open: the rows after them. If the context is full
+the oldest turns leave, each user's turn with its replies, never the system turn, never half of a
+turn. Runs on the event loop. Knows nothing of sound or time. Invariant: outside a call the engine's
+rows are those of the closed turns, then those of the open turn.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import is_
+from typing import NamedTuple
 
 from mosslive.config import SECONDS_PER_CODE, Sampling
 from mosslive.engine.conversation import Conversation, ReplyStream
@@ -18,7 +19,7 @@ from mosslive.engine.errors import EngineFull
 from mosslive.errors import MossliveError
 from mosslive.rows import PromptFormat, ReplyKind, Role, Row, RowIds
 
-CLOSING_ROWS = 8  # what ends a turn and begins the next, generously
+CLOSING_ROWS = 8  # enough to end a turn and to begin the next
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,14 +29,14 @@ class HistoryTurn:
     role: Role
     kind: ReplyKind
     rows: tuple[Row, ...]
-    turn: int = 0  # its number, as events have it; 0: from before this conversation
+    turn: int = 0  # its number in the events; 0: from before this conversation
 
 
 def require_whole(
     turns: Sequence[HistoryTurn], form: PromptFormat, known: Collection[HistoryTurn] = ()
 ) -> None:
-    """For turns from outside: each from its header to its footer, as the model was shown them.
-    `known`: turns that are not looked at again."""
+    """Checks turns of the caller: each goes from its header to its footer, as the model was
+    trained on them. `known`: turns that were checked before."""
     footer, known = form.footer(), set(known)
     for number, said in enumerate(turns):
         if not isinstance(said, HistoryTurn):
@@ -57,22 +58,42 @@ def require_whole(
 class Dialogue:
     def __init__(
         self,
-        engine: Engine,
-        context_rows: int,
+        conversation: Conversation,
+        form: PromptFormat,
+        ids: RowIds,
+        limit: int,
         keep: float,
         on_trim: Callable[[int, int], None],
+        turns: Sequence[HistoryTurn] = (),
     ) -> None:
-        """`on_trim(turns, rows)`: told what left."""
-        self.format: PromptFormat = engine.format
-        self.ids: RowIds = engine.ids
-        self.turns: list[HistoryTurn] = []  # changed here only
-        self.start = 0  # row where the open turn begins
-        self.conversation: Conversation = engine.open()
-        # One conversation never takes all pages. A pool that is smaller than its overhead has
-        # no rule to offer; there the engine refuses.
+        """`limit`: rows in all. `keep`: the part of them that trimming leaves. `on_trim(turns,
+        rows)`: called with the numbers of turns and rows that left. `turns`: those whose rows the
+        conversation has already."""
+        self.conversation, self.format, self.ids = conversation, form, ids
+        self.turns: list[HistoryTurn] = list(turns)  # only this class changes it
+        self.start = sum(len(said.rows) for said in turns)  # row where the open turn begins
+        self._limit, self._keep, self._on_trim = limit, keep, on_trim
+
+    @classmethod
+    def open(
+        cls, engine: Engine, context_rows: int, keep: float, on_trim: Callable[[int, int], None]
+    ) -> "Dialogue":
+        """An empty dialogue."""
+        # One conversation never takes all pages. A pool that is smaller than one conversation's
+        # overhead gives no limit; there the engine refuses.
         own = engine.rows_each(1) or context_rows
-        self._limit = min(context_rows, engine.config.max_position_embeddings, own)
-        self._keep, self._on_trim = keep, on_trim
+        limit = min(context_rows, engine.config.max_position_embeddings, own)
+        return cls(engine.open(), engine.format, engine.ids, limit, keep, on_trim)
+
+    def branch(self) -> "Dialogue":
+        """A second dialogue that shares all rows so far, the open turn included."""
+        fork = self.conversation.fork()
+        return Dialogue(
+            fork, self.format, self.ids, self._limit, self._keep, self._on_trim, self.turns
+        )
+
+    def close(self) -> None:
+        self.conversation.close()
 
     # The open turn.
 
@@ -81,7 +102,7 @@ class Dialogue:
         return len(self.conversation) - self.start
 
     def append(self, rows: Sequence[Row], reserve: int = 0) -> None:
-        """To the open turn. `reserve`: rows that should still fit after these."""
+        """Appends to the open turn. `reserve`: rows that should still fit after these."""
         if len(self.conversation) < self.start:
             self.drop_open()
         self.make_room(len(rows), reserve)
@@ -92,13 +113,13 @@ class Dialogue:
         self.conversation.truncate(self.start + length)
 
     def close_turn(self, role: Role, kind: ReplyKind, turn: int = 0) -> None:
-        """The open turn, which stands there whole, is one of the turns now."""
+        """Adds the open turn, which must be whole, to the closed turns."""
         said = HistoryTurn(role, kind, tuple(self.conversation.rows[self.start :]), turn)
         self.turns.append(said)
         self.start += len(said.rows)
 
     def reopen(self) -> HistoryTurn:
-        """The last turn is the open one again."""
+        """The last closed turn becomes the open one."""
         said = self.turns.pop()
         self.start -= len(said.rows)
         return said
@@ -106,13 +127,13 @@ class Dialogue:
     def say(
         self, role: Role, kind: ReplyKind, rows: Sequence[Row], reserve: int = 0, turn: int = 0
     ) -> None:
-        """A whole turn."""
+        """Appends a whole turn."""
         self.append(rows, reserve)
         self.close_turn(role, kind, turn)
 
     def say_all(self, turns: Sequence[HistoryTurn]) -> None:
-        """Whole turns of another conversation, under number 0. Where nothing has to leave for them
-        the engine is told all at once."""
+        """Appends whole turns of another conversation, under number 0. If nothing has to leave for
+        them, the engine gets all rows in one call."""
         coming = sum(len(said.rows) for said in turns)
         if not turns or len(self.conversation) + coming > self._limit:
             for said in turns:
@@ -126,8 +147,8 @@ class Dialogue:
             self.start = end
 
     def drop_open(self) -> None:
-        """Nothing was said after the last turn. Also says again what the engine has lost: rows that
-        it could not compute are taken out there."""
+        """Removes the open turn. Also restores rows that the engine has lost: it removes rows that
+        it could not compute."""
         kept = min(self.start, len(self.conversation))
         self.conversation.truncate(kept)
         if kept < self.start:
@@ -135,7 +156,8 @@ class Dialogue:
             self.conversation.append(rows[kept:])
 
     def reply(self, sampling: Sampling, prefix: Sequence[Row]) -> ReplyStream:
-        """As long as `sampling` says, and not longer than leaves room to close the turn."""
+        """Starts a reply of at most `sampling.max_new` rows, fewer if the turn could not be closed
+        otherwise."""
         if len(self.conversation) < self.start:
             self.drop_open()
         self.make_room(len(prefix) + 1 + CLOSING_ROWS, sampling.max_new)
@@ -143,28 +165,16 @@ class Dialogue:
         sampling = replace(sampling, max_new=min(sampling.max_new, room))
         return self.conversation.reply(sampling, list(prefix))
 
-    # Trial and replacement.
-
-    def branch(self) -> "Dialogue":
-        """A second dialogue that shares everything so far."""
-        twin = object.__new__(Dialogue)
-        twin.__dict__.update(self.__dict__)
-        twin.turns = list(self.turns)
-        twin.conversation = self.conversation.fork()
-        return twin
-
-    def close(self) -> None:
-        self.conversation.close()
-
-    # Memory.
+    # The context.
 
     def make_room(self, rows: int, reserve: int = 0) -> None:
-        """For `rows` that will come; if `reserve` would not fit after them, turns leave too."""
+        """Makes room for `rows`; if `reserve` would not fit after them, turns leave too. Raises
+        `EngineFull` if the rows do not fit and no turn is left to remove."""
         reserve = min(reserve, self._limit // 2)
         if len(self.conversation) + rows + reserve > self._limit:
             target = min(int(self._keep * self._limit), self._limit - reserve)
-            # While nothing comes, the latest exchange stays: a short question may still fit.
-            stay = 0 if rows or self.open_rows else latest_exchange(self.turns)
+            # If no rows come yet, the latest group stays: a short question may still fit.
+            stay = 0 if rows or self.open_rows else latest_group(self.turns)
             older = self.turns[: len(self.turns) - stay]
             kept = sum(len(said.rows) for said in self.turns[len(older) :])
             gone = leaving(older, self.open_rows + rows + kept, target)
@@ -186,9 +196,9 @@ class Dialogue:
         self._on_trim(len(gone), sum(len(said.rows) for said in gone))
 
     def replace_turns(self, turns: Sequence[HistoryTurn]) -> None:
-        """These are the turns; the open one stays. Positions count from the first row, so what
-        follows the first change is computed again; pages before it are found by content. All or
-        nothing. No page is needed beyond those of the longer of the two."""
+        """Replaces the closed turns; the open turn stays. Positions count from the first row, so
+        rows after the first change are computed again; pages before it are found by content. All or
+        nothing. Needs no page beyond those of the longer of the two."""
         same_turns = len(turns) == len(self.turns) and all(map(is_, turns, self.turns))
         if same_turns and len(self.conversation) >= self.start:
             return
@@ -202,25 +212,74 @@ class Dialogue:
         self.start = sum(len(said.rows) for said in turns)
 
 
-def latest_exchange(turns: Sequence[HistoryTurn]) -> int:
-    """How many turns the latest exchange has."""
+# Which turns leave. A group is a user's turn and all turns up to the next user's turn. A group
+# leaves as a whole: the model was not trained on a reply without its question.
+
+
+def latest_group(turns: Sequence[HistoryTurn]) -> int:
+    """How many turns the latest group has."""
     places = [index for index, said in enumerate(turns) if said.role == "user"]
     return len(turns) - places[-1] if places else 0
 
 
 def leaving(turns: Sequence[HistoryTurn], coming: int, target: int) -> list[HistoryTurn]:
-    """The turns to forget, so that the rest and `coming` rows fill at most `target` rows: the
-    oldest exchanges first. An exchange is a user's turn and all that follows it up to the next
-    one: an answer without its question would be a context that no model was taught. The system
-    turn stays."""
+    """The turns to remove, so that the rest and `coming` rows fill at most `target` rows: the
+    oldest groups first, never the system turn."""
     total = sum(len(said.rows) for said in turns) + coming
     gone: list[HistoryTurn] = []
     for said in turns:
         if said.role == "system":
             continue
-        goes_along = bool(gone) and said.role != "user"
-        if total <= target and not goes_along:
+        leaves_with_group = bool(gone) and said.role != "user"
+        if total <= target and not leaves_with_group:
             break
         gone.append(said)
         total -= len(said.rows)
     return gone
+
+
+# How a reply is closed. The turn gets the form of the prompt format: the end-of-speech row closes
+# speech, the footer closes the turn.
+
+
+class TurnEnding(NamedTuple):
+    kept: int  # rows of the reply that stay; 0: nothing was said, so there is no turn
+    rows: list[Row]  # to append after them
+
+
+def close_whole(rows: Sequence[Row], footer: Sequence[Row], ids: RowIds) -> TurnEnding:
+    """For a reply that ended by itself or by length."""
+    if rows and rows[-1][0] == footer[0][0]:  # the model wrote the first row of the footer
+        if len(rows) == 1:
+            return TurnEnding(0, [])
+        return TurnEnding(len(rows), list(footer[1:]))
+    kept = len(rows) - (bool(rows) and rows[-1][0] in ids.stops)
+    return _closed(rows, kept, footer, ids)
+
+
+def close_heard(
+    rows: Sequence[Row], heard_codes: int, footer: Sequence[Row], ids: RowIds
+) -> TurnEnding:
+    """For a spoken reply of which so many codes were heard. Rows after the last of them go."""
+    codes = code_rows(rows, ids)[:heard_codes]
+    return _closed(rows, codes[-1] + 1 if codes else 0, footer, ids)
+
+
+def code_rows(rows: Sequence[Row], ids: RowIds) -> list[int]:
+    """The indices of a reply's codes: the speech rows before the first end of speech."""
+    found = []
+    for index, row in enumerate(rows):
+        if ids.is_speech(row):
+            if row[1] >= ids.eosp:
+                break
+            found.append(index)
+    return found
+
+
+def _closed(rows: Sequence[Row], kept: int, footer: Sequence[Row], ids: RowIds) -> TurnEnding:
+    if not kept:
+        return TurnEnding(0, [])
+    last = rows[kept - 1]
+    speaking = ids.is_speech(last) and last[1] != ids.eosp
+    end = [(ids.modality_pad, ids.eosp)] if speaking else []
+    return TurnEnding(kept, [*end, *footer])

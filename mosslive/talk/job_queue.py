@@ -1,8 +1,8 @@
-"""Work that event loops ask of a thread: a line in the order in which it is due.
+"""Jobs that event loops submit to a thread: a priority queue by deadline.
 
-Of the jobs that wait the earliest due goes first, and of those due together the one that asked
-first. Nobody waits in vain: what fails is told to whoever asked, and when the line ends, that is
-told to all in it and to all who come. Knows nothing of codecs.
+The thread takes the job with the earliest deadline; of equal deadlines, the one submitted first.
+Every waiting caller gets a result: an error of its job, and the end of the thread, are raised where
+the job is awaited. Jobs are submitted on any thread and run on one. Knows nothing of codecs.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from mosslive.engine.health import Health
 from mosslive.errors import MossliveError
 
 Value = TypeVar("Value")
-LiveReply = asyncio.Future[Any]
+Result = asyncio.Future[Any]
 
-NOW = float("-inf")  # due before anything that has a time
+NOW = float("-inf")  # due before anything that has a moment
 
 
 @dataclass(frozen=True)
 class Done(Generic[Value]):
     value: Value
-    cost_s: float  # on the thread, waiting not counted
+    cost_s: float  # on the thread, without waiting
 
 
 @dataclass(order=True)
@@ -33,25 +33,25 @@ class Job:
     due: float
     number: int
     work: Callable[[], Any] = field(compare=False)
-    answer: LiveReply | None = field(compare=False)  # None: nobody waits
-    settles: bool = field(default=True, compare=False)  # the answer is what `work` returns
-    kind: str = field(default="", compare=False)  # of work, for the health; empty: not judged
+    result: Result | None = field(compare=False)  # None: no caller waits
+    settles: bool = field(default=True, compare=False)  # the result is what `work` returns
+    kind: str = field(default="", compare=False)  # of work, for the health; empty: not counted
 
 
 class ThreadEnded(MossliveError):
-    """The thread that does the jobs has ended by an error: nobody is served any more."""
+    """The thread that runs the jobs has ended by an error; no job runs any more."""
 
 
 class JobQueue:
     def __init__(self, health: Health) -> None:
-        """`health`: of the thread that does the jobs; its name is that of the thread."""
+        """`health`: of the thread that runs the jobs; its name is the thread's name in errors."""
         self._name, self._health = health.name, health
-        self._line: list[Job] = []  # a heap
+        self._heap: list[Job] = []
         self._numbers = count()
-        self._news = threading.Condition()
-        self._rung = False  # there was news since the last pause
-        self.closing = False  # no more are taken
-        self._ended = ""  # why, if it did by itself
+        self._changed = threading.Condition()
+        self._notified = False  # something changed since the last pause
+        self.closing = False  # no further job is accepted
+        self._ended = ""  # the error by which the thread ended
 
     # On any thread.
 
@@ -59,114 +59,116 @@ class JobQueue:
         self,
         work: Callable[[], Any],
         due: float,
-        answer: LiveReply | None,
+        result: Result | None,
         settles: bool = True,
         kind: str = "",
     ) -> None:
-        """`kind`: of work, for the health of the thread; empty: not judged."""
-        with self._news:
-            if self._ended and answer is not None:
+        """`kind`: of work, for the health of the thread; empty: not counted."""
+        with self._changed:
+            if self._ended and result is not None:
                 raise ThreadEnded(self._ended)
-            if self.closing and answer is not None:
+            if self.closing and result is not None:
                 raise MossliveError(f"{self._name} is closed")
             if self._ended:
-                return  # what nobody waits for, nobody misses
-            job = Job(due, next(self._numbers), work, answer, settles, kind)
-            heapq.heappush(self._line, job)
-            self._rung = True
-            self._news.notify()
+                return  # no caller waits for it
+            job = Job(due, next(self._numbers), work, result, settles, kind)
+            heapq.heappush(self._heap, job)
+            self._notified = True
+            self._changed.notify()
 
-    def ring(self) -> None:
-        """Ends the pause, or the next one."""
-        with self._news:
-            self._rung = True
-            self._news.notify()
+    def notify(self) -> None:
+        """Ends the current pause, or the next one."""
+        with self._changed:
+            self._notified = True
+            self._changed.notify()
 
     def close(self) -> None:
-        """No more are taken; those that wait are still done."""
-        with self._news:
+        """Accepts no further job; the waiting jobs still run."""
+        with self._changed:
             self.closing = True
-            self._news.notify()
+            self._changed.notify()
 
-    # On the thread that does them.
+    # On the thread that runs the jobs.
 
     def wait(self, busy: Callable[[], bool]) -> bool:
-        """Until there is a job, or something else keeps the thread `busy`. False: it is closed, and
-        all is done."""
-        with self._news:
-            while not self._line and not busy():
+        """Waits until there is a job, or `busy` returns True: the thread has other work. False: the
+        queue is closed and empty."""
+        with self._changed:
+            while not self._heap and not busy():
                 if self.closing:
                     return False
-                self._news.wait()
+                self._changed.wait()
         return True
 
     def pause(self, most_s: float) -> None:
-        """Until a job comes, or the bell rings; it may have since the last pause."""
-        with self._news:
-            if not self._rung and not self.closing:
-                self._news.wait(most_s)
-            self._rung = False
+        """Waits for a new job or for `notify`; returns at once if there was one since the last
+        pause."""
+        with self._changed:
+            if not self._notified and not self.closing:
+                self._changed.wait(most_s)
+            self._notified = False
 
     @property
     def due(self) -> float:
-        """When the most urgent of them is."""
-        with self._news:
-            return self._line[0].due if self._line else float("inf")
+        """The earliest deadline; inf: no job waits."""
+        with self._changed:
+            return self._heap[0].due if self._heap else float("inf")
 
     def take(self, before: float) -> Job | None:
         """The most urgent job, if it is due by then."""
-        with self._news:
-            if self._line and self._line[0].due <= before:
-                return heapq.heappop(self._line)
+        with self._changed:
+            if self._heap and self._heap[0].due <= before:
+                return heapq.heappop(self._heap)
         return None
 
-    def do(self, job: Job, clock: Callable[[], float]) -> None:
-        if job.answer is not None and job.answer.cancelled():
+    def run(self, job: Job, clock: Callable[[], float]) -> None:
+        if job.result is not None and job.result.cancelled():
             return
         began = clock()
         try:
             value = job.work()
-        except Exception as error:  # answered: it belongs to whoever asked
-            if job.kind and not isinstance(error, MossliveError):  # a refusal is no failure
+        except Exception as error:  # raised where the job is awaited
+            if job.kind and not isinstance(error, MossliveError):  # a refusal is not a failure
                 self._health.failed(job.kind, error)
-            if job.answer is not None:
-                settle(job.answer, error)
+            if job.result is not None:
+                settle(job.result, error)
             return
-        except BaseException:  # the end of the thread, which `give_up` tells
-            with self._news:
-                heapq.heappush(self._line, job)
+        except BaseException:  # ends the thread; `give_up` then fails this job too
+            with self._changed:
+                heapq.heappush(self._heap, job)
             raise
         if job.kind:
             self._health.succeeded(job.kind)
-        if job.answer is not None and job.settles:
-            settle(job.answer, Done(value, clock() - began))
+        if job.result is not None and job.settles:
+            settle(job.result, Done(value, clock() - began))
 
     def give_up(self, error: BaseException) -> MossliveError:
-        """The thread ends: all who wait are told, and all who come. Returns what they are told."""
-        with self._news:
+        """The thread ends: fails all waiting jobs and all later ones. Returns the error that they
+        get."""
+        with self._changed:
             self.closing = True
             self._ended = f"{self._name} has ended: {type(error).__name__}: {error}"
-            line, self._line = self._line, []
+            jobs, self._heap = self._heap, []
         self._health.ended(error)
-        told = ThreadEnded(self._ended)
-        for job in line:
-            if job.answer is not None:
-                settle(job.answer, told)
-        return told
+        ended = ThreadEnded(self._ended)
+        for job in jobs:
+            if job.result is not None:
+                settle(job.result, ended)
+        return ended
 
 
-def settle(answer: LiveReply, outcome: Done[Any] | Exception) -> None:
-    """From another thread than that of the loop where somebody waits."""
+def settle(result: Result, outcome: Done[Any] | Exception) -> None:
+    """Sets a result from another thread than that of its event loop."""
 
     def now() -> None:
-        if answer.done():
+        if result.done():
             return
         if isinstance(outcome, Exception):
-            answer.set_exception(outcome)
+            result.set_exception(outcome)
         else:
-            answer.set_result(outcome)
+            result.set_result(outcome)
 
     try:
-        answer.get_loop().call_soon_threadsafe(now)
-    except RuntimeError:  # that loop is closed, so nobody waits there any more
+        result.get_loop().call_soon_threadsafe(now)
+    except RuntimeError:  # the loop is closed, so no caller waits
         return

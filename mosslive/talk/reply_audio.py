@@ -1,10 +1,11 @@
-"""Codes of a reply → sound, handed out no faster than it may be.
+"""Codes of a reply → sound, sent no faster than the listener plays it and the reader reads it.
 
-Rendering follows the codes as fast as the codec allows; codes are taken while they are not far
-ahead of the ear (`keep_pace`), so that the device is there for others, and an interruption drops
-little. Handing out waits for the playback clock and for the reader. Dropping everything is one
-call. Knows codes and samples, not rows and not the dialogue. Invariant: what is kept of a reply's
-sound does not grow with it, unless the whole is asked for (`keep_sound`).
+Rendering follows the codes as fast as the codec allows. Codes are taken only while the reply is not
+far ahead of the listener (`keep_pace`), so that the device is free for others and an interruption
+drops little. Sending waits for the playback clock and for the event queue. `drop` ends everything.
+Runs on the event loop; rendering itself runs on the codec's thread. Knows codes and samples,
+neither rows nor the dialogue. Invariant: the memory of a reply's sound does not grow with its
+length, unless the whole sound is kept (`keep_sound`).
 """
 
 import asyncio
@@ -12,120 +13,109 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import numpy as np
 
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_streams import DecodeStream
+from mosslive.talk.events import AudioChunk, EventQueue
 from mosslive.talk.playback import PIECE_S, Playback
 from mosslive.talk.production import Production, Progress
 from mosslive.talk.speech_codec import Samples
 from mosslive.talk.timing import Stopwatch
 
-_AHEAD_S = 30.0  # while so much is made and not handed out, rendering rests
-_CODES_AT_ONCE = 125  # 10 s; more than any chunk needs to begin
-
-
-class Outlet(Protocol):
-    """Where sound goes."""
-
-    @property
-    def full(self) -> bool: ...
-
-    def hand_out(self, first_sample: int, pcm: Samples) -> None: ...
-
-    async def room(self) -> None:
-        """Until more may be handed out."""
-        ...
+_AHEAD_S = 30.0  # rendering rests while so much sound is rendered and not sent
+_CODES_AT_ONCE = 125  # 10 s; more than the first chunk of any reply needs
 
 
 class ReplyAudio:
     def __init__(
         self,
-        speaking: DecodeStream,
+        turn: int,
+        decoder: DecodeStream,
         playback: Playback,
         clock: Clock,
         stopwatch: Stopwatch,
-        outlet: Outlet,
+        events_out: EventQueue,
         production: Production,
         *,
         heard_from: float = -math.inf,
         keep_sound: bool = False,
         ahead_s: float = math.inf,
     ) -> None:
-        """`heard_from`: on trial, nobody hears it before this moment. `ahead_s`: how far ahead of
-        the ear codes are taken, where sound is played in real time."""
+        """`heard_from`: a speculative reply is not heard before this moment. `ahead_s`: how far
+        ahead of the listener codes are taken, if sound is played in real time."""
         self.playback = playback
         self.kept: list[Samples] | None = [] if keep_sound else None
-        self._speaking, self._clock, self._stopwatch = speaking, clock, stopwatch
-        self._outlet, self._heard_from, self._ahead_s = outlet, heard_from, ahead_s
+        self._turn, self._decoder = turn, decoder
+        self._clock, self._stopwatch, self._events = clock, stopwatch, events_out
+        self._heard_from, self._ahead_s = heard_from, ahead_s
         self._production = production
-        self._progress: Progress | None = None  # while it is rendered
+        self._progress: Progress | None = None  # while `render` runs
         self._codes: list[int] = []  # not rendered yet
         self._taken = 0  # codes in all
         self._no_more_codes = False
-        self._news = asyncio.Event()  # for rendering
-        self._queue: deque[Samples] = deque()  # not handed out yet
+        self._codes_ready = asyncio.Event()  # wakes `render`
+        self._queue: deque[Samples] = deque()  # rendered, not sent yet
         self._queued = 0  # samples in it
         self._all_rendered = False
-        self._sound_news = asyncio.Event()  # for handing out
-        self._given = asyncio.Event()  # for rendering that rests
+        self._sound_ready = asyncio.Event()  # wakes `play`
+        self._sound_sent = asyncio.Event()  # wakes tasks that rest
         self._released = asyncio.Event()
-        self._rests = self._works = 0  # how many of the two tasks do so now ...
-        self._accounted = 0.0  # ... and since when
+        self._rests = self._works = 0  # how many of the two tasks rest and work now ...
+        self._accounted = 0.0  # ... since this moment
 
     def push(self, code: int) -> None:
         self._codes.append(code)
         self._taken += 1
-        if self._speaking.ready(len(self._codes)):
+        if self._decoder.ready(len(self._codes)):
             self._stopwatch.mark("first_chunk", self._clock.now())
-            self._news.set()
-        elif self._speaking.leads_in(len(self._codes)):
-            self._news.set()
+            self._codes_ready.set()
+        elif self._decoder.leads_in(len(self._codes)):
+            self._codes_ready.set()
 
     async def keep_pace(self) -> None:
-        """Until another code may be taken: while the reply is far ahead of the ear, none is."""
+        """Waits until another code may be taken: not while the reply is far ahead."""
         if self.playback.lead_s in (None, math.inf):
             return
         while (surplus_s := self._surplus_s()) >= 0:
             with self._resting():
-                if self.playback.handed:
+                if self.playback.sent:
                     moment = self._clock.now() + surplus_s + SECONDS_PER_CODE
                     await self._clock.sleep_until(moment)
-                else:  # nobody has begun to listen
-                    self._given.clear()
-                    await self._given.wait()
+                else:  # playback has not begun
+                    self._sound_sent.clear()
+                    await self._sound_sent.wait()
 
     def end(self) -> None:
         """No more codes come."""
         self._no_more_codes = True
         self._stopwatch.mark("first_chunk", self._clock.now())
-        self._news.set()
+        self._codes_ready.set()
 
     def release(self) -> None:
-        """From now on sound may be handed out."""
+        """Allows `play` to send sound."""
         self._released.set()
 
     def drop(self) -> None:
-        """Nothing more is rendered or handed out; memory is freed."""
+        """Drops all waiting codes and sound and frees the codec's memory. Idempotent."""
         self._queue.clear()
         self._queued = 0
         self._codes.clear()
-        self._speaking.close()
+        self._decoder.close()
 
     @property
     def samples_per_code(self) -> int:
         return round(SECONDS_PER_CODE * self.playback.rate_hz)
 
     def heard_codes(self, now: float) -> int:
-        """Codes whose sound was heard, to the nearest one."""
+        """Codes whose sound was heard, rounded to the nearest code."""
         return int(self.playback.heard(now) / self.samples_per_code + 0.5)
 
     @property
-    def handed_codes(self) -> int:
-        return int(self.playback.handed / self.samples_per_code + 0.5)
+    def sent_codes(self) -> int:
+        return int(self.playback.sent / self.samples_per_code + 0.5)
 
     async def render(self) -> None:
         self._progress = self._production.begin()
@@ -136,18 +126,18 @@ class ReplyAudio:
             self._progress = None
 
     async def _render(self, progress: Progress) -> None:
-        await self._speaking.open(self._runs_dry_at())
+        await self._decoder.open(self._runs_dry_at())
         while not self._all_rendered:
-            await self._news.wait()
-            self._news.clear()
+            await self._codes_ready.wait()
+            self._codes_ready.clear()
             await self._rest()
             codes = self._codes[:_CODES_AT_ONCE]
             ending = self._no_more_codes and len(codes) == len(self._codes)
             count = len(codes)
-            if not (ending or self._speaking.ready(count) or self._speaking.leads_in(count)):
+            if not (ending or self._decoder.ready(count) or self._decoder.leads_in(count)):
                 continue
             del self._codes[:count]
-            render = self._speaking.finish if ending else self._speaking.push
+            render = self._decoder.finish if ending else self._decoder.push
             with self._working():
                 done = await render(codes, self._runs_dry_at(), not self._released.is_set())
             if ending or len(done.value):
@@ -156,24 +146,24 @@ class ReplyAudio:
                     self._stopwatch.set(first_render_s=done.cost_s)
             self._stopwatch.add(render_s=done.cost_s, audio_s=len(done.value) / self._rate_hz)
             progress.made(len(done.value) / self._rate_hz, self._clock.now())
-            self._take(done.value)
+            self._enqueue(done.value)
             self._all_rendered = ending
             if self._codes or self._no_more_codes:
-                self._news.set()
+                self._codes_ready.set()
         self._stopwatch.mark("last_pcm", self._clock.now())
-        self._sound_news.set()
+        self._sound_ready.set()
 
     async def play(self) -> None:
-        """Until everything was handed out."""
+        """Sends the sound; returns when all of it is sent."""
         await self._released.wait()
         least = round(PIECE_S * self._rate_hz)
         while self._queue or not self._all_rendered:
             if not self._queue:
-                await self._sound_news.wait()
-                self._sound_news.clear()
+                await self._sound_ready.wait()
+                self._sound_ready.clear()
                 continue
-            if self._outlet.full:
-                await self._outlet.room()
+            if self._events.full_of_sound:
+                await self._events.room_for_sound()
                 continue
             now, piece = self._clock.now(), self._queue[0]
             room = self.playback.room(now)
@@ -181,10 +171,10 @@ class ReplyAudio:
                 moment = self.playback.room_at(min(least, len(piece)), now)
                 await self._clock.sleep_until(moment)
                 continue
-            self._give(self._queue.popleft(), room, now)
+            self._send(self._queue.popleft(), room, now)
 
     async def played(self) -> None:
-        """Until everything handed out was heard."""
+        """Waits until all sound that was sent was heard."""
         while self.playback.lead_s is not None and self._clock.now() < self.playback.ends_at:
             await self._clock.sleep_until(self.playback.ends_at)
 
@@ -193,27 +183,27 @@ class ReplyAudio:
         return self.playback.rate_hz
 
     def _runs_dry_at(self) -> float:
-        """When the listener will have heard all there is; before the first sound, now; on trial,
-        as if it were heard from the earliest moment on."""
+        """When the listener will have heard all rendered sound; before the first sound, now. A
+        speculative reply counts as heard from its earliest moment."""
         waiting_s = self._queued / self._rate_hz
         return max(self._clock.now(), self.playback.ends_at, self._heard_from) + waiting_s
 
     async def _rest(self) -> None:
-        """While plenty is made, the codec is there for others."""
+        """Leaves the codec to others while much rendered sound waits."""
         while self._queued >= _AHEAD_S * self._rate_hz:
-            self._given.clear()
+            self._sound_sent.clear()
             with self._resting():
-                await self._given.wait()
+                await self._sound_sent.wait()
 
     def _surplus_s(self) -> float:
-        """How much more of the reply is here than is wanted now; negative: more is."""
+        """How much more of the reply was taken than is needed now; negative: take more."""
         heard_s = self.playback.heard(self._clock.now()) / self._rate_hz
-        wanted_s = self._ahead_s + SECONDS_PER_CODE * self._speaking.needs
-        return SECONDS_PER_CODE * self._taken - heard_s - wanted_s
+        needed_s = self._ahead_s + SECONDS_PER_CODE * self._decoder.needs
+        return SECONDS_PER_CODE * self._taken - heard_s - needed_s
 
     @contextmanager
     def _resting(self) -> Iterator[None]:
-        """Inside, the reply waits for its listener, unless sound is being made."""
+        """Inside, the reply waits for its listener, unless the other task works."""
         self._account(resting=1)
         try:
             yield
@@ -229,7 +219,7 @@ class ReplyAudio:
             self._account(working=-1)
 
     def _account(self, resting: int = 0, working: int = 0) -> None:
-        """Time in which it rests and does not work is no cost of the reply."""
+        """Time in which the reply rests and does not work is not part of its cost."""
         now = self._clock.now()
         if self._rests and not self._works:
             self._stopwatch.add(rest_s=now - self._accounted)
@@ -240,22 +230,22 @@ class ReplyAudio:
         if self._progress:
             self._progress.rest(bool(self._rests) and not self._works)
 
-    def _take(self, sound: Samples) -> None:
+    def _enqueue(self, sound: Samples) -> None:
         if not len(sound):
             return
         self._queue.append(sound)
         self._queued += len(sound)
         if self.kept is not None:
             self.kept.append(sound)
-        self._sound_news.set()
+        self._sound_ready.set()
 
-    def _give(self, piece: Samples, room: int, now: float) -> None:
+    def _send(self, piece: Samples, room: int, now: float) -> None:
         if room < len(piece):
             self._queue.appendleft(piece[room:])
-        now_out = np.ascontiguousarray(piece[:room])
-        self._queued -= len(now_out)
+        pcm = np.ascontiguousarray(piece[:room])
+        self._queued -= len(pcm)
         self._stopwatch.mark("first_out", now)
-        first = self.playback.handed
-        self.playback.hand_out(len(now_out), now)
-        self._outlet.hand_out(first, now_out)
-        self._given.set()
+        first = self.playback.sent
+        self.playback.send(len(pcm), now)
+        self._events.put(AudioChunk(self._turn, first, pcm))
+        self._sound_sent.set()

@@ -1,8 +1,9 @@
-"""Sound from a microphone → what belongs to turns, in order, with the signals between.
+"""Sound from a microphone → the sound of turns, with signals between, in order.
 
-Two kinds: one that listens for speech and holds back just enough that the first syllable is not
-lost, and one that is told (push to talk). Knows nothing of what is done with a turn. Invariant:
-what comes out, joined, does not depend on how the sound was cut into packets.
+Two segmenters: one detects speech and holds back enough sound to keep the first syllable; the other
+is for push to talk. Runs on a VAD thread or on the event loop, one call at a time. Does not know
+what becomes of a turn. Invariant: the joined output does not depend on how the sound was cut into
+packets.
 """
 
 from collections import deque
@@ -29,7 +30,7 @@ from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ, VoiceActivity
 
 @dataclass(frozen=True)
 class Sound:
-    """The next piece of the turn in progress, at the rate it came with."""
+    """The next piece of the turn in progress, at the rate of the input."""
 
     wave: Tensor  # [n]
 
@@ -39,39 +40,40 @@ TurnItem = Signal | Sound
 
 class Segmenter(Protocol):
     rate_hz: int
-    slow: bool  # listening takes so long that the event loop should not do it
+    slow: bool  # `push` takes too long for the event loop
 
     @property
     def behind(self) -> bool:
-        """Whether `push` has left something to be looked at by the next call."""
+        """Whether `push` has left frames for the next call."""
         ...
 
     def push(self, wave: Tensor, interrupting: bool) -> list[TurnItem]:
-        """wave [n] float32. Positions in signals are samples at `rate_hz`. Nothing is heard beyond
-        the end of a turn: whether a reply is given then (`interrupting`), the caller will know."""
+        """wave [n] float32. `interrupting`: a reply is being given. Positions in signals are
+        samples at `rate_hz`. Stops at the end of a turn, because `interrupting` may change
+        there."""
         ...
 
     def commit(self) -> list[TurnItem]:
-        """The turn in progress ends here, whatever was heard."""
+        """Ends the turn in progress here."""
         ...
 
     def clear(self) -> None:
-        """Everything so far belongs to no turn."""
+        """All sound so far belongs to no turn."""
         ...
 
 
 class PushToTalkSegmenter:
-    """Push to talk: all sound belongs to a turn, which ends when somebody says so."""
+    """Push to talk: all sound belongs to a turn, which `commit` ends."""
 
     slow = behind = False
 
     def __init__(self, rate_hz: int) -> None:
         self.rate_hz = rate_hz
-        self._came = 0
+        self._received = 0
         self._open = False
 
     def push(self, wave: Tensor, interrupting: bool) -> list[TurnItem]:
-        first, self._came = self._came, self._came + len(wave)
+        first, self._received = self._received, self._received + len(wave)
         if not len(wave):
             return []
         started: list[TurnItem] = [] if self._open else [Started(first)]
@@ -79,7 +81,7 @@ class PushToTalkSegmenter:
         return [*started, Sound(wave)]
 
     def commit(self) -> list[TurnItem]:
-        ended: list[TurnItem] = [Ended(self._came)] if self._open else []
+        ended: list[TurnItem] = [Ended(self._received)] if self._open else []
         self._open = False
         return ended
 
@@ -88,7 +90,7 @@ class PushToTalkSegmenter:
 
 
 class VadSegmenter:
-    """Sound comes out by whole frames of 32 ms: a turn begins and ends on their borders."""
+    """Returns sound in whole frames of 32 ms: a turn begins and ends on their borders."""
 
     slow = True
 
@@ -97,22 +99,22 @@ class VadSegmenter:
         self._vad, self._settings = vad, settings
         self._state = TurnState()
         self._resampler = ResampleStream(rate_hz, VAD_HZ)
-        self._frames = torch.zeros(0)  # [m] at 16 kHz, not looked at yet
-        self._held: deque[Tensor] = deque()  # at `rate_hz`, not given out yet
+        self._frames = torch.zeros(0)  # [m] at 16 kHz, not classified yet
+        self._held: deque[Tensor] = deque()  # at `rate_hz`, not returned yet
         self._held_from = 0
-        self._came = 0
+        self._received = 0
 
     def push(self, wave: Tensor, interrupting: bool) -> list[TurnItem]:
-        self._came += len(wave)
+        self._received += len(wave)
         if len(wave):
             self._held.append(wave)
         self._frames = torch.cat((self._frames, self._resampler.push(wave)))
-        heard: list[TurnItem] = []
-        while self.behind and not (heard and isinstance(heard[-1], Ended)):
+        items: list[TurnItem] = []
+        while self.behind and not (items and isinstance(items[-1], Ended)):
             frame, self._frames = self._frames[:FRAME_SAMPLES], self._frames[FRAME_SAMPLES:]
-            heard += self._look(frame, interrupting)
-        self._frames = self._frames.clone()  # lets go of the packet it was cut from
-        return heard
+            items += self._classify(frame, interrupting)
+        self._frames = self._frames.clone()  # frees the packet that it is a view of
+        return items
 
     @property
     def behind(self) -> bool:
@@ -121,7 +123,7 @@ class VadSegmenter:
     def commit(self) -> list[TurnItem]:
         if not self._in_turn:
             return []
-        rest = Sound(self._take(self._came))
+        rest = Sound(self._take(self._received))
         state = self._state
         self._end_turn()
         speech_end = state.speech_end if state.phase == "pausing" else state.heard
@@ -130,29 +132,29 @@ class VadSegmenter:
     def clear(self) -> None:
         self._end_turn()
 
-    def _look(self, frame: Tensor, interrupting: bool) -> list[TurnItem]:
+    def _classify(self, frame: Tensor, interrupting: bool) -> list[TurnItem]:
         probability = self._vad.probability(np.ascontiguousarray(frame.numpy()))
         was_in_turn = self._in_turn
         self._state, signals = step(self._state, probability, self._settings, interrupting)
-        heard: list[TurnItem] = []
+        items: list[TurnItem] = []
         if signals and isinstance(signals[0], Started):
             first = self._at_rate(signals[0].first)
             self._take(first)
-            heard.append(Started(first))
+            items.append(Started(first))
         if was_in_turn or self._in_turn:
-            heard.append(Sound(self._take(self._at_rate(self._state.heard))))
+            items.append(Sound(self._take(self._at_rate(self._state.heard))))
         else:
             preroll = round(self._settings.preroll_s * VAD_HZ)
             self._take(self._at_rate(max(0, self._state.keep_from - preroll)))
         for signal in signals:
             if isinstance(signal, Ended):
-                heard.append(Ended(self._at_rate(signal.speech_end)))
+                items.append(Ended(self._at_rate(signal.speech_end)))
             elif isinstance(signal, Paused):
                 speech_end, left = self._at_rate(signal.speech_end), self._at_rate(signal.left)
-                heard.append(Paused(speech_end, left))
+                items.append(Paused(speech_end, left))
             elif isinstance(signal, Resumed):
-                heard.append(signal)
-        return heard
+                items.append(signal)
+        return items
 
     @property
     def _in_turn(self) -> bool:
@@ -162,15 +164,15 @@ class VadSegmenter:
         return position * self.rate_hz // VAD_HZ
 
     def _end_turn(self) -> None:
-        """Quiet from here on. The frame in progress is looked at later and may begin a turn, but
-        sound given out is not given out again."""
+        """The phase is quiet from here on. The frame in progress is classified later and may begin
+        a turn, but no sound is returned twice."""
         heard = self._state.heard
         free = -(-self._held_from * VAD_HZ // self.rate_hz)
-        pauses = self._state.pauses  # how this speaker pauses is true of the next turn, too
+        pauses = self._state.pauses  # of the speaker, so they hold for the next turn
         self._state = TurnState(heard=heard, since=heard, free=max(heard, free), pauses=pauses)
 
     def _take(self, until: int) -> Tensor:
-        """Held sound up to a position; nothing if that is given out already."""
+        """Held sound up to a position; empty if it was returned before."""
         pieces = []
         while self._held and self._held_from < until:
             piece = self._held.popleft()

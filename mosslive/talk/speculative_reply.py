@@ -1,9 +1,9 @@
-"""A reply begun at a pause, before it is known that the user has finished.
+"""A reply that begins at a pause, before it is known that the user has finished.
 
-It works in a branch of the dialogue and says nothing. Nobody can want it before the moment at which
-the turn would be over; its work is due then, and goes behind all that is due before. Either the
-turn turns out to be over, and the branch becomes the conversation; or the user goes on, and branch,
-pages, tasks and sound go.
+It runs in a branch of the dialogue and sends no event. It cannot be wanted before the moment at
+which the turn would be over, so its work is due then and goes after all work that is due earlier.
+If the turn ends, the branch becomes the conversation. If the user continues, the branch, its pages,
+tasks and sound are dropped. Runs on the event loop. Does not know when a pause begins or ends.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,28 +14,28 @@ from mosslive.talk.dialogue_queue import DialogueQueue, Task
 from mosslive.talk.reply import LiveReply
 from mosslive.talk.user_turn import UserTurn
 
-Give = Callable[[LiveReply, Callable[[], Awaitable[None]]], Awaitable[None]]
+RunReply = Callable[[LiveReply, Callable[[], Awaitable[None]]], Awaitable[None]]
 
 
 class SpeculativeReply:
-    def __init__(self, listening: UserTurn, answer: LiveReply, due: float) -> None:
-        """`due`: the moment at which the turn is over, if the user does not go on."""
-        self.answer = answer
+    def __init__(self, user_turn: UserTurn, reply: LiveReply, due: float) -> None:
+        """`due`: the moment at which the turn is over, if the user does not continue."""
+        self.reply = reply
         self._due = due
         self.adopted = False
         self.failed = False
-        self._listening = listening
+        self._user_turn = user_turn
         self._branch: Dialogue | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to adopt."""
-        return self.answer.begun and not self.failed
+        """Whether it can be adopted."""
+        return self.reply.begun and not self.failed
 
     async def run(self) -> None:
         try:
-            self._branch = await self._listening.branch(self.answer.stopwatch, self._due)
-            await self.answer.run(self._branch)
+            self._branch = await self._user_turn.branch(self.reply.stopwatch, self._due)
+            await self.reply.run(self._branch)
         except Exception:
             self.failed = True
             raise
@@ -44,24 +44,24 @@ class SpeculativeReply:
                 self._drop()
 
     def adopt(self) -> Dialogue:
-        """The branch, which is the conversation from now on."""
+        """Returns the branch, which is the conversation from now on."""
         assert self._branch is not None, "adopted before it was ready"
         self.adopted = True
         return self._branch
 
     def _drop(self) -> None:
-        if self.answer.sound:
-            self.answer.sound.drop()
+        if self.reply.sound:
+            self.reply.sound.drop()
         if self._branch:
             self._branch.close()
 
 
 class Speculation:
-    """At most one trial at a time, and the task that runs it."""
+    """At most one speculative reply at a time, and the task that runs it."""
 
-    def __init__(self, queue: DialogueQueue, give: Give) -> None:
-        """`give(answer, run)` runs what an answer does, and sees to what fails."""
-        self._queue, self._give = queue, give
+    def __init__(self, queue: DialogueQueue, run_reply: RunReply) -> None:
+        """`run_reply(reply, run)` awaits `run()` and handles its errors."""
+        self._queue, self._run_reply = queue, run_reply
         self._current: tuple[SpeculativeReply, Task] | None = None
 
     def begin(self, speculative: SpeculativeReply) -> None:
@@ -71,26 +71,26 @@ class Speculation:
             except Exception:
                 if speculative.adopted:
                     raise
-                # Nobody was promised anything: the turn's end takes the ordinary way, and should
-                # that fail too, the user is told then.
+                # Not reported: at the end of the turn an ordinary reply begins; if that fails too,
+                # its fault is reported.
 
-        task = self._queue.run_concurrently(lambda: self._give(speculative.answer, run))
+        task = self._queue.run_concurrently(lambda: self._run_reply(speculative.reply, run))
         self._current = speculative, task
 
-    def take(self, reply: ReplyKind) -> tuple[SpeculativeReply, Task] | None:
-        """The one to adopt, if there is one of that kind; it is on trial no more."""
+    def take(self, kind: ReplyKind) -> tuple[SpeculativeReply, Task] | None:
+        """Removes and returns the speculative reply, if one of that kind is ready."""
         if self._current is None:
             return None
         speculative, _ = self._current
-        if not speculative.ready or speculative.answer.kind != reply:
+        if not speculative.ready or speculative.reply.kind != kind:
             return None
         taken, self._current = self._current, None
         return taken
 
     def drop(self) -> None:
-        """There is no reply on trial any more."""
+        """Idempotent."""
         if self._current is not None:
             speculative, task = self._current
             self._current = None
-            speculative.answer.stop()
+            speculative.reply.stop()
             task.cancel()

@@ -1,6 +1,6 @@
-"""What a conversation asks of a codec, as interfaces.
+"""The interfaces of a codec that a conversation uses. No behaviour.
 
-`mosslive.codec.Codec` has all of it, and so has what a test puts in its place. No behaviour here.
+`mosslive.codec.Codec` has all of it, and so have the codecs of tests.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class EncoderStream(Protocol):
 
 
 class DecoderBatchLike(Protocol):
-    """What is used of `mosslive.codec.decoder_batch.DecoderBatch`; replies are its own objects."""
+    """The used part of `mosslive.codec.decoder_batch.DecoderBatch`; replies are its own objects."""
 
     @property
     def ready(self) -> list[Any]: ...

@@ -1,9 +1,9 @@
 """A live conversation: sound and text in, events out.
 
-Joins an ear, which says when the user speaks, to the exchange, which listens and replies. All calls
-but `settled`, `warm` and `close` return at once, and are made on one event loop; each finds all
-sound heard that was pushed before it. Knows no devices, no network and no wall clock: transports
-push sound and read `events`.
+Connects `UserInput`, which detects the user's turns, with `TurnController`, which handles turns and
+replies. All calls are made on one event loop and return at once, except `settled`, `warm` and
+`close`. Each call first processes all sound that was pushed before it. Knows no audio devices, no
+network and no wall clock: transports push sound and read `events`.
 """
 
 import asyncio
@@ -22,16 +22,14 @@ from mosslive.rows import DRIVER_SYSTEM, ReplyKind, Role, Row, Turn, check_reply
 from mosslive.talk.clock import Clock, WallClock
 from mosslive.talk.codec_worker import CodecWorker
 from mosslive.talk.dialogue import Dialogue, HistoryTurn, require_whole
-from mosslive.talk.event_queue import EventQueue
-from mosslive.talk.events import ContextTrimmed, Event
+from mosslive.talk.events import ContextTrimmed, Event, EventQueue
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.speech_codec import SpeechCodec
 from mosslive.talk.turn_controller import TurnController
 from mosslive.talk.user_input import UserInput
-from mosslive.talk.vad import VoiceActivity
-from mosslive.talk.vad_worker import vad_threads
+from mosslive.talk.vad import VoiceActivity, vad_threads
 
-_SHORT = 1000  # characters that are tokenised on the event loop: 1 to 4 ms at most
+_SHORT = 1000  # characters that may be tokenised on the event loop: 1 to 4 ms at most
 
 
 class Talk:
@@ -47,10 +45,10 @@ class Talk:
         clock: Clock | None = None,
         threads: Executor | Literal["shared"] | None = "shared",
     ) -> None:
-        """`codec`: a codec, or the thread that many conversations share; without one nothing is
-        heard or spoken, without a voice nothing is spoken. `turns`: what was said before, as
-        `load_turns` gives it; no other system turn is added then. `vad`: default Silero's, where
-        turns are listened for. `threads`: where it listens; None: on the event loop."""
+        """`codec`: a codec, or the worker that many conversations share; None: the conversation is
+        in text. `voice`: None: replies are in text. `turns`: earlier turns, as `load_turns` returns
+        them; no system turn is added to them. `vad`: None: Silero's, unless `settings.turns` is
+        None. `threads`: where the VAD runs; None: on the event loop."""
         self.settings = settings or TalkSettings()
         self.clock: Clock = clock or WallClock()
         self.voice = voice
@@ -67,7 +65,7 @@ class Talk:
         self._controller = TurnController(
             dialogue, self.codec, voice, engine.tokenizer, self.settings, self.clock, self._events
         )
-        self._speech = UserInput(
+        self._input = UserInput(
             self._controller,
             self.settings,
             vad,
@@ -76,7 +74,7 @@ class Talk:
             self._events,
         )
 
-    # The user's side.
+    # The user.
 
     def push_audio(self, pcm: Pcm, rate_hz: int) -> None:
         """Sound from the microphone, any amount: float in [-1, 1] or int16, [n] or [n, channels].
@@ -85,14 +83,15 @@ class Talk:
         self._events.check()
         if self.codec is None:
             raise MossliveError(
-                "sound was pushed; this conversation has no codec and is in writing"
+                "sound was pushed, but this conversation has no codec; use push_text, or create "
+                "the conversation with a codec"
             )
-        self._kind(None)  # whether a turn can be answered is said now, not at its end
-        # A copy: the caller may fill its buffer anew before the sound is heard.
-        self._speech.push(mono(pcm).clone(), check_rate(rate_hz))
+        self._kind(None)  # raises now, not at the end of the turn, if no reply is possible
+        # A copy: the caller may reuse its buffer before the sound is processed.
+        self._input.push(mono(pcm).clone(), check_rate(rate_hz))
 
     def push_text(self, text: str, reply: ReplyKind | None = None) -> None:
-        """A turn of the user in writing; interrupts a reply that is being given."""
+        """A turn of the user in text. Interrupts a reply that is being given."""
         self._ready()
         kind = self._kind(reply)
         if self._controller.listening:
@@ -101,8 +100,8 @@ class Talk:
         self._controller.write(self._controller.next_turn(), rows, kind)
 
     def say(self, role: Role, said: str | Recording) -> int:
-        """A turn that nobody answers yet, written, or spoken by the user; it stands after all that
-        is being said now. Returns its number."""
+        """A turn without a reply, as text or as the user's sound, after all turns in progress.
+        Returns its number."""
         self._ready()
         form, turn = self._controller.dialogue.format, self._controller.last_turn + 1
         if isinstance(said, str) and len(said) > _SHORT:
@@ -115,9 +114,12 @@ class Talk:
         elif isinstance(said, str):
             self._controller.say(turn, role, "text", form.turn(Turn(role, text=said)))
         elif not isinstance(said, Recording):
-            raise refuse("said", said, "words, or a mosslive.codec.Sound")
+            raise refuse("said", said, "text, or a mosslive.codec.Sound")
         elif (codec := self.codec) is None:
-            raise MossliveError("sound was said; this conversation has no codec and is in writing")
+            raise MossliveError(
+                "say was given sound, but this conversation has no codec; use text, or create the "
+                "conversation with a codec"
+            )
         else:
             wave, rate_hz = mono(said.wave).clone(), check_rate(said.rate_hz)
 
@@ -129,20 +131,20 @@ class Talk:
         return turn
 
     def commit(self, reply: ReplyKind | None = None) -> bool:
-        """The user's turn ends here (push to talk). False: nobody was speaking."""
+        """Ends the user's turn here (push to talk). False: there is none."""
         self._ready()
         kind = self._kind(reply)
-        return self._speech.commit(kind)
+        return self._input.commit(kind)
 
     def clear(self) -> None:
-        """Forgets the turn of the user that is being spoken."""
+        """Drops the user's turn in progress."""
         self._require_open()
-        self._speech.clear()
+        self._input.clear()
 
-    # The assistant's side.
+    # Replies.
 
     def respond(self, reply: ReplyKind | None = None) -> int:
-        """A reply to what has been said, without a new turn of the user. Returns its number."""
+        """Starts a reply without a new turn of the user. Returns its number."""
         self._ready()
         kind = self._kind(reply)
         if self._controller.listening or self.replying:
@@ -154,22 +156,22 @@ class Talk:
     def cancel(self) -> bool:
         """Interrupts the reply, as the user's speech would. False: there is none."""
         self._require_open()
-        self._speech.catch_up()
+        self._input.catch_up()
         return self._controller.interrupt()
 
     def played(self, samples: int) -> None:
-        """How much of the current reply the other side has played, where it knows."""
+        """Reports how much of the current reply the client has played, if it knows."""
         if not isinstance(samples, int):
             raise refuse("samples", samples, "a whole number")
-        answer = self._controller.answer
-        if answer and answer.sound:
-            answer.sound.playback.report(samples, self.clock.now())
+        reply = self._controller.reply
+        if reply and reply.sound:
+            reply.sound.playback.report(samples, self.clock.now())
 
     # Changes.
 
     def edit(self, change: Callable[[list[HistoryTurn]], Sequence[HistoryTurn]]) -> None:
-        """What was said becomes something else: `change` is given the turns and returns those that
-        count, soon, and before anything that is said later. Not while a reply is given."""
+        """Replaces the turns by `change(turns)`, soon, and before any later turn. Not while a reply
+        is given."""
         self._ready()
         if not callable(change):
             raise refuse("change", change, "a function from turns to turns")
@@ -178,37 +180,37 @@ class Talk:
         self._controller.edit(change)
 
     def change(self, settings: TalkSettings, voice: Voice | None = None) -> None:
-        """New settings, and a new voice if given, from the next turn and the next reply on. What
-        was said stays, the system turn too; so do the limits of memory."""
+        """New settings, and a new voice if given, from the next turn and the next reply on. The
+        history, its system turn and the limits `context_rows`, `keep` and `unread_s` stay."""
         self._ready()
         if not isinstance(settings, TalkSettings):
             raise refuse("settings", settings, "TalkSettings")
-        self._speech.change(settings)
+        self._input.change(settings)
         self.settings, self.voice = settings, voice or self.voice
         self._controller.change(settings, self.voice)
 
     @property
     def listening(self) -> bool:
-        """While a turn of the user is being heard."""
+        """Whether a spoken turn of the user is in progress."""
         return self._controller.listening is not None
 
     @property
     def replying(self) -> bool:
         """From the end of the user's turn until the last sample of the reply is heard."""
-        return self._controller.answer is not None
+        return self._controller.reply is not None
 
     def on_reply_over(self, call: Callable[[], None]) -> None:
-        """`call` is called on the event loop soon after `replying` has become False. It looks at
-        `replying` itself: the next reply may have begun."""
+        """Calls `call` on the event loop soon after `replying` has become False. The next reply may
+        have begun by then, so `call` must check `replying`."""
         self._controller.on_reply_over = call
 
     def catch_up(self) -> None:
-        """All sound pushed so far is heard when this returns; its events can be taken."""
+        """Processes all sound pushed so far; its events can be taken when this returns."""
         self._require_open()
-        self._speech.catch_up()
+        self._input.catch_up()
 
     def take_event(self) -> Event | None:
-        """The next event if one waits. For the reader of `events`, which goes on after it."""
+        """The next event, or None. For the reader of `events`, which continues after it."""
         return self._events.take()
 
     async def events(self) -> AsyncIterator[Event]:
@@ -218,41 +220,41 @@ class Talk:
 
     @property
     def turns(self) -> list[HistoryTurn]:
-        """What was said so far, whole turns only; `save_turns` writes it to a file."""
+        """The closed turns so far; `save_turns` writes them to a file."""
         return list(self._controller.dialogue.turns)
 
     async def settled(self) -> list[HistoryTurn]:
-        """`turns`, once all that was said until now stands there. A turn of the user that is being
-        heard is not waited for. Events are to be read meanwhile."""
-        self._speech.catch_up()
+        """Waits until `turns` has all turns so far, and returns it. Does not wait for a spoken turn
+        in progress. Events must be read meanwhile."""
+        self._input.catch_up()
         if not self.listening:
             await self._controller.settled()
         return self.turns
 
     async def warm(self) -> None:
-        """Loads what the first turn would otherwise wait for."""
+        """Does the one-time work that the first turn would wait for."""
         if self.codec:
-            await self._speech.warm()
+            await self._input.warm()
         if self.codec and self.voice:
             await self.codec.warm(self.voice, self.settings.chunk, tail=self.settings.tail)
         await self._controller.dialogue.conversation.settled()
 
     async def close(self) -> None:
-        """Ends everything and gives all memory back. Again is fine."""
+        """Ends everything and frees all memory. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        self._speech.close()
+        self._input.close()
         await self._controller.close()
         if self._own_codec:
             await self._own_codec.close()
         self._events.close()
 
-    # Small things.
+    # Helpers.
 
     def _begin(self, engine: Engine, turns: Sequence[HistoryTurn]) -> Dialogue:
         settings, turns = self.settings, list(turns)
-        dialogue = Dialogue(
+        dialogue = Dialogue.open(
             engine,
             settings.context_rows,
             settings.keep,
@@ -277,10 +279,10 @@ class Talk:
         return kind
 
     def _ready(self) -> None:
-        """Before a call that may bring events: what was pushed is heard."""
+        """Before a call that may cause events: processes all pushed sound."""
         self._require_open()
         self._events.check()
-        self._speech.catch_up()
+        self._input.catch_up()
 
     def _require_open(self) -> None:
         if self._closed:
@@ -289,5 +291,5 @@ class Talk:
             asyncio.get_running_loop()
         except RuntimeError:
             raise MossliveError(
-                "a conversation is held on an event loop; none is running"
+                "no event loop is running; call the methods of Talk on one event loop"
             ) from None

@@ -1,8 +1,8 @@
-"""Who speaks: the user's turn being heard, the reply on trial, the reply being given.
+"""Turn taking: the user's turn in progress, the speculative reply, the reply being given.
 
-Every change of the dialogue is work on the floor, one after the other; what puts right something
-that was cut off takes its place there, so that all who asked later find it mended. Calls return at
-once. Knows nothing of ears, packets or transports.
+Every change of the dialogue is a task of the dialogue queue. A task that repairs the dialogue after
+an interruption takes the place of the interrupted task, so that later tasks find it repaired. Calls
+return at once. Runs on the event loop. Knows nothing of segmenters, packets or transports.
 """
 
 import asyncio
@@ -16,18 +16,15 @@ from mosslive.rows import ReplyKind, Role, Row, TextTokenizer
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_worker import CodecWorker
 from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue
-from mosslive.talk.dialogue_queue import DialogueQueue
-from mosslive.talk.edits import Change, Edits
-from mosslive.talk.event_queue import EventQueue
-from mosslive.talk.faults import Faults
-from mosslive.talk.reply import LiveReply
-from mosslive.talk.reply_factory import ReplyFactory
+from mosslive.talk.dialogue_queue import Change, DialogueQueue, Edits
+from mosslive.talk.events import EventQueue
+from mosslive.talk.reply import LiveReply, ReplyFactory
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.speculative_reply import Speculation, SpeculativeReply
 from mosslive.talk.timing import Stopwatch
 from mosslive.talk.user_turn import UserTurn
 
-_TURN_ROWS = 375  # 30 s of speech: room that is made after a reply, while nobody waits
+_TURN_ROWS = 375  # 30 s of speech: room that is made after a reply, so that no turn waits for it
 
 
 class TurnController:
@@ -41,49 +38,49 @@ class TurnController:
         clock: Clock,
         events_out: EventQueue,
     ) -> None:
-        """Without a codec, or a voice, nobody may ask for what needs it."""
+        """Without a codec or a voice, the caller must not ask for what needs it."""
         self.dialogue = dialogue
         self.listening: UserTurn | None = None  # while the user speaks
-        self.on_reply_over: Callable[[], None] = lambda: None  # called soon after `answer` is None
-        self._answer: LiveReply | None = None
+        self.on_reply_over: Callable[[], None] = lambda: None  # called soon after `reply` is None
+        self._reply: LiveReply | None = None
         self.queue = DialogueQueue()
-        self.faults = Faults(events_out.put)
-        self._codec, self._clock = codec, clock
+        self._codec, self._clock, self._events = codec, clock, events_out
         self._factory = ReplyFactory(codec, voice, tokenizer, settings, clock, events_out)
         self.last_turn = 0  # the latest number given
-        self._turn = 0  # the number of what is being said
-        # Turns that could not be heard or written down, the latest: nobody answers older ones.
+        self._turn = 0  # the number of the turn in progress
+        # Turns that could not be encoded or written, and so get no reply. Only the latest ones: no
+        # reply to an older turn can still begin.
         self._lost: deque[int] = deque(maxlen=16)
-        self._listen_task: asyncio.Task[None] | None = None  # runs `listening`
-        self._reply_task: asyncio.Task[None] | None = None  # runs `answer`
-        self._speculation = Speculation(self.queue, self._give)
-        self._edits = Edits(self._begin_edits, self.faults)
+        self._user_task: asyncio.Task[None] | None = None  # runs `listening`
+        self._reply_task: asyncio.Task[None] | None = None  # runs `reply`
+        self._speculation = Speculation(self.queue, self._run_reply)
+        self._edits = Edits(self._begin_edits, events_out)
 
     @property
-    def answer(self) -> LiveReply | None:
+    def reply(self) -> LiveReply | None:
         """The reply being given, until its last sample is heard."""
-        return self._answer
+        return self._reply
 
-    @answer.setter
-    def answer(self, answer: LiveReply | None) -> None:
-        over = self._answer is not None and answer is None
-        self._answer = answer
-        if over:  # soon: the caller may be in the middle of its change
+    @reply.setter
+    def reply(self, reply: LiveReply | None) -> None:
+        over = self._reply is not None and reply is None
+        self._reply = reply
+        if over:  # soon, not now: the caller may be in the middle of its change
             asyncio.get_running_loop().call_soon(lambda: self.on_reply_over())
 
     def next_turn(self) -> int:
         self.last_turn += 1
         return self.last_turn
 
-    # The user's turns. `turn` numbers what comes.
+    # The user's turns. `turn` is the number of the turn.
 
     def listen(self, turn: int, rate_hz: int, interrupt: bool = True) -> None:
-        """The user speaks. A reply being given is cut off, or what is said waits for its end."""
-        assert self._codec is not None, "sound without a codec"
+        """The user speaks. Interrupts a reply being given, or the user's turn waits for its end."""
+        assert self._codec is not None, "sound needs a codec"
         self._turn = turn
         if interrupt:
             self.interrupt()
-        listening = self.listening = UserTurn(
+        user_turn = self.listening = UserTurn(
             self.dialogue,
             self._codec,
             rate_hz,
@@ -95,65 +92,65 @@ class TurnController:
 
         async def run() -> None:
             try:
-                await listening.run()
+                await user_turn.run()
             except Exception as error:
-                listening.failed = True
+                user_turn.failed = True
                 self._lost.append(turn)
-                self.faults.tell(turn, "listening", error)
-                with self.faults.fatal(turn):
+                self._events.fault(turn, "listening", error)
+                with self._events.fatal_faults(turn):
                     self.dialogue.drop_open()
 
-        self._listen_task = self.queue.take(run)
+        self._user_task = self.queue.submit(run)
 
     def feed(self, wave: Tensor) -> None:
         if self.listening:
             self.listening.feed(wave)
 
-    def end_turn(self, reply: ReplyKind | None, speech_end: float) -> None:
-        """The user has finished; `speech_end`: when the last of the speech was here. `reply`: None
-        if nobody answers yet."""
-        listening, self.listening = self.listening, None
-        if listening is None:
+    def end_turn(self, kind: ReplyKind | None, speech_end: float) -> None:
+        """The user has finished. `kind`: of the reply; None: no reply yet. `speech_end`: when the
+        last of the speech arrived."""
+        user_turn, self.listening = self.listening, None
+        if user_turn is None:
             return
-        if reply is None:
+        if kind is None:
             self.resume()
-            listening.end(Stopwatch(self._turn, "text"))
+            user_turn.end(Stopwatch(self._turn, "text"))
             return
         if self._edits.pending:
-            self.resume()  # a branch of the dialogue lacks them
+            self.resume()  # the branch of the dialogue lacks them
         now = self._clock.now()
-        if taken := self._speculation.take(reply):
-            speculative, speculative_task = taken
-            speculative.answer.stopwatch.set(
+        if taken := self._speculation.take(kind):
+            speculative, task = taken
+            speculative.reply.stopwatch.set(
                 speech_end=speech_end, turn_detected=now, speculative=True
             )
-            self._adopt(speculative, speculative_task)
+            self._adopt(speculative, task)
             return
         self.resume()
-        stopwatch = Stopwatch(self._turn, reply)
+        stopwatch = Stopwatch(self._turn, kind)
         stopwatch.set(speech_end=speech_end, turn_detected=now)
-        listening.end(stopwatch)
+        user_turn.end(stopwatch)
         self._start_reply(self._factory.make(self._turn, stopwatch))
 
     def drop_turn(self) -> None:
-        """What is being heard was never said."""
+        """Drops the user's turn in progress."""
         self.resume()
-        self.listening, hearing = None, self._listen_task
-        assert hearing is not None, "nobody is heard"
-        hearing.cancel()
+        self.listening, task = None, self._user_task
+        assert task is not None, "no turn is in progress"
+        task.cancel()
 
         async def drop() -> None:
-            with self.faults.fatal(self._turn):
+            with self._events.fatal_faults(self._turn):
                 self.dialogue.drop_open()
 
-        self.queue.submit_after(hearing, drop)
+        self.queue.submit_after(task, drop)
 
-    def write(self, turn: int, rows: Sequence[Row], reply: ReplyKind) -> None:
-        """A turn of the user in writing; a reply being given is cut off."""
+    def write(self, turn: int, rows: Sequence[Row], kind: ReplyKind) -> None:
+        """A turn of the user in text, and its reply. Interrupts a reply being given."""
         self._turn = turn
         self.interrupt()
         self.say(turn, "user", "text", rows)
-        self.respond(reply)
+        self.respond(kind)
 
     def say(
         self,
@@ -162,8 +159,8 @@ class TurnController:
         kind: ReplyKind,
         rows: Sequence[Row] | Callable[[], Awaitable[Sequence[Row]]],
     ) -> None:
-        """A whole turn that nobody answers yet, after all that is being said now. `rows`: there, or
-        made when it is its turn."""
+        """A whole turn without a reply, after all turns in progress. `rows`: the rows, or a
+        function that makes them when the turn's task runs."""
 
         async def work() -> None:
             try:
@@ -171,27 +168,27 @@ class TurnController:
                 self.dialogue.say(role, kind, said, self._reserve, turn)
             except Exception as error:
                 self._lost.append(turn)
-                self.faults.tell(turn, "memory", error)
+                self._events.fault(turn, "memory", error)
 
-        self.queue.take(work)
+        self.queue.submit(work)
 
     def edit(self, change: Change) -> None:
-        """Whole turns become others, not while a reply is given. While the user speaks, too: the
-        open turn stays, and is not waited for unless something was said since it began. Edits
-        between which nothing was said are one piece of work."""
-        assert self.answer is None, "a reply is being given"
+        """Replaces closed turns, not while a reply is given. It may run while the user speaks: the
+        open turn stays, and the edit waits for it only if something was submitted since it began.
+        Edits with nothing submitted between them share one task."""
+        assert self.reply is None, "a reply is being given"
         self.resume()
         if self._edits.pending and self.queue.is_last(self._edits.task):
             self._edits.add(self._turn, change)
             return
-        edits = self._edits = Edits(self._begin_edits, self.faults)
+        edits = self._edits = Edits(self._begin_edits, self._events)
         edits.add(self._turn, change)
-        hearing = self._listen_task
-        if self.listening and hearing is not None and self.queue.is_last(hearing):
-            edits.task = self.queue.run_concurrently(edits.run, hearing)
-            self.queue.join(edits.task, hearing)
+        user_task = self._user_task
+        if self.listening and user_task is not None and self.queue.is_last(user_task):
+            edits.task = self.queue.run_concurrently(edits.run, user_task)
+            self.queue.join(edits.task, user_task)
         else:
-            edits.task = self.queue.take(edits.run)
+            edits.task = self.queue.submit(edits.run)
 
     def change(self, settings: TalkSettings, voice: Voice | None) -> None:
         """For the next turn and the next reply."""
@@ -199,91 +196,90 @@ class TurnController:
 
     # Replies.
 
-    def respond(self, reply: ReplyKind, turn: int | None = None) -> None:
+    def respond(self, kind: ReplyKind, turn: int | None = None) -> None:
         self._turn = self._turn if turn is None else turn
-        stopwatch = Stopwatch(self._turn, reply)
+        stopwatch = Stopwatch(self._turn, kind)
         stopwatch.set(turn_detected=self._clock.now())
         self._start_reply(self._factory.make(self._turn, stopwatch))
 
     def interrupt(self) -> bool:
-        answer, answering = self.answer, self._reply_task
-        if answer is None or answering is None:
+        """False: no reply is being given."""
+        reply, task = self.reply, self._reply_task
+        if reply is None or task is None:
             return False
-        self.answer = None
-        answer.stop()
-        answering.cancel()
+        self.reply = None
+        reply.stop()
+        task.cancel()
 
-        async def mend() -> None:
-            with self.faults.fatal(answer.turn):
-                await answer.mend()
+        async def fix_history() -> None:
+            with self._events.fatal_faults(reply.turn):
+                await reply.fix_history()
 
-        self.queue.submit_after(answering, mend)
+        self.queue.submit_after(task, fix_history)
         return True
 
-    def pause(self, reply: ReplyKind, over_at: float) -> None:
-        """The user may have finished: a reply is begun on trial. `over_at`: when the turn will be
-        over, if he has."""
-        listening = self.listening
-        if listening is None or not listening.can_branch:
+    def pause(self, kind: ReplyKind, over_at: float) -> None:
+        """The user may have finished: begins a speculative reply. `over_at`: when the turn will be
+        over, if the user does not continue."""
+        user_turn = self.listening
+        if user_turn is None or not user_turn.can_branch:
             return
-        stopwatch = Stopwatch(self._turn, reply)
+        stopwatch = Stopwatch(self._turn, kind)
         stopwatch.set(begun=self._clock.now())
-        answer = self._factory.make(self._turn, stopwatch, over_at)
-        self._speculation.begin(SpeculativeReply(listening, answer, over_at))
+        reply = self._factory.make(self._turn, stopwatch, over_at)
+        self._speculation.begin(SpeculativeReply(user_turn, reply, over_at))
 
     def resume(self) -> None:
-        """The user goes on: there is no reply on trial any more."""
+        """The user continues: drops the speculative reply."""
         self._speculation.drop()
 
     async def settled(self) -> None:
-        """Until all work so far is done."""
+        """Waits until all tasks submitted so far are done."""
 
         async def nothing() -> None:
             pass
 
-        await self.queue.take(nothing)
+        await self.queue.submit(nothing)
 
     async def close(self) -> None:
-        if self.answer:
-            self.answer.stop()
+        if self.reply:
+            self.reply.stop()
         self.resume()
         await self.queue.close()
         self.dialogue.close()
 
-    def _start_reply(self, answer: LiveReply) -> None:
+    def _start_reply(self, reply: LiveReply) -> None:
         async def run() -> None:
-            if answer.turn not in self._lost:  # else there is nothing to answer, as was told
-                await answer.run(self.dialogue)
+            if reply.turn not in self._lost:  # else its fault was reported
+                await reply.run(self.dialogue)
 
-        self.answer = answer
-        answer.release()
-        self._reply_task = self.queue.take(lambda: self._give(answer, run))
+        self.reply = reply
+        reply.release()
+        self._reply_task = self.queue.submit(lambda: self._run_reply(reply, run))
 
-    async def _give(self, answer: LiveReply, run: Callable[[], Awaitable[None]]) -> None:
+    async def _run_reply(self, reply: LiveReply, run: Callable[[], Awaitable[None]]) -> None:
         try:
             await run()
-            if self.answer is answer:
+            if self.reply is reply:
                 self.dialogue.make_room(0, self._reserve + _TURN_ROWS)
         except Exception as error:
-            self.faults.tell(answer.turn, "reply", error)
-            with self.faults.fatal(answer.turn):
-                await answer.mend()
+            self._events.fault(reply.turn, "reply", error)
+            with self._events.fatal_faults(reply.turn):
+                await reply.fix_history()
         finally:
-            if self.answer is answer:
-                self.answer = None
+            if self.reply is reply:
+                self.reply = None
 
-    def _adopt(self, speculative: SpeculativeReply, speculative_task: "asyncio.Task[None]") -> None:
-        """What was on trial is the conversation now."""
-        hearing = self._listen_task
-        assert hearing is not None, "a trial without a turn"
-        hearing.cancel()
+    def _adopt(self, speculative: SpeculativeReply, task: "asyncio.Task[None]") -> None:
+        """The branch of the speculative reply becomes the conversation."""
+        user_task = self._user_task
+        assert user_task is not None, "a speculative reply belongs to a turn"
+        user_task.cancel()
         old, self.dialogue = self.dialogue, speculative.adopt()
         old.close()
-        self.queue.join(speculative_task, hearing)
-        self.answer, self._reply_task = speculative.answer, speculative_task
-        speculative.answer.release()
-
-    # Small things.
+        self.queue.join(task, user_task)
+        self.reply, self._reply_task = speculative.reply, task
+        speculative.reply.release()
 
     def _begin_edits(self) -> Dialogue:
         self.resume()

@@ -1,7 +1,7 @@
 """When a turn begins, pauses and ends: a pure state machine over speech probabilities.
 
-Time is the sound's own, in samples at 16 kHz, so the answer does not depend on how the sound was
-cut into packets or how late they came. Knows no clock, no network and no conversation.
+Time is counted in samples at 16 kHz, so the result does not depend on how the sound was cut into
+packets or when they arrived. Knows no clock, no network and no conversation.
 
 | phase    | a frame is      | then                                          | signal  |
 |----------|-----------------|-----------------------------------------------|---------|
@@ -12,10 +12,10 @@ cut into packets or how late they came. Knows no clock, no network and no conver
 | pausing  | loud            | speaking; the pause is remembered             | Resumed |
 | pausing  | else, pause_s   | pausing                                       | Paused  |
 | pausing  | else, end       | quiet                                         | Ended   |
-| the same | longest_s       | quiet; what follows is another turn           | Ended   |
+| the same | longest_s       | quiet; the sound that follows is another turn | Ended   |
 
-loud: probability ≥ on; soft: < off; between the two a frame goes on with whatever there is. A time
-in the second column means: once the phase has lasted so long. Resumed comes only after Paused.
+loud: probability ≥ on; soft: < off; between the two a frame continues the phase. A time in the
+second column means: once the phase has lasted so long. Resumed comes only after Paused.
 """
 
 from dataclasses import dataclass, field, replace
@@ -42,11 +42,12 @@ class FixedSilence:
 class AdaptiveSilence:
     """A turn ends when silence has lasted clearly longer than this speaker's pauses.
 
-    The longest of the last `window` pauses, a quarter longer and `margin_s`; at least `least_s`, at
-    most `most_s`, and not below `first_s` before there were so many. The end of a turn counts as a
-    pause of nothing, so for a fluent speaker the wait shrinks; one who is cut off and goes on
-    within `most_s` is waited for next time. Who has spoken for less than `brief_s` may only have
-    begun ("Well, ..."): he is waited for half as long again as `first_s`, whatever was learned.
+    The wait is 1.25 times the longest of the last `window` pauses, plus `margin_s`; at least
+    `least_s`, at most `most_s`, and at least `first_s` before there were so many pauses. The end of
+    a turn counts as a pause of 0 s, so the wait shrinks for a fluent speaker. If a speaker
+    continues within `most_s` after an end, that gap counts as a pause, so the next wait is longer.
+    A speaker who has spoken for less than `brief_s` may only have begun ("Well, ..."): the wait is
+    then at least 1.5 times `first_s`.
     """
 
     first_s: float = 0.6
@@ -70,10 +71,10 @@ class TurnSettings:
     on: float = 0.5
     off: float = 0.35
     confirm_s: float = 0.1  # shorter sounds are clicks
-    interrupt_s: float = 0.2  # the same while the assistant speaks: more is at stake
+    interrupt_s: float = 0.2  # the same while a reply is given: a false interruption costs more
     preroll_s: float = 0.3  # sound before the first loud frame that belongs to the turn
-    pause_s: float = 0.2  # silence after which a reply may be begun on trial
-    longest_s: float = 120.0  # a turn is ended here, whatever is heard
+    pause_s: float = 0.2  # silence after which a speculative reply may begin
+    longest_s: float = 120.0  # a turn ends here at the latest
     end: FixedSilence | AdaptiveSilence = field(default_factory=AdaptiveSilence)
 
     def __post_init__(self) -> None:
@@ -95,7 +96,7 @@ class Started:
 @dataclass(frozen=True)
 class Paused:
     speech_end: int
-    left: int  # samples of silence until the turn is over
+    left: int  # samples of silence until the turn ends
 
 
 @dataclass(frozen=True)
@@ -113,28 +114,28 @@ Signal = Started | Paused | Resumed | Ended
 
 @dataclass(frozen=True)
 class TurnState:
-    """Positions are samples at 16 kHz from the beginning of the stream."""
+    """Positions are samples at 16 kHz from the start of the stream."""
 
     phase: Phase = "quiet"
-    heard: int = 0  # so much has been looked at
-    since: int = 0  # when the phase began
-    first: int = 0  # when the turn did, pre-roll included ...
+    heard: int = 0  # end of the last frame
+    since: int = 0  # start of the phase
+    first: int = 0  # start of the turn, pre-roll included ...
     began: int = 0  # ... and without
     free: int = 0  # sound from here on belongs to no turn yet
     speech_end: int = -1 << 60  # of the latest speech
-    told: bool = False  # Paused was signalled for this pause
+    signalled: bool = False  # Paused was sent for this pause
     pauses: tuple[float, ...] = ()  # seconds, the latest ones, for `AdaptiveSilence`
 
     @property
     def keep_from(self) -> int:
-        """Sound before this will never be asked for, but for the pre-roll."""
+        """Sound before this position is not needed any more, except for the pre-roll."""
         return self.since if self.phase == "rising" else self.heard
 
 
 def step(
     state: TurnState, probability: float, settings: TurnSettings, interrupting: bool = False
 ) -> tuple[TurnState, list[Signal]]:
-    """One frame of 512 samples. `interrupting`: the assistant is speaking now."""
+    """One frame of 512 samples. `interrupting`: a reply is being given."""
     begin, end = state.heard, state.heard + FRAME_SAMPLES
     loud, soft = probability >= settings.on, probability < settings.off
     state = replace(state, heard=end)
@@ -152,19 +153,21 @@ def step(
         return _end(state, last, settings)
     if state.phase == "speaking":
         if soft:
-            return replace(state, phase="pausing", since=begin, speech_end=begin, told=False), []
+            return replace(
+                state, phase="pausing", since=begin, speech_end=begin, signalled=False
+            ), []
         return state, []
     silence = end - state.since
     if loud:
-        going_on = replace(state, phase="speaking", since=begin)
-        if not state.told:
-            return going_on, []  # too short to be more than the space between two words
+        resumed = replace(state, phase="speaking", since=begin)
+        if not state.signalled:
+            return resumed, []  # as short as the gap between two words
         pauses = _remember(state.pauses, (begin - state.since) / VAD_HZ, settings)
-        return replace(going_on, pauses=pauses), [Resumed()]
+        return replace(resumed, pauses=pauses), [Resumed()]
     paused: list[Signal] = []
     needed = end_s(state, settings) * VAD_HZ
-    if not state.told and silence >= settings.pause_s * VAD_HZ:
-        state = replace(state, told=True)
+    if not state.signalled and silence >= settings.pause_s * VAD_HZ:
+        state = replace(state, signalled=True)
         paused = [Paused(state.speech_end, max(0, round(needed) - silence))]
     if silence >= needed:
         state, ended = _end(state, state.speech_end, settings)

@@ -1,24 +1,35 @@
-"""The user's spoken turns: sound in, and what an ear makes of it told to the exchange.
+"""The user's sound → turns: packets go to a segmenter, and its signals go to the turn controller.
 
-Knows which ear the settings ask for, and what a conversation does not listen to. Knows nothing of
-how a turn becomes rows, nor of replies.
+The VAD costs about a hundredth of a core per microphone, too much for an event loop that serves a
+hundred of them. So a segmenter with a VAD works on a few shared threads, one piece of sound after
+the other. Packets that arrive meanwhile are the next piece. Signals are handled on the event loop,
+in order. A call that depends on the signals calls `catch_up` first, so for its caller sound is
+processed as soon as it is pushed. Does not know how a turn becomes rows, nor how a reply is made.
+Invariants: at most one thread uses the segmenter; at most `_BEHIND_S` of sound waits for it.
 """
 
 import asyncio
-from concurrent.futures import Executor
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
 
+import torch
 from torch import Tensor
 
+from mosslive.config import refuse
 from mosslive.rows import ReplyKind
 from mosslive.talk.clock import Clock
-from mosslive.talk.event_queue import EventQueue
-from mosslive.talk.events import SpeechStarted, SpeechStopped, TurnDetected
+from mosslive.talk.events import EventQueue, SpeechStarted, SpeechStopped, TurnDetected
 from mosslive.talk.segmenter import PushToTalkSegmenter, Segmenter, Sound, TurnItem, VadSegmenter
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.turn_controller import TurnController
 from mosslive.talk.turn_detection import Ended, Paused, Resumed, Started
 from mosslive.talk.vad import SileroVad, VoiceActivity
-from mosslive.talk.vad_worker import VadWorker
+
+_REMEMBERED_S = 60  # of packet arrivals: longer than any silence that ends a turn
+_BEHIND_S = 1.0  # if more than this waits, `push` processes it on the event loop
 
 
 class UserInput:
@@ -31,37 +42,62 @@ class UserInput:
         clock: Clock,
         events_out: EventQueue,
     ) -> None:
-        """`vad`: None: Silero's, when it is needed. `threads`: see `VadWorker`."""
+        """`vad`: None: Silero's, loaded when it is needed. `threads`: where the VAD runs; None: in
+        `push`, on the event loop."""
         self._controller, self._settings, self._vad = controller, settings, vad
-        self._clock, self._events = clock, events_out
-        self._vad_worker = VadWorker(self, threads, clock)
-        self._turn = 0  # the number of what is spoken
+        self._threads, self._clock, self._events = threads, clock, events_out
+        self._turn = 0  # the number of the spoken turn
+        self._segmenter: Segmenter | None = None
+        self._outdated = False  # the segmenter uses settings that have changed
+        self._arrivals = _Arrivals()
+        self._waiting: list[Tensor] = []  # packets that no thread has yet
+        self._piece = torch.zeros(0)  # the sound that a thread processes ...
+        self._job: Future[list[TurnItem]] | None = None  # ... in this job
 
     def push(self, wave: Tensor, rate_hz: int) -> None:
-        self._vad_worker.push(wave, rate_hz)
+        """wave [n] float32."""
+        if self._outdated or rate_hz != self._arrivals.rate_hz:
+            self._change_segmenter(rate_hz)
+        segmenter = self._segmenter
+        assert segmenter is not None, "every rate that is not refused has a segmenter"
+        self._arrivals.add(len(wave), self._clock.now())
+        self._waiting.append(wave)
+        too_far_behind = sum(map(len, self._waiting)) > _BEHIND_S * rate_hz
+        if self._threads is None or too_far_behind or not segmenter.slow:
+            self.catch_up()
+        elif self._job is None:
+            self._submit(segmenter, self._threads)
 
     def catch_up(self) -> None:
-        """All sound pushed so far is heard when this returns."""
-        self._vad_worker.catch_up()
+        """Processes all sound pushed so far, and handles its signals, before it returns."""
+        if (job := self._job) is not None:
+            self._job = None
+            if job.cancel():
+                self._waiting.insert(0, self._piece)
+            else:
+                self._handle(job.result)  # waits for the rest of one piece
+        while self._segmenter and self._has_more:
+            self._handle(partial(self._segmenter.push, self._next_piece(), self._replying))
 
     def commit(self, reply: ReplyKind) -> bool:
-        """The turn ends here. False: nobody was speaking."""
-        heard = self._vad_worker.commit()
-        for item in heard:
-            self._hear(item, reply)
-        return bool(heard)
+        """Ends the user's turn here. False: there is none."""
+        self.catch_up()
+        items = self._segmenter.commit() if self._segmenter else []
+        for item in items:
+            self._dispatch(item, reply)
+        return bool(items)
 
     def clear(self) -> None:
-        """The turn that is being spoken never was."""
-        self._vad_worker.clear()
-        if self._controller.listening:
+        """Drops the turn in progress and all sound pushed so far."""
+        self.catch_up()
+        self._ignore()
+        if self._in_turn:
             self._controller.drop_turn()
 
     def change(self, settings: TalkSettings) -> None:
-        """For the next turn."""
-        self._vad_worker.catch_up()
-        if settings.turns != self._settings.turns:
-            self._vad_worker.renew()
+        """For the next turn; the turn in progress keeps its segmenter."""
+        self.catch_up()
+        self._outdated |= settings.turns != self._settings.turns
         self._settings = settings
 
     async def warm(self) -> None:
@@ -69,54 +105,142 @@ class UserInput:
             self._vad = await asyncio.to_thread(SileroVad)
 
     def close(self) -> None:
-        self._vad_worker.close()
+        self._job, self._segmenter = None, None
+        self._waiting.clear()
 
-    # What `VadWorker` asks and tells.
+    # One piece of sound after the other.
 
     @property
-    def in_turn(self) -> bool:
+    def _has_more(self) -> bool:
+        return bool(self._waiting) or (self._segmenter is not None and self._segmenter.behind)
+
+    def _next_piece(self) -> Tensor:
+        piece = torch.cat(self._waiting) if self._waiting else torch.zeros(0)
+        self._waiting.clear()
+        return piece
+
+    def _submit(self, segmenter: Segmenter, threads: Executor) -> None:
+        self._piece = self._next_piece()
+        loop = asyncio.get_running_loop()
+        job = self._job = threads.submit(segmenter.push, self._piece, self._replying)
+
+        def done(job: "Future[list[TurnItem]]") -> None:
+            with suppress(RuntimeError):  # the loop is closed, and the conversation with it
+                loop.call_soon_threadsafe(self._finished, job, threads)
+
+        job.add_done_callback(done)
+
+    def _finished(self, job: "Future[list[TurnItem]]", threads: Executor) -> None:
+        if job is not self._job:
+            return  # `catch_up` has handled it
+        self._job = None
+        self._handle(job.result)
+        if self._segmenter and self._has_more:
+            self._submit(self._segmenter, threads)
+
+    def _handle(self, result: Callable[[], list[TurnItem]]) -> None:
+        try:
+            items = result()
+        except Exception as error:  # some sound is lost; the next packet gets a new segmenter
+            self._replace_segmenter(None, 0)
+            self._waiting.clear()
+            self._events.fault(self._turn, "listening", error)
+            if self._in_turn:
+                self._controller.drop_turn()
+            return
+        settings = self._settings
+        deaf = self._replying and not settings.barge_in and settings.auto_reply
+        if deaf and not self._in_turn:
+            self._ignore()
+            return
+        for item in items:
+            self._dispatch(item, settings.reply)
+
+    # Signals. Their positions are samples of the current segmenter's sound.
+
+    @property
+    def _in_turn(self) -> bool:
         return self._controller.listening is not None
 
     @property
-    def interrupting(self) -> bool:
-        return self._controller.answer is not None
+    def _replying(self) -> bool:
+        """Whether speech now would interrupt a reply."""
+        return self._controller.reply is not None
 
-    def make_segmenter(self, rate_hz: int) -> Segmenter:
+    def _ignore(self) -> None:
+        """The sound of the signals so far belongs to no turn."""
+        if self._segmenter:
+            self._segmenter.clear()
+
+    def _dispatch(self, item: TurnItem, reply: ReplyKind) -> None:
+        controller, arrivals, settings = self._controller, self._arrivals, self._settings
+        match item:
+            case Started(first):
+                turn = self._turn = controller.next_turn()
+                self._events.put(SpeechStarted(turn, arrivals.position_s(first)))
+                controller.listen(turn, arrivals.rate_hz, settings.barge_in)
+            case Sound(wave):
+                controller.feed(wave)
+            case Paused(_, left) if settings.speculate and settings.auto_reply:
+                controller.pause(reply, self._clock.now() + left / arrivals.rate_hz)
+            case Resumed():
+                controller.resume()
+            case Ended(speech_end):
+                self._events.put(SpeechStopped(self._turn, arrivals.position_s(speech_end)))
+                self._events.put(TurnDetected(self._turn))
+                arrival = arrivals.arrival_of(speech_end)
+                arrival = self._clock.now() if arrival is None else arrival
+                controller.end_turn(reply if settings.auto_reply else None, arrival)
+
+    # The segmenter.
+
+    def _change_segmenter(self, rate_hz: int) -> None:
+        self.catch_up()
+        if self._segmenter and self._in_turn:  # one segmenter processes a turn to its end
+            if rate_hz != self._arrivals.rate_hz:
+                allowed = f"{self._arrivals.rate_hz} until the turn ends"
+                raise refuse("sample_rate", rate_hz, allowed)
+            return
+        self._replace_segmenter(self._make_segmenter(rate_hz), rate_hz)
+        self._outdated = False
+
+    def _make_segmenter(self, rate_hz: int) -> Segmenter:
         if self._settings.turns is None:
             return PushToTalkSegmenter(rate_hz)
         self._vad = self._vad or SileroVad()
         self._vad.reset()
         return VadSegmenter(self._vad, self._settings.turns, rate_hz)
 
-    def heard(self, heard: list[TurnItem]) -> None:
-        settings = self._settings
-        deaf = self.interrupting and not settings.barge_in and settings.auto_reply
-        if deaf and not self.in_turn:
-            self._vad_worker.ignore()
-            return
-        for item in heard:
-            self._hear(item, settings.reply)
+    def _replace_segmenter(self, segmenter: Segmenter | None, rate_hz: int) -> None:
+        self._segmenter = segmenter
+        self._arrivals.restart(rate_hz)
 
-    def listening_failed(self, error: Exception) -> None:
-        self._controller.faults.tell(self._turn, "listening", error)
-        if self.in_turn:
-            self._controller.drop_turn()
 
-    def _hear(self, item: TurnItem, reply: ReplyKind) -> None:
-        controller, vad_worker, settings = self._controller, self._vad_worker, self._settings
-        match item:
-            case Started(first):
-                turn = self._turn = controller.next_turn()
-                self._events.put(SpeechStarted(turn, vad_worker.position_s(first)))
-                controller.listen(turn, vad_worker.rate_hz, settings.barge_in)
-            case Sound(wave):
-                controller.feed(wave)
-            case Paused(_, left) if settings.speculate and settings.auto_reply:
-                controller.pause(reply, self._clock.now() + left / vad_worker.rate_hz)
-            case Resumed():
-                controller.resume()
-            case Ended(speech_end):
-                self._events.put(SpeechStopped(self._turn, vad_worker.position_s(speech_end)))
-                self._events.put(TurnDetected(self._turn))
-                answered = reply if settings.auto_reply else None
-                controller.end_turn(answered, vad_worker.arrival_of(speech_end))
+class _Arrivals:
+    """When packets arrived, and where the current segmenter's samples are in all the sound."""
+
+    def __init__(self) -> None:
+        self.rate_hz = 0  # of the current segmenter
+        self._before_s = 0.0  # sound of earlier segmenters
+        self._packets: deque[tuple[int, float]] = deque()  # (samples in all, moment of arrival)
+
+    def restart(self, rate_hz: int) -> None:
+        """Sample 0 of a new segmenter follows."""
+        if self._packets:
+            self._before_s += self._packets[-1][0] / self.rate_hz
+        self._packets.clear()
+        self.rate_hz = rate_hz
+
+    def add(self, samples: int, now: float) -> None:
+        total = (self._packets[-1][0] if self._packets else 0) + samples
+        self._packets.append((total, now))
+        while self._packets[0][0] < total - _REMEMBERED_S * self.rate_hz:
+            self._packets.popleft()
+
+    def position_s(self, sample: int) -> float:
+        """In all sound of the user."""
+        return self._before_s + sample / self.rate_hz
+
+    def arrival_of(self, sample: int) -> float | None:
+        """When the packet with this sample arrived; None: it has not."""
+        return next((moment for total, moment in self._packets if total >= sample), None)

@@ -1,8 +1,9 @@
-"""One spoken turn of the user: sound → codes → rows, while it is spoken.
+"""One spoken turn of the user: sound → codes → rows, while the user speaks.
 
-Listening is prefill: each code becomes a row of the conversation at once. When the turn ends the
-codes are made exact; where that changes one, the rows are cut there and the rest is run again.
-Knows nothing of when turns begin or end.
+Each code becomes a row of the conversation at once, so prefill runs during the turn. The end of the
+turn makes the codes exact; if a code changes, the rows are cut there and the rest is computed
+again. Runs on the event loop; encoding runs on the codec's thread. Does not know when turns begin
+or end.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ from mosslive.talk.codec_worker import URGENT_S, CodecWorker
 from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue
 from mosslive.talk.timing import Stopwatch
 
-# When the codes of new sound are wanted: later than the sound of a reply that would run dry, and
-# earlier than that of one well ahead. A little later than what others on the device must wait for.
+# The deadline for the codes of new sound: after the sound of a reply that would run dry, before
+# that of a reply well ahead. A little later than work that other users of the device wait for.
 _SLACK_S = URGENT_S + 0.02
 
 
@@ -36,19 +37,19 @@ class UserTurn:
         turn: int = 0,
         keep_sound: bool = False,
     ) -> None:
-        """`turn`: its number. `reply_rows`: room that is left for an answer. `keep_sound`: needed
-        by `branch`."""
+        """`turn`: its number. `reply_rows`: rows that are kept free for the reply. `keep_sound`:
+        `branch` needs it."""
         self._dialogue, self._codec, self._clock = dialogue, codec, clock
         self._rate_hz, self._reserve, self._turn = rate_hz, reply_rows + CLOSING_ROWS, turn
-        self._listen_task = EncodeStream(codec, rate_hz)
-        self._came: list[Tensor] = []  # not heard yet
-        self._waiting = 0  # samples of it
+        self._encoder = EncodeStream(codec, rate_hz)
+        self._packets: list[Tensor] = []  # not encoded yet
+        self._waiting = 0  # samples in them
         self._kept: list[Tensor] | None = [] if keep_sound else None
-        self._news = asyncio.Event()
-        self._begun = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._opened = asyncio.Event()
         self._stopwatch: Stopwatch | None = None  # from the end of the turn on
-        self._codes: list[int] = []  # those whose rows stand in the dialogue
-        self.failed = False  # set by who runs it: there is nothing to answer
+        self._codes: list[int] = []  # that have rows in the dialogue
+        self.failed = False  # set by the caller of `run`; the turn gets no reply
         ids = dialogue.ids
         self._opening: list[Row] = [*dialogue.format.header("user"), (ids.sosp, ids.audio_pad)]
         self._closing: list[Row] = [(ids.modality_pad, ids.eosp), *dialogue.format.footer()]
@@ -56,38 +57,38 @@ class UserTurn:
     def feed(self, wave: Tensor) -> None:
         if self.failed:
             return
-        self._came.append(wave)
+        self._packets.append(wave)
         self._waiting += len(wave)
         if self._kept is not None:
             self._kept.append(wave)
         if self._waiting >= SECONDS_PER_CODE * self._rate_hz:  # less gives no code
-            self._news.set()
+            self._changed.set()
 
     def end(self, stopwatch: Stopwatch) -> None:
-        """No more sound comes. The watch is that of the answer."""
+        """No more sound comes. `stopwatch`: of the reply."""
         self._stopwatch = stopwatch
-        self._news.set()
+        self._changed.set()
 
     async def run(self) -> None:
-        """Until the turn stands in the dialogue, closed. If it fails the turn is left open."""
+        """Returns when the dialogue has the turn, closed. If it fails, the turn stays open."""
         try:
             await self._run()
         finally:
-            self._listen_task.close()
+            self._encoder.close()
 
     async def _run(self) -> None:
         dialogue = self._dialogue
         dialogue.append(self._opening, self._reserve)
-        self._begun.set()
+        self._opened.set()
         cost_s = 0.0
         while self._stopwatch is None:
-            await self._news.wait()
-            self._news.clear()
+            await self._changed.wait()
+            self._changed.clear()
             if self._stopwatch is None:
-                done = await self._listen_task.push(self._take(), self._clock.now() + _SLACK_S)
+                done = await self._encoder.push(self._take(), self._clock.now() + _SLACK_S)
                 cost_s += done.cost_s
                 self._write(done.value)
-        finished = await self._listen_task.finish(self._take(), self._clock.now())
+        finished = await self._encoder.finish(self._take(), self._clock.now())
         turn = finished.value
         revised = 0
         if turn.first_revised is not None and turn.first_revised < len(self._codes):
@@ -109,31 +110,30 @@ class UserTurn:
         return self._kept is not None and not self.failed
 
     async def branch(self, stopwatch: Stopwatch, due: float) -> Dialogue:
-        """The conversation as if the turn had ended here, in pages of its own. Its codes are those
-        of such a turn, also where sound still to come will change them. `due`: nobody can want it
-        before this moment."""
-        assert self._kept is not None, "made without keep_sound"
+        """A branch of the dialogue in which the turn ends here. Its codes are those of a turn that
+        ends here, even if later sound changes them. `due`: it is not needed before this moment."""
+        assert self._kept is not None, "created without keep_sound"
         wave = torch.cat(self._kept)
-        await self._begun.wait()
+        await self._opened.wait()
         codes = await self._codec.encode(wave, self._rate_hz, due)
-        twin = self._dialogue.branch()
+        branch = self._dialogue.branch()
         try:
             pairs = enumerate(zip(self._codes, codes, strict=False))
             same = min(len(self._codes), len(codes))
             same = next((index for index, (one, other) in pairs if one != other), same)
-            twin.cut(len(self._opening) + same)
-            twin.append([*self._rows(codes[same:]), *self._closing])
-            twin.close_turn("user", "speech", self._turn)
+            branch.cut(len(self._opening) + same)
+            branch.append([*self._rows(codes[same:]), *self._closing])
+            branch.close_turn("user", "speech", self._turn)
         except BaseException:
-            twin.close()
+            branch.close()
             raise
         stopwatch.mark("heard", self._clock.now())
         stopwatch.set(codes_heard=len(codes), codes_revised=len(self._codes) - same)
-        return twin
+        return branch
 
     def _take(self) -> Tensor:
-        wave = torch.cat(self._came) if self._came else torch.zeros(0)
-        self._came, self._waiting = [], 0
+        wave = torch.cat(self._packets) if self._packets else torch.zeros(0)
+        self._packets, self._waiting = [], 0
         return wave
 
     def _write(self, codes: list[int]) -> None:

@@ -1,10 +1,12 @@
-"""Is this speech? One probability per frame of 32 ms.
+"""Voice activity detection: the probability of speech in each frame of 32 ms.
 
-Only the question is asked here; what an answer means for the turn is decided in `turns`. The
-network is Silero's: its wheel carries the model, and the package itself is not imported, because
-it sets PyTorch's thread count for the whole process.
+`turn_detection` decides what a probability means for the turn. The network is Silero's. Its wheel
+carries the model; the package itself is not imported, because it sets PyTorch's thread count for
+the whole process. Runs on the threads of `vad_threads`, one thread per instance at a time.
 """
 
+import os
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,24 +21,24 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 VAD_HZ = 16_000
-FRAME_SAMPLES = 512  # the one length Silero takes at 16 kHz
-_CONTEXT_SAMPLES = 64  # of the frame before, which the network sees again
+FRAME_SAMPLES = 512  # the only length that Silero takes at 16 kHz
+_CONTEXT_SAMPLES = 64  # of the previous frame, which the network sees again
 
 
 class VoiceActivity(Protocol):
-    """One per microphone: it remembers what it heard."""
+    """One per microphone: it keeps state between frames."""
 
     def probability(self, frame: NDArray[np.float32]) -> float:
-        """frame [512] at 16 kHz, in [-1, 1] → how likely somebody speaks in it, 0 to 1."""
+        """frame [512] at 16 kHz, in [-1, 1] → the probability of speech in it, 0 to 1."""
         ...
 
     def reset(self) -> None:
-        """Forgets everything: the next frame is the first."""
+        """Clears the state: the next frame is the first."""
         ...
 
 
 class SileroVad:
-    """The network is shared by all instances; an instance is its memory alone."""
+    """All instances share the network; an instance holds its state only."""
 
     def __init__(self) -> None:
         self._session = _session()
@@ -49,10 +51,17 @@ class SileroVad:
     def probability(self, frame: NDArray[np.float32]) -> float:
         window = np.concatenate((self._context, frame))[None]  # [1, 576]
         rate = np.array(VAD_HZ, dtype=np.int64)
-        given = {"input": window, "state": self._state, "sr": rate}
-        speech, self._state = self._session.run(None, given)
+        inputs = {"input": window, "state": self._state, "sr": rate}
+        speech, self._state = self._session.run(None, inputs)
         self._context = frame[-_CONTEXT_SAMPLES:].copy()
         return float(speech[0, 0])
+
+
+@cache
+def vad_threads() -> Executor:
+    """The threads that all conversations share. Few, because half of the work holds the GIL."""
+    threads = max(1, min(4, (os.cpu_count() or 2) // 2))
+    return ThreadPoolExecutor(threads, thread_name_prefix="mosslive-vad")
 
 
 @cache
@@ -60,12 +69,12 @@ def _session() -> "InferenceSession":
     package = find_spec("silero_vad")
     if package is None or package.origin is None or find_spec("onnxruntime") is None:
         raise MossliveError(
-            "hearing when somebody speaks needs silero-vad and onnxruntime: "
-            "pip install 'mosslive[talk]', or say yourself when a turn ends (push to talk)"
+            "detecting speech needs silero-vad and onnxruntime, which are not installed: "
+            "pip install 'mosslive[talk]', or use push to talk (TalkSettings(turns=None))"
         )
     from onnxruntime import InferenceSession, SessionOptions
 
     options = SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # a fifth of a millisecond
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # a frame takes 0.2 ms
     model = Path(package.origin).parent / "data" / "silero_vad.onnx"
     return InferenceSession(str(model), options, providers=["CPUExecutionProvider"])

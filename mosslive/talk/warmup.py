@@ -1,9 +1,9 @@
-"""What is done once before conversations begin, so that none of them waits for it.
+"""Warm-up: one-time work of the codec, done before conversations begin.
 
-On a GPU kernels are compiled and graphs recorded when a shape is first met; here all shapes are met
-that live hearing and speaking can have. It is pieces of work for the codec's thread, each so short
-that those who speak meanwhile need not wait for all. Keeps nothing: what a piece leaves behind is
-in the networks. Knows the codec's interfaces, not its networks.
+On a GPU kernels are compiled and graphs recorded when a shape first occurs; the pieces here bring
+every shape of live encoding and decoding. Each piece is a short job for the codec's thread, so that
+the sound of current conversations does not wait for all of them. Keeps no state: the effect of a
+piece is in the networks. Knows the codec's interfaces, not its networks.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ from mosslive.codec.voice import Voice
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.talk.speech_codec import DecoderBatchLike, SpeechCodec
 
-MOST_REPLIES = BUCKETS[-1]  # that one recorded step moves
-_MOST_AT_ONCE = 16  # codes that the end of a question may bring; resampling keeps back one
+MOST_REPLIES = BUCKETS[-1]  # in one recorded step
+_MOST_AT_ONCE = 16  # codes at the end of a question; resampling holds back one
 _FAR = (16, 32, 64, 128, 256, 370)  # codes into a turn; the kernels differ by powers of two
 
 
@@ -28,7 +28,7 @@ Piece = Callable[[], None]
 
 
 def hearing_pieces(codec: SpeechCodec, turns: int, recorded: bool) -> Iterator[Piece]:
-    """So many turns at once; where steps are `recorded`, also those of several codes."""
+    """Encodes so many turns at once; if steps are `recorded`, also steps of several codes."""
     yield partial(_hear_together, codec, turns if recorded else 1)
     if recorded:
         for count in range(1, _MOST_AT_ONCE + 2):
@@ -89,7 +89,7 @@ def _speak_together(batch: DecoderBatchLike, voice: Voice, codes: int, replies: 
             batch.push(members[-1], [0] * codes)
         while batch.ready:
             batch.step()
-    except PoolFull:  # so many never speak at a time
+    except PoolFull:  # the pool never holds so many replies at once
         return
     finally:
         for member in members:

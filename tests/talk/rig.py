@@ -1,7 +1,7 @@
-"""A conversation under glass: nano models, a clock that moves when told, nothing in threads.
+"""A conversation for tests: nano models, a clock that the test moves, no threads.
 
-`settle` runs the engine, the codec and all tasks until none has anything to do; `wait` moves the
-clock, stopping at every moment somebody waits for. So every test sees one order of things.
+`settle` runs the engine, the codec and all tasks until none has work; `wait` moves the clock and
+stops at every moment that a task waits for. So the order of steps is the same in every run.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ Wave = NDArray[np.float32]
 
 
 def heap_bytes() -> int:
-    """Of all objects the collector knows. What other packages left there and cannot be measured
-    (lazy modules, compiled code) counts nothing: it does not grow by our doing."""
+    """The size of all objects that the garbage collector knows. Objects of other packages without
+    a size (lazy modules, compiled code) count 0: our code does not make them grow."""
     gc.collect()
     return sum(sys.getsizeof(each, 0) for each in gc.get_objects())
 
@@ -63,9 +63,9 @@ class FakeClock:
         if moment <= self.time:
             await asyncio.sleep(0)
             return
-        news = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (moment, next(self._numbers), news))
-        await news
+        woken = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (moment, next(self._numbers), woken))
+        await woken
 
     def next_moment(self) -> float | None:
         while self._sleepers and self._sleepers[0][2].done():  # cancelled
@@ -93,7 +93,7 @@ class LoudVad:
 
 
 class Later(Executor):
-    """A pool whose one thread works only when the test says so."""
+    """An executor with one thread, which works only when the test calls `step`."""
 
     def __init__(self) -> None:
         self.jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
@@ -160,14 +160,14 @@ class Rig:
         **options: Any,
     ) -> None:
         """`engine`: one without a thread; default: the real one on the weights of `lm`. `threads`:
-        where it listens; default: when sound is pushed. `reads`: whether events are read."""
+        where the VAD runs; default: in `push_audio`. `reads`: whether events are read."""
         self.clock = clock or FakeClock()
         self.served = Served(lm, engine_settings)
         self.engine = engine or self.served.engine
         self.codec = CodecWorker(codec, clock=self.clock.now, threaded=False)
         self.threads = threads
         self.hold_engine = False
-        self.eager = False  # the engine goes on until it has nothing to do
+        self.eager = False  # the engine steps until it has no work
         given: dict[str, Any] = {"vad": LoudVad(), "clock": self.clock, "threads": threads}
         self.talk = Talk(self.engine, self.codec, voice, settings, **given | options)
         self.events: list[Event] = []
@@ -184,8 +184,8 @@ class Rig:
             self.events.append(event)
 
     async def one_step(self) -> bool:
-        """One step of the engine, one of the codec and one of the ear's thread, and what follows
-        from them."""
+        """One step of the engine, one of the codec and one of the VAD's thread, then the tasks that
+        they wake."""
         moved = not self.hold_engine and self.engine.loop.step()
         moved |= self.threads is not None and self.threads.step()
         while self.eager and self.engine.loop.step():
@@ -229,7 +229,7 @@ class Rig:
         end = self.clock.time + most_s
         await self.settle()
         while not done():
-            assert self.clock.time < end, f"waited in vain; {self.events[-3:]}"
+            assert self.clock.time < end, f"the condition does not become true; {self.events[-3:]}"
             moment = self.clock.next_moment()
             self.clock.move_to(self.clock.time + 0.05 if moment is None else moment)
             await self.settle()
@@ -244,7 +244,7 @@ class Rig:
             await self.settle()
         await self.settle()
 
-    # What came of it.
+    # Results.
 
     def of(self, kind: type[Kind]) -> list[Kind]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -265,7 +265,7 @@ class Rig:
 
 
 def frames(*parts: tuple[float, bool]) -> Wave:
-    """Sound and silence at 16 kHz in whole frames of the ear: (seconds, loud)."""
+    """Sound and silence at 16 kHz in whole frames of the VAD: (seconds, loud)."""
     pieces = []
     for seconds, loud in parts:
         count = round(seconds * VAD_HZ / FRAME_SAMPLES) * FRAME_SAMPLES

@@ -27,7 +27,7 @@ CALLS: dict[str, Callable[[Rig, int], object]] = {
     "at another rate": lambda rig, n: rig.talk.push_audio(LOUD, (8_000, 48_000)[n % 2]),
     "write": lambda rig, n: rig.talk.push_text("Hello", ("text", "speech", None)[n % 3]),
     "say": lambda rig, n: rig.talk.say(("user", "assistant")[n % 2], "By the way."),
-    "say aloud": lambda rig, n: rig.talk.say("user", Sound(torch.from_numpy(QUESTION), 16_000)),
+    "say sound": lambda rig, n: rig.talk.say("user", Sound(torch.from_numpy(QUESTION), 16_000)),
     "forget": lambda rig, n: rig.talk.edit(lambda turns: [t for t in turns if t.turn % 5 != n % 4]),
     "commit": lambda rig, n: rig.talk.commit(("text", "speech", None)[n % 3]),
     "clear": lambda rig, n: rig.talk.clear(),
@@ -41,13 +41,13 @@ CALLS: dict[str, Callable[[Rig, int], object]] = {
 WAITS = ("a step", "some steps", "a while", "until it is quiet")
 MOVES = st.tuples(st.sampled_from([*CALLS, *WAITS]), st.integers(0, 80))
 SETTINGS = st.builds(
-    lambda told, lead_s, rows, history, speculate: replace(
+    lambda push_to_talk, lead_s, rows, history, speculate: replace(
         RIG,
-        turns=None if told else RIG.turns,
+        turns=None if push_to_talk else RIG.turns,
         lead_s=lead_s,
         context_rows=rows,
         history=history,
-        speculate=speculate and not told,
+        speculate=speculate and not push_to_talk,
     ),
     st.booleans(),
     st.sampled_from([0.5, 0.02, float("inf"), None]),
@@ -77,7 +77,7 @@ def test_turns_stay_whole(
 ) -> None:
     """With calls and steps of engine, codec and VAD in any order, the only error is a full context,
     every turn has its header and footer, the engine's rows are those of the turns, and another
-    question is answered."""
+    question gets a reply."""
     header, footer = nano_lm.format.header("user")[0], nano_lm.format.footer()
 
     async def story() -> None:

@@ -22,7 +22,7 @@ from mosslive.talk import (
 from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import ReplyDone, TalkFault
 from tests.talk.rig import CODES, RIG, Later, Rig, frames, run
-from tests.talk.test_interruption import TOLD
+from tests.talk.test_interruption import PUSH_TO_TALK
 from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec
 
 CALLS: dict[str, tuple[Callable[[Talk], Any], str]] = {
@@ -34,7 +34,7 @@ CALLS: dict[str, tuple[Callable[[Talk], Any], str]] = {
     "half a character": (lambda talk: talk.push_text("\ud800"), "surrogate"),
     "a kind unknown": (lambda talk: talk.respond("song"), "reply is 'song'"),  # type: ignore[arg-type]
     "nothing said": (lambda talk: talk.say("user", None), "said is None; allowed: words"),  # type: ignore[arg-type]
-    "by nobody": (lambda talk: talk.say("robot", "Hi"), "role is 'robot'"),  # type: ignore[arg-type]
+    "unknown role": (lambda talk: talk.say("robot", "Hi"), "role is 'robot'"),  # type: ignore[arg-type]
     "sound without a rate": (
         lambda talk: talk.say("user", Sound(torch.zeros(9), 1)),
         "sample_rate is 1",
@@ -47,11 +47,11 @@ CALLS: dict[str, tuple[Callable[[Talk], Any], str]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_bad_arguments(nano_lm: LanguageModel, name: str) -> None:
-    """Refused, and the next question is answered as if nothing had been."""
+    """A bad argument raises, and the next question gets the same reply as without the call."""
     call, message = CALLS[name]
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         before = rig.rows
         with pytest.raises(MossliveError, match=message):
             call(rig.talk)
@@ -82,7 +82,7 @@ def test_bad_arguments(nano_lm: LanguageModel, name: str) -> None:
     ],
 )
 def test_bad_settings(wrong: dict[str, Any], message: str) -> None:
-    """When they are made, not in mid-conversation."""
+    """Bad settings raise when they are created, not during a conversation."""
     with pytest.raises(MossliveError, match=message):
         TalkSettings(**wrong)
 
@@ -98,7 +98,7 @@ def test_bad_settings(wrong: dict[str, Any], message: str) -> None:
     ],
 )
 def test_bad_rules_of_turns(make: Callable[[], object], message: str) -> None:
-    """The same for how turns are taken."""
+    """Bad turn settings raise when they are created."""
     with pytest.raises(MossliveError, match=message):
         make()
 
@@ -118,15 +118,15 @@ def broken(lm: LanguageModel) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("what", range(4))
 def test_turns_from_outside_are_whole(nano_lm: LanguageModel, what: int) -> None:
-    """Turns to begin with, and turns of an edit: the model never sees half of one. A conversation
-    that could not begin leaves nothing behind."""
+    """Turns of the caller, at the start or from an edit, must be whole. A conversation that could
+    not start frees everything."""
     message, turns = list(broken(nano_lm).items())[what]
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         before, threads = rig.rows, threading.active_count()
         with pytest.raises(MossliveError, match=message):
-            Talk(rig.engine, ToyCodec(), TOY_VOICE, TOLD, turns=turns)
+            Talk(rig.engine, ToyCodec(), TOY_VOICE, PUSH_TO_TALK, turns=turns)
         assert threading.active_count() == threads
         rig.talk.edit(lambda said: turns)
         await rig.settle()
@@ -142,13 +142,13 @@ def test_turns_from_outside_are_whole(nano_lm: LanguageModel, what: int) -> None
 
 
 def test_a_system_turn_too_long_for_the_model(nano_lm: LanguageModel) -> None:
-    """The conversation does not begin, and holds neither pages nor a thread."""
+    """The conversation does not start, and holds neither pages nor a thread."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         threads = threading.active_count()
         with pytest.raises(MossliveError, match=r"no turn left to forget; allowed: \d+ rows"):
-            Talk(rig.engine, ToyCodec(), TOY_VOICE, replace(TOLD, system="x " * 4096))
+            Talk(rig.engine, ToyCodec(), TOY_VOICE, replace(PUSH_TO_TALK, system="x " * 4096))
         await rig.settle()
         assert threading.active_count() == threads
         assert rig.engine.stats().conversations == 1
@@ -159,10 +159,10 @@ def test_a_system_turn_too_long_for_the_model(nano_lm: LanguageModel) -> None:
 
 
 def test_calls_without_an_event_loop(nano_lm: LanguageModel) -> None:
-    """Said in our own words, and nothing is half done."""
+    """A call without a running event loop raises our own error and changes nothing."""
 
     async def begin() -> Rig:
-        return Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD, reads=False)
+        return Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK, reads=False)
 
     talk = asyncio.run(begin()).talk
     for call in (
@@ -170,7 +170,7 @@ def test_calls_without_an_event_loop(nano_lm: LanguageModel) -> None:
         lambda: talk.push_audio(np.zeros(9, np.float32), 16_000),
         talk.respond,
     ):
-        with pytest.raises(MossliveError, match="event loop; none is running"):
+        with pytest.raises(MossliveError, match="no event loop is running"):
             call()
     assert not talk.replying
     assert not talk.listening
@@ -178,7 +178,7 @@ def test_calls_without_an_event_loop(nano_lm: LanguageModel) -> None:
 
 @pytest.mark.parametrize("threaded", [False, True])
 def test_a_rate_that_cannot_be_resampled(nano_lm: LanguageModel, threaded: bool) -> None:
-    """Hardly a common factor with 16 kHz: refused, and other rates go on being heard."""
+    """A rate with hardly a common factor with 16 kHz is refused, and other rates still work."""
 
     async def story() -> None:
         threads = Later() if threaded else None
@@ -196,7 +196,7 @@ def test_a_rate_that_cannot_be_resampled(nano_lm: LanguageModel, threaded: bool)
 
 
 def test_ten_minutes_in_one_packet(nano_lm: LanguageModel) -> None:
-    """More than the context holds: the user is told, nothing of it stays, and talk goes on."""
+    """A turn longer than the context is reported and dropped, and the conversation continues."""
     settings = replace(RIG, turns=None, context_rows=1000)
 
     async def story() -> None:

@@ -122,7 +122,7 @@ def test_bad_conversation_files(saved: Path, tmp_path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "message"), [("model", "with another model; its ids differ"), ("turns", "not whole")]
+    ("key", "message"), [("model", "saved with another model"), ("turns", "not whole")]
 )
 def test_conversations_that_do_not_fit_the_model(
     saved: Path, folder: Path, nano_folder: Path, tmp_path: Path, key: str, message: str

@@ -13,7 +13,7 @@ from mosslive.talk.codec_streams import DecodeStream
 from mosslive.talk.events import TalkFault
 from tests.engine.serving import until
 from tests.talk.rig import Rig, run
-from tests.talk.test_interruption import TOLD
+from tests.talk.test_interruption import PUSH_TO_TALK
 from tests.talk.toy import TOY_VOICE, ToyCodec
 
 
@@ -29,15 +29,15 @@ async def soon(work: Awaitable[object]) -> None:
     await asyncio.wait_for(work, 20)
 
 
-def test_a_job_that_fails_is_its_owners_alone() -> None:
+def test_a_failed_job_affects_only_its_caller() -> None:
     """After a failed job the next one runs normally."""
 
     async def story() -> None:
-        thread = CodecWorker(ToyCodec())
+        worker = CodecWorker(ToyCodec())
         with pytest.raises(ZeroDivisionError):
-            await soon(thread.do(lambda: 1 // 0))
-        assert (await asyncio.wait_for(thread.do(lambda: 7), 20)).value == 7
-        await thread.close()
+            await soon(worker.do(lambda: 1 // 0))
+        assert (await asyncio.wait_for(worker.do(lambda: 7), 20)).value == 7
+        await worker.close()
 
     run(story())
 
@@ -48,23 +48,23 @@ def test_a_thread_that_ends_says_so(who: str) -> None:
     the error."""
 
     async def story() -> None:
-        thread = CodecWorker(ToyCodec(), threaded=False)
-        speaking = DecodeStream(thread, TOY_VOICE, 5, 0)
+        worker = CodecWorker(ToyCodec(), threaded=False)
+        speaking = DecodeStream(worker, TOY_VOICE, 5, 0)
         asked: dict[str, Callable[[], Awaitable[object]]] = {
-            "asked": lambda: thread.do(gone, 1.0),
-            "waits": lambda: thread.do(lambda: 7, 2.0),
+            "asked": lambda: worker.do(gone, 1.0),
+            "waits": lambda: worker.do(lambda: 7, 2.0),
             "renders": lambda: speaking.push([1] * 8, 3.0),
         }
         if who == "comes later":
-            thread.do(gone)
-            thread._run()
+            worker.do(gone)
+            worker._run()
             with pytest.raises(MossliveError, match="thread has ended: Gone: for good"):
-                thread.do(lambda: 7)
-            thread.tell(lambda: None)  # nobody waits for it
+                worker.do(lambda: 7)
+            worker.post(lambda: None)  # without a result
             return
         tasks = {name: asyncio.ensure_future(ask()) for name, ask in asked.items()}
         await asyncio.sleep(0)
-        thread._run()
+        worker._run()
         with pytest.raises(MossliveError, match="thread has ended: Gone: for good"):
             await soon(tasks.pop(who))
         for task in tasks.values():
@@ -73,12 +73,12 @@ def test_a_thread_that_ends_says_so(who: str) -> None:
     run(story())
 
 
-def test_a_codec_of_ones_own_has_the_conversations_clock(nano_lm: LanguageModel) -> None:
+def test_an_unshared_codec_uses_the_clock_of_its_conversation(nano_lm: LanguageModel) -> None:
     """Due times are compared with the clock they were computed from."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
-        talk = Talk(rig.engine, ToyCodec(), TOY_VOICE, TOLD, clock=rig.clock, threads=None)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
+        talk = Talk(rig.engine, ToyCodec(), TOY_VOICE, PUSH_TO_TALK, clock=rig.clock, threads=None)
         assert talk.codec is not None
         assert talk.codec._clock() == rig.clock.time
         await soon(talk.close())
@@ -92,7 +92,7 @@ def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
     the conversation can be closed."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         talk = rig.talk
         rig.codec.do(gone)
         rig.codec._run()
@@ -106,7 +106,7 @@ def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
         assert [said.role for said in talk.turns] == ["system", "user", "assistant"]
         await rig.close()
         assert rig.served.all_free()
-        assert not [event async for event in talk.events()], "who asks again is told it is over"
+        assert not [event async for event in talk.events()], "a second reader gets the end"
 
     run(story())
 
@@ -115,62 +115,60 @@ def shared() -> tuple[CodecWorker, DeviceUser]:
     """A thread with a fixed clock, and another user of its device for which it would wait for
     ever."""
     priority = DevicePriority(max_wait_s=1e6)
-    thread = CodecWorker(ToyCodec(), clock=lambda: 100.0, priority=priority)
-    return thread, priority.join(lambda: None)
+    worker = CodecWorker(ToyCodec(), clock=lambda: 100.0, priority=priority)
+    return worker, priority.join(lambda: None)
 
 
-def test_what_can_wait_waits_for_the_others_on_the_device() -> None:
+def test_work_that_can_wait_yields_to_other_users_of_the_device() -> None:
     """While another user is urgent, a chunk due later waits, a chunk due soon and bookkeeping do
     not, and the end of the urgency ends the wait."""
 
     async def story() -> None:
-        thread, other = shared()
+        worker, other = shared()
         other.set_urgent(True)
-        speaking = DecodeStream(thread, TOY_VOICE, 5, 0)
+        speaking = DecodeStream(worker, TOY_VOICE, 5, 0)
         late = asyncio.ensure_future(speaking.push([1] * 8, 100.5))
-        await until(lambda: thread._device_user._waiting)
-        soon_done = await asyncio.wait_for(thread.do(lambda: "soon", 100.05), 20)
-        now_done = await asyncio.wait_for(thread.do(lambda: "now"), 20)
+        await until(lambda: worker._device_user._waiting)
+        soon_done = await asyncio.wait_for(worker.do(lambda: "soon", 100.05), 20)
+        now_done = await asyncio.wait_for(worker.do(lambda: "now"), 20)
         assert (soon_done.value, now_done.value) == ("soon", "now")
-        await until(lambda: thread._device_user._waiting)
+        await until(lambda: worker._device_user._waiting)
         assert not late.done()
         other.set_urgent(False)
         assert len((await asyncio.wait_for(late, 20)).value)
-        await soon(thread.close())
+        await soon(worker.close())
 
     run(story())
 
 
-@pytest.mark.parametrize(("due", "hurries"), [(100.0, True), (100.1, True), (100.2, False)])
-def test_the_others_are_told_of_a_hurry_and_of_its_end(due: float, hurries: bool) -> None:
+@pytest.mark.parametrize(("due", "urgent"), [(100.0, True), (100.1, True), (100.2, False)])
+def test_other_users_see_when_the_thread_is_urgent(due: float, urgent: bool) -> None:
     """The thread is marked urgent during the work, also if it fails, and not afterwards."""
 
     async def story() -> None:
-        thread, other = shared()
-        assert (
-            await asyncio.wait_for(thread.do(lambda: other.others_urgent, due), 20)
-        ).value == hurries
+        worker, other = shared()
+        assert (await asyncio.wait_for(worker.do(lambda: other.others_urgent, due), 20)).value == urgent
         await until(lambda: not other.others_urgent)
         with pytest.raises(ZeroDivisionError):
-            await soon(thread.do(lambda: 1 // 0, due))
+            await soon(worker.do(lambda: 1 // 0, due))
         await until(lambda: not other.others_urgent)
         with pytest.raises(MossliveError, match="has ended"):
-            await soon(thread.do(gone, due))
+            await soon(worker.do(gone, due))
         await until(lambda: not other.others_urgent)
-        await soon(thread.close())
+        await soon(worker.close())
 
     run(story())
 
 
 def test_a_thread_that_waits_can_be_closed() -> None:
-    """A waiting thread can be closed and still does the jobs it was given."""
+    """A waiting thread can be closed and still runs the jobs submitted before."""
 
     async def story() -> None:
-        thread, other = shared()
+        worker, other = shared()
         other.set_urgent(True)
-        late = thread.do(lambda: 7, 200.0)
-        await until(lambda: thread._device_user._waiting)
-        await soon(thread.close())
+        late = worker.do(lambda: 7, 200.0)
+        await until(lambda: worker._device_user._waiting)
+        await soon(worker.close())
         assert (await late).value == 7
 
     run(story())

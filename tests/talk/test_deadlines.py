@@ -1,4 +1,4 @@
-"""Whose work the codec does first: what is due before anything that is due later."""
+"""Deadlines: the codec does the work that is due first."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from mosslive.talk import CodecWorker, Talk
 from mosslive.talk.codec_streams import DecodeStream
 from mosslive.talk.job_queue import NOW
 from tests.talk.rig import CODES, RIG, FakeClock, Rig, frames, run
-from tests.talk.test_interruption import QUESTION, TOLD
+from tests.talk.test_interruption import PUSH_TO_TALK, QUESTION
 from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyReply
 
-TRYING = replace(RIG, speculate=True)
-PAUSED = frames((0.64, True), (7 * 0.032, False))  # to the frame that tells of the pause
-LEFT_S = 0.5 - 7 * 0.032  # and the silence that is missing then
+SPECULATIVE = replace(RIG, speculate=True)
+PAUSED = frames((0.64, True), (7 * 0.032, False))  # up to the frame that signals the pause
+LEFT_S = 0.5 - 7 * 0.032  # silence from there to the end of the turn
 
 
 class WatchedBatch(ToyBatch):
@@ -38,7 +38,7 @@ class WatchedBatch(ToyBatch):
 
 
 class WatchedCodec(ToyCodec):
-    """Writes down what it does; replies are known by their seeds."""
+    """Logs its calls; the seed identifies a reply."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,8 +50,8 @@ class WatchedCodec(ToyCodec):
         return super().encode(pcm, sample_rate)
 
 
-def rest(thread: CodecWorker) -> None:
-    while thread.step():
+def rest(worker: CodecWorker) -> None:
+    while worker.step():
         pass
 
 
@@ -61,13 +61,13 @@ async def loop_turns() -> None:
 
 
 def test_the_earliest_due_goes_first() -> None:
-    """And of those due together, whoever asked first."""
+    """Jobs run in the order of their deadlines; equal deadlines in the order of submission."""
 
     async def story() -> None:
-        thread, done = CodecWorker(ToyCodec(), threaded=False), list[str]()
+        worker, done = CodecWorker(ToyCodec(), threaded=False), list[str]()
         for name, due in (("c", 3.0), ("b", 2.0), ("bb", 2.0), ("now", NOW), ("a", 1.0)):
-            thread.do(lambda name=name: done.append(name), due)  # type: ignore[misc]
-        rest(thread)
+            worker.do(lambda name=name: done.append(name), due)  # type: ignore[misc]
+        rest(worker)
         assert done == ["now", "a", "b", "bb", "c"]
 
     run(story())
@@ -77,62 +77,62 @@ def test_the_earliest_due_goes_first() -> None:
     ("speculative", "renders"),
     [(False, ["render [1, 2]"]), (True, ["render [1]", "render [2]"])],
 )
-def test_a_trial_is_no_part_of_a_step_that_is_due_before_it(
+def test_a_speculative_reply_joins_no_step_that_is_due_earlier(
     speculative: bool, renders: list[str]
 ) -> None:
-    """Replies that somebody hears share steps, whenever each is due; one on trial makes nobody's
-    step longer."""
+    """Replies with a listener share steps, whatever their deadlines; a speculative reply does not
+    make their steps longer."""
 
     async def story() -> None:
-        thread = CodecWorker(codec := WatchedCodec(), threaded=False)
-        heard, tried = (DecodeStream(thread, TOY_VOICE, 5, seed) for seed in (1, 2))
-        asked = [
-            asyncio.ensure_future(tried.push([7] * 8, 6.0, speculative)),
+        worker = CodecWorker(codec := WatchedCodec(), threaded=False)
+        heard, other = (DecodeStream(worker, TOY_VOICE, 5, seed) for seed in (1, 2))
+        jobs = [
+            asyncio.ensure_future(other.push([7] * 8, 6.0, speculative)),
             asyncio.ensure_future(heard.push([7] * 8, 5.0)),
         ]
         await loop_turns()
-        rest(thread)
-        await asyncio.gather(*asked)
-        assert [line for line in codec.log if "render" in line] == renders
+        rest(worker)
+        await asyncio.gather(*jobs)
+        assert [entry for entry in codec.log if "render" in entry] == renders
 
     run(story())
 
 
-def spied(thread: CodecWorker, clock: FakeClock) -> list[tuple[str, float]]:
-    """(what, how long from now it is due), of everything that is asked with a time."""
-    asked: list[tuple[str, float]] = []
-    do, render = thread.do, thread.render
+def spied(worker: CodecWorker, clock: FakeClock) -> list[tuple[str, float]]:
+    """(name, seconds until it is due) of every job with a deadline."""
+    jobs: list[tuple[str, float]] = []
+    do, render = worker.do, worker.render
 
     def watched_do(work: Callable[[], Any], due: float = NOW, kind: str = "") -> Any:
-        asked.append((work.__qualname__.replace(".<locals>", ""), due - clock.now()))
+        jobs.append((work.__qualname__.replace(".<locals>", ""), due - clock.now()))
         return do(work, due, kind)
 
     def watched_render(reply: Any, codes: Sequence[int], due: float, begin: float = NOW) -> Any:
-        asked.append(("render" if begin == NOW else "render apart", due - clock.now()))
+        jobs.append(("render" if begin == NOW else "render apart", due - clock.now()))
         return render(reply, codes, due, begin)
 
-    thread.do, thread.render = watched_do, watched_render  # type: ignore[method-assign]
-    return asked
+    worker.do, worker.render = watched_do, watched_render  # type: ignore[method-assign]
+    return jobs
 
 
-def test_work_on_trial_is_due_when_the_turn_would_be_over(nano_lm: LanguageModel) -> None:
-    """Not before: encoding the turn, opening the reply, its first sound; each further chunk when
-    the sound before it would have been heard."""
+def test_speculative_work_is_due_when_the_turn_would_be_over(nano_lm: LanguageModel) -> None:
+    """Encoding the turn, opening the reply and its first sound are due when the turn would end;
+    each further chunk when the sound before it would have been heard."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TRYING)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, SPECULATIVE)
         await rig.say(PAUSED[:-512], 16_000, 512)
-        asked = spied(rig.codec, rig.clock)
+        jobs = spied(rig.codec, rig.clock)
         rig.talk.push_audio(PAUSED[-512:], 16_000)
         await rig.settle()
-        names = [name for name, _ in asked]
-        assert "CodecThread.encode.<lambda>" in names
+        names = [name for name, _ in jobs]
+        assert "CodecWorker.encode.<lambda>" in names
         assert "DecodeStream._opened" in names
         assert "render apart" in names
         assert "render" not in names
         hearing = {"Hearing.push.<lambda>"}
-        assert min(due for name, due in asked if name not in hearing) == pytest.approx(LEFT_S)
-        dues = [due for name, due in asked if name == "render apart"]
+        assert min(due for name, due in jobs if name not in hearing) == pytest.approx(LEFT_S)
+        dues = [due for name, due in jobs if name == "render apart"]
         assert dues == sorted(dues)
         assert dues[-1] > LEFT_S + 0.5
         await rig.close()
@@ -142,40 +142,43 @@ def test_work_on_trial_is_due_when_the_turn_would_be_over(nano_lm: LanguageModel
 
 
 def test_a_turn_that_is_over_is_due_now(nano_lm: LanguageModel) -> None:
-    """Its codes, its reply and the first sound; a turn told whole is wanted soon, not now."""
+    """After a turn its codes, its reply and the first sound are due now; a turn of `say` is due in
+    0.5 s."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         await rig.say(QUESTION, 16_000)
-        asked = spied(rig.codec, rig.clock)
+        jobs = spied(rig.codec, rig.clock)
         rig.talk.commit()
         await rig.settle()
         first = ["EncodeStream.finish.work", "DecodeStream._opened", "render"]
-        assert asked[:3] == [(name, 0.0) for name in first]
+        assert jobs[:3] == [(name, 0.0) for name in first]
         assert len(rig.sound()) > 0
         await rig.until(lambda: not rig.talk.replying)
-        asked.clear()
+        jobs.clear()
         rig.talk.say("user", Sound(torch.from_numpy(QUESTION), 16_000))
         await rig.settle()
-        assert asked == [("CodecThread.encode.<lambda>", 0.5)]
+        assert jobs == [("CodecWorker.encode.<lambda>", 0.5)]
         await rig.close()
         rig.assert_clean()
 
     run(story())
 
 
-def test_a_trial_waits_for_the_due_chunk_of_another_conversation(nano_lm: LanguageModel) -> None:
-    """One user pauses while another hears a reply: all that the listener needs before the pause
-    could be an end is rendered before the pause is looked into."""
+def test_speculation_waits_for_a_due_chunk_of_another_conversation(
+    nano_lm: LanguageModel,
+) -> None:
+    """If one user pauses while another hears a reply, the sound that the listener needs before the
+    turn could end is rendered before the speculative work."""
 
     async def story() -> None:
         codec = WatchedCodec()
-        rig = Rig(nano_lm, codec, TOY_VOICE, replace(TRYING, voice_seed=1))
+        rig = Rig(nano_lm, codec, TOY_VOICE, replace(SPECULATIVE, voice_seed=1))
         other = Talk(
             rig.engine,
             rig.codec,
             TOY_VOICE,
-            replace(TOLD, voice_seed=2, lead_s=0.1),
+            replace(PUSH_TO_TALK, voice_seed=2, lead_s=0.1),
             clock=rig.clock,
         )
         await rig.say(PAUSED[:-512], 16_000, 512)
@@ -190,12 +193,12 @@ def test_a_trial_waits_for_the_due_chunk_of_another_conversation(nano_lm: Langua
             await loop_turns()
             rig.engine.loop.step()
             await loop_turns()
-        first_of_trial = codec.log.index("encode")
-        assert "open 2" in codec.log[:first_of_trial]
-        assert "render [2]" in codec.log[:first_of_trial]
-        assert not {"open 1", "render [1]", "render [1, 2]"} & set(codec.log[:first_of_trial])
+        first = codec.log.index("encode")
+        assert "open 2" in codec.log[:first]
+        assert "render [2]" in codec.log[:first]
+        assert not {"open 1", "render [1]", "render [1, 2]"} & set(codec.log[:first])
         await rig.settle()
-        assert "render [1]" in codec.log[first_of_trial:], "the trial has its turn"
+        assert "render [1]" in codec.log[first:], "the speculative reply comes later"
         closing = asyncio.ensure_future(other.close())
         await rig.settle()
         await closing
@@ -205,11 +208,11 @@ def test_a_trial_waits_for_the_due_chunk_of_another_conversation(nano_lm: Langua
     run(story())
 
 
-def test_a_reply_on_trial_is_whole_when_it_is_adopted(nano_lm: LanguageModel) -> None:
-    """Deadlines decide who goes first, not what is made."""
+def test_a_speculative_reply_is_whole_when_it_is_adopted(nano_lm: LanguageModel) -> None:
+    """An adopted reply has all its sound: deadlines change the order of work only."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TRYING)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, SPECULATIVE)
         await rig.say(frames((0.64, True), (0.6, False)), 16_000, 512)
         await rig.until(lambda: not rig.talk.replying)
         assert len(rig.sound()) == CODES * 1920

@@ -17,10 +17,10 @@ from mosslive.talk.events import (
     TurnDetected,
 )
 from tests.talk.rig import RIG, Rig, frames, run
-from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, history, reply_of
+from tests.talk.test_interruption import ASKED, PUSH_TO_TALK, QUESTION, SYSTEM, history, reply_of
 from tests.talk.toy import TOY_VOICE, ToyCodec
 
-HEARD = replace(RIG, auto_reply=False)
+NO_REPLY = replace(RIG, auto_reply=False)
 
 
 def test_a_turn_without_a_reply(nano_lm: LanguageModel) -> None:
@@ -28,7 +28,7 @@ def test_a_turn_without_a_reply(nano_lm: LanguageModel) -> None:
     reply that would have come."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, auto_reply=False))
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(PUSH_TO_TALK, auto_reply=False))
         await rig.say(QUESTION, 16_000)
         assert rig.talk.commit()
         await rig.wait(1.0)
@@ -51,7 +51,7 @@ def test_speech_that_may_not_interrupt_is_heard_afterwards(nano_lm: LanguageMode
     """Without replies and interruption, speech during a reply follows it in the history."""
 
     async def story() -> None:
-        settings = replace(HEARD, barge_in=False)
+        settings = replace(NO_REPLY, barge_in=False)
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, settings)
         rig.talk.say("user", "Hello")
         rig.talk.respond()
@@ -72,7 +72,7 @@ def test_said_in_order(nano_lm: LanguageModel) -> None:
     """`say` adds text and sound of either role in order, and its sound counts as heard."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         talk = rig.talk
         numbers = [
             talk.say("user", "One"),
@@ -100,7 +100,7 @@ def test_edits(nano_lm: LanguageModel, while_listening: bool) -> None:
         return [said for said in turns if said.turn != 1]
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, auto_reply=False))
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(PUSH_TO_TALK, auto_reply=False))
         rig.talk.say("user", "One")
         rig.talk.say("user", "Two")
         await rig.settle()
@@ -126,7 +126,7 @@ def test_edits_wait_for_the_reply(nano_lm: LanguageModel) -> None:
     """During a reply an edit is refused; after an interruption it sees what was heard."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         await rig.say(QUESTION, 16_000)
         rig.talk.commit()
         await rig.wait(0.5)
@@ -152,7 +152,7 @@ def test_settings_change_between_turns(nano_lm: LanguageModel) -> None:
     """`change` applies new turn settings from the next turn on, and positions continue."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, HEARD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, NO_REPLY)
         await rig.say(frames((0.4, True), (0.7, False)), 16_000)
         rig.talk.change(replace(rig.talk.settings, turns=None))
         await rig.say(QUESTION, 16_000)

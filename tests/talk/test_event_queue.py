@@ -8,18 +8,25 @@ import numpy as np
 import pytest
 
 from mosslive import Engine, LanguageModel, MossliveError, Turn
-from mosslive.talk import TalkSettings, event_queue
-from mosslive.talk.event_queue import PATIENCE_S, NotRead
-from mosslive.talk.events import AudioChunk, ReplyDone, ReplyInterrupted, TalkFault, TimingReady
+from mosslive.talk import TalkSettings, events
+from mosslive.talk.events import (
+    PATIENCE_S,
+    AudioChunk,
+    NotRead,
+    ReplyDone,
+    ReplyInterrupted,
+    TalkFault,
+    TimingReady,
+)
 from tests.engine.serving import ROOMY
 from tests.talk.rig import CODES, RIG, FakeClock, Rig, Script, heap_bytes, run
-from tests.talk.test_interruption import TOLD
+from tests.talk.test_interruption import PUSH_TO_TALK
 from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_sound
 
 RATE = ToyCodec.sample_rate
 LONG = 1500  # codes: two minutes
 LONG_TOLD = replace(
-    TOLD,
+    PUSH_TO_TALK,
     sampling=replace(RIG.sampling, max_new=LONG, min_new=LONG + 1),
     unread_s=10.0,
     ahead_s=math.inf,
@@ -27,7 +34,7 @@ LONG_TOLD = replace(
 
 
 def long_rig(lm: LanguageModel, settings: TalkSettings = LONG_TOLD, reads: bool = False) -> Rig:
-    """Replies of two minutes, made at once."""
+    """Replies of two minutes, generated at once."""
     clock = FakeClock()
     engine = Engine(Script(lm, [(1, 7)]), lm.tokenizer, ROOMY, clock=clock.now, threaded=False)
     rig = Rig(lm, ToyCodec(), TOY_VOICE, settings, engine=engine, clock=clock, reads=reads)
@@ -37,8 +44,8 @@ def long_rig(lm: LanguageModel, settings: TalkSettings = LONG_TOLD, reads: bool 
 
 def kept_s(rig: Rig) -> tuple[float, float]:
     """Sound that waits for the reader, and sound of the reply that was not sent."""
-    answer = rig.talk._controller.answer
-    queued = answer.sound._queued if answer and answer.sound else 0
+    reply = rig.talk._controller.reply
+    queued = reply.sound._queued if reply and reply.sound else 0
     return rig.talk._events._samples / RATE, queued / RATE
 
 
@@ -65,7 +72,7 @@ def test_a_reader_who_has_stopped(nano_lm: LanguageModel, lead_s: float | None) 
         (fault,) = rig.of(TalkFault)
         assert rig.events[-1] is fault
         assert (fault.stage, fault.fatal) == ("reply", False)
-        assert "for 30 s nobody has read Talk.events()" in fault.message
+        assert "Talk.events() was not read for 30 s" in fault.message
         sound = rig.sound()
         np.testing.assert_array_equal(sound, toy_sound([7] * LONG)[: len(sound)])
         said = Turn("assistant", codes=[7] * int(len(sound) / SAMPLES + 0.5))
@@ -103,7 +110,9 @@ def test_a_slow_reader_gets_everything(nano_lm: LanguageModel) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [replace(TOLD, unread_s=1e-6), replace(TOLD, lead_s=0.02)], ids=["unread", "lead"]
+    "settings",
+    [replace(PUSH_TO_TALK, unread_s=1e-6), replace(PUSH_TO_TALK, lead_s=0.02)],
+    ids=["unread", "lead"],
 )
 def test_the_smallest_limits_stall_nothing(nano_lm: LanguageModel, settings: TalkSettings) -> None:
     """One piece of sound always fits, however small the limits are."""
@@ -142,7 +151,7 @@ def test_a_held_back_reply_can_be_interrupted(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_rendering_rests_while_plenty_is_made(nano_lm: LanguageModel) -> None:
+def test_rendering_rests_while_much_sound_waits(nano_lm: LanguageModel) -> None:
     """A reply of two minutes in real time is at most half a minute ahead, has no underrun, is
     complete, and pauses do not count in the real-time factor."""
 
@@ -165,15 +174,13 @@ def test_rendering_rests_while_plenty_is_made(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_events_nobody_reads_are_not_collected_for_ever(
-    nano_lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unread_events_are_bounded(nano_lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """With too many unread events new requests raise an error that says what to do, active work can
     still be ended, and reading restores normal operation."""
-    monkeypatch.setattr(event_queue, "MOST_EVENTS", 200)
+    monkeypatch.setattr(events, "MOST_EVENTS", 200)
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, reply="text"), reads=False)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(PUSH_TO_TALK, reply="text"), reads=False)
         talk = rig.talk
 
         async def ask_on() -> None:

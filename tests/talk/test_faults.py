@@ -13,7 +13,7 @@ from mosslive.talk.events import ReplyDone, ReplyStarted, TalkFault
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY
 from tests.talk.rig import CODES, RIG, Rig, run
-from tests.talk.test_interruption import QUESTION, TOLD, asked, remembered
+from tests.talk.test_interruption import PUSH_TO_TALK, QUESTION, asked, remembered
 from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec
 
 
@@ -30,10 +30,10 @@ async def goes_on(rig: Rig) -> None:
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_codec_that_fails_in_mid_reply(nano_lm: LanguageModel, step: int) -> None:
     """If the codec fails before or after the first sound, the error is reported, the history is
-    what was sent, the codec's memory is free, and the next turn is answered."""
+    what was sent, the codec's memory is free, and the next turn gets its reply."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         toy.speaking.fails_at = step
         await rig.say(QUESTION, 16_000)
         rig.talk.commit()
@@ -41,8 +41,8 @@ def test_a_codec_that_fails_in_mid_reply(nano_lm: LanguageModel, step: int) -> N
         await rig.until(lambda: not rig.talk.replying)
         assert [(fault.stage, fault.fatal) for fault in rig.of(TalkFault)] == [("reply", False)]
         assert "the toy broke" in rig.of(TalkFault)[0].message
-        handed = len(rig.sound()) / SAMPLES
-        assert rig.rows == remembered(nano_lm, int(handed + 0.5))
+        sent_codes = len(rig.sound()) / SAMPLES
+        assert rig.rows == remembered(nano_lm, int(sent_codes + 0.5))
         assert rig.codec.open_replies == 0
         await goes_on(rig)
         await rig.close()
@@ -57,7 +57,7 @@ def test_a_codec_that_fails_at_the_ends_of_a_reply(nano_lm: LanguageModel, call:
     stays usable."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         real = getattr(toy.speaking, call)
 
         def breaks(*given: Any) -> None:
@@ -84,7 +84,7 @@ def test_a_reply_that_cannot_be_encoded_again(nano_lm: LanguageModel, failures: 
     codes are the history. Both are reported, and neither ends the conversation."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, replace(TOLD, history="reencode"))
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, replace(PUSH_TO_TALK, history="reencode"))
         real, calls = toy.encode, 0
 
         def breaks(pcm: Tensor, sample_rate: int) -> list[int]:
@@ -115,7 +115,7 @@ def test_an_engine_that_fails_while_the_user_speaks(nano_lm: LanguageModel, step
     heard."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         await rig.settle()
         before, calls = rig.rows, 0
 
@@ -140,18 +140,18 @@ def test_an_engine_that_fails_while_the_user_speaks(nano_lm: LanguageModel, step
     run(story())
 
 
-def test_a_deaf_codec(nano_lm: LanguageModel) -> None:
+def test_an_encoder_that_fails(nano_lm: LanguageModel) -> None:
     """If the encoder fails, one error is reported, the turn is dropped, the rest of it is not
     collected, and the next one is heard."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         toy.hearing_fails = True
         before = rig.rows
         await rig.say(speech(0.6, 16_000), 16_000)
         listening = rig.talk._controller.listening
         assert listening is not None
-        assert listening._came == []
+        assert listening._packets == []
         rig.talk.commit()
         await rig.until(lambda: not rig.talk.replying)
         assert [fault.stage for fault in rig.of(TalkFault)] == ["listening"]
@@ -182,8 +182,8 @@ def test_an_engine_that_fails_in_mid_reply(nano_lm: LanguageModel, call: int) ->
         rig.served.stepper.before = breaks
         await rig.until(lambda: not rig.talk.replying)
         assert [(fault.stage, fault.fatal) for fault in rig.of(TalkFault)] == [("reply", False)]
-        handed = len(rig.sound()) / SAMPLES
-        assert rig.rows == remembered(nano_lm, int(handed + 0.5))
+        sent_codes = len(rig.sound()) / SAMPLES
+        assert rig.rows == remembered(nano_lm, int(sent_codes + 0.5))
         await goes_on(rig)
         await rig.close()
         rig.assert_clean()
@@ -191,13 +191,13 @@ def test_an_engine_that_fails_in_mid_reply(nano_lm: LanguageModel, call: int) ->
     run(story())
 
 
-def test_rows_the_engine_has_lost_are_said_again(nano_lm: LanguageModel) -> None:
+def test_rows_that_the_engine_lost_are_restored(nano_lm: LanguageModel) -> None:
     """If the closing rows of a reply cannot be computed the engine drops them, and the next turn
     starts by appending them again."""
 
     async def story() -> None:
         rig = await asked(nano_lm)
-        while rig.talk.turns[-1].role != "assistant":  # until the reply is made, and closed
+        while rig.talk.turns[-1].role != "assistant":  # until the reply is generated and closed
             await rig.one_step()
 
         def breaks(tables: list[PageTable]) -> None:
@@ -217,14 +217,18 @@ def test_rows_the_engine_has_lost_are_said_again(nano_lm: LanguageModel) -> None
     run(story())
 
 
-def test_a_full_engine_says_so_and_the_question_can_be_answered_later(
+def test_a_full_engine_is_reported_and_respond_works_later(
     nano_lm: LanguageModel,
 ) -> None:
     """On `EngineFull` the user's turn stays, and `respond` asks again."""
 
     async def story() -> None:
         rig = Rig(
-            nano_lm, ToyCodec(), TOY_VOICE, TOLD, engine_settings=replace(ROOMY, max_speaking=1)
+            nano_lm,
+            ToyCodec(),
+            TOY_VOICE,
+            PUSH_TO_TALK,
+            engine_settings=replace(ROOMY, max_speaking=1),
         )
         other = rig.served.engine.open()
         other.append(nano_lm.format.prompt([Turn("user", text="x")], "speech"))
@@ -251,7 +255,7 @@ def test_bad_input_is_refused_and_changes_nothing(nano_lm: LanguageModel) -> Non
     """Invalid sound, invalid rates and calls in the wrong order raise and change nothing."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         talk, silence = rig.talk, np.zeros(160, np.float32)
         before = rig.rows
         for pcm, rate, message in (

@@ -24,7 +24,7 @@ from tests.codec.conftest import speech
 from tests.talk.rig import CODES, RIG, Rig, frames, run
 from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_codes, toy_sound
 
-TOLD = replace(RIG, turns=None)
+PUSH_TO_TALK = replace(RIG, turns=None)
 QUESTION = speech(0.4, 16_000)
 ASKED = Turn("user", codes=toy_codes(torch.from_numpy(QUESTION), 16_000))
 SYSTEM = Turn("system", text="Hi.")
@@ -40,7 +40,7 @@ def reply_of(lm: LanguageModel, turns: list[Turn]) -> list[int]:
     return [audio for _, audio in made]
 
 
-async def asked(lm: LanguageModel, settings: TalkSettings = TOLD) -> Rig:
+async def asked(lm: LanguageModel, settings: TalkSettings = PUSH_TO_TALK) -> Rig:
     """A conversation at the moment its first turn ends."""
     rig = Rig(lm, ToyCodec(), TOY_VOICE, settings)
     await rig.say(QUESTION, 16_000)
@@ -56,9 +56,9 @@ def remembered(lm: LanguageModel, heard: int) -> list[Row]:
 
 @pytest.mark.parametrize("steps", range(36))
 def test_before_anything_is_heard(nano_lm: LanguageModel, steps: int) -> None:
-    """Cut off after any number of steps of engine and codec, no time passing: before the first
-    code, in the first chunk, in mid-chunk, after the last code. Nothing was heard, so nothing was
-    said, and pages, tasks and codec state are as after the question."""
+    """A reply that is interrupted before any time passes, after any number of steps of engine and
+    codec, was not heard: it leaves no turn, and pages, tasks and codec state are as after the
+    question."""
 
     async def story() -> None:
         rig = await asked(nano_lm)
@@ -80,12 +80,12 @@ def test_before_anything_is_heard(nano_lm: LanguageModel, steps: int) -> None:
 
 
 POINTS: dict[str, Callable[[LiveReply, ToyCodec], bool]] = {
-    "before the first code": lambda answer, toy: answer.begun,
-    "in the first chunk": lambda answer, toy: answer._rows_read == 5,
-    "in mid-chunk": lambda answer, toy: len(toy.speaking.sizes) == 2 and answer._rows_read < CODES,
-    "after the last code": lambda answer, toy: answer._rows_read == CODES,
-    "after the last sample": lambda answer, toy: (
-        answer.sound is not None and answer.sound._all_rendered
+    "before the first code": lambda reply, toy: reply.begun,
+    "in the first chunk": lambda reply, toy: reply._rows_read == 5,
+    "in mid-chunk": lambda reply, toy: len(toy.speaking.sizes) == 2 and reply._rows_read < CODES,
+    "after the last code": lambda reply, toy: reply._rows_read == CODES,
+    "after the last sample": lambda reply, toy: (
+        reply.sound is not None and reply.sound._all_rendered
     ),
 }
 
@@ -97,13 +97,13 @@ POINTS: dict[str, Callable[[LiveReply, ToyCodec], bool]] = {
         (point, lead_s)
         for point in POINTS
         for lead_s in (None, 0.5)
-        # With `lead_s=None` a reply is over when all is handed out.
+        # With `lead_s=None` a reply is over when all sound is sent.
         if (point, lead_s) != ("after the last sample", None)
     ],
 )
 def test_every_point(nano_lm: LanguageModel, point: str, by: str, lead_s: float | None) -> None:
     """Right after the interruption pages, tasks and codec are those of what is remembered; and it
-    is remembered as heard (`lead_s=None`: what was handed out). Speech is then the next turn, from
+    is remembered as heard (`lead_s=None`: what was sent). Speech is then the next turn, from
     its first syllable."""
     ends = len(frames((0.64, True), (0.512, False)))
     wave = np.concatenate((frames((0.64, True), (0.512, False)), frames((0.32, True))))
@@ -115,9 +115,9 @@ def test_every_point(nano_lm: LanguageModel, point: str, by: str, lead_s: float 
         rig.hold_engine = True
         await rig.say(wave[:ends], 16_000, 512)
         rig.hold_engine = False
-        answer, pool = rig.talk._controller.answer, rig.served.lm.pool
-        assert answer is not None
-        while not POINTS[point](answer, toy):
+        reply, pool = rig.talk._controller.reply, rig.served.lm.pool
+        assert reply is not None
+        while not POINTS[point](reply, toy):
             await rig.one_step()
             assert not rig.of(ReplyDone), "the point was passed"
         if by == "cancel":
@@ -153,8 +153,8 @@ def test_every_point(nano_lm: LanguageModel, point: str, by: str, lead_s: float 
 
 @pytest.mark.parametrize("heard_s", [0.02, 0.041, 0.1, 0.24, 0.53, 0.64, 1.0, 1.27, 1.55, 1.599])
 def test_while_it_is_heard(nano_lm: LanguageModel, heard_s: float) -> None:
-    """After any time: the history is that of a conversation in which the heard part alone was said,
-    to the nearest code, closed as the prompt format closes it."""
+    """After an interruption at any time the history has the heard part only, to the nearest code,
+    closed as the prompt format closes a turn."""
     heard = int(heard_s / 0.08 + 0.5)
 
     async def story() -> None:
@@ -165,7 +165,7 @@ def test_while_it_is_heard(nano_lm: LanguageModel, heard_s: float) -> None:
         assert rig.of(ReplyInterrupted)[0].heard_codes == heard
         assert rig.rows == remembered(nano_lm, heard)
         assert [said.role for said in rig.talk.turns[2:]] == ["assistant"] * bool(heard)
-        # And the next reply is the one such a conversation gets.
+        # The next reply is that of a conversation with this history.
         rig.talk.push_text("Go on")
         await rig.until(lambda: not rig.talk.replying)
         before = remembered(nano_lm, heard)
@@ -179,7 +179,7 @@ def test_while_it_is_heard(nano_lm: LanguageModel, heard_s: float) -> None:
     run(story())
 
 
-def test_cut_off_after_all_was_handed_out(nano_lm: LanguageModel) -> None:
+def test_interrupted_after_all_was_sent(nano_lm: LanguageModel) -> None:
     """While the last sound still plays, a reply is done and then interrupted, remembered as heard,
     with one record."""
 
@@ -198,7 +198,7 @@ def test_cut_off_after_all_was_handed_out(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_after_the_last_sample_there_is_nothing_to_cut(nano_lm: LanguageModel) -> None:
+def test_after_the_last_sample_nothing_is_interrupted(nano_lm: LanguageModel) -> None:
     """A reply heard to its end stays complete, and speech after it interrupts nothing."""
 
     async def story() -> None:
@@ -216,11 +216,11 @@ def test_after_the_last_sample_there_is_nothing_to_cut(nano_lm: LanguageModel) -
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 10])
-def test_a_reply_in_writing_keeps_what_was_read(nano_lm: LanguageModel, steps: int) -> None:
+def test_a_text_reply_keeps_what_was_read(nano_lm: LanguageModel, steps: int) -> None:
     """For text, what was sent counts as read."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         rig.talk.push_text("Hello", reply="text")
         for _ in range(steps):
             await rig.one_step()
@@ -275,14 +275,14 @@ def test_speech_cuts_a_reply_off_and_is_heard_from_its_first_syllable(
     run(story())
 
 
-def test_a_user_who_goes_on_before_the_reply_sounds(nano_lm: LanguageModel) -> None:
-    """Overlapping speech: the turn was thought to be over, and was not. The reply leaves no trace;
-    the two halves are two turns of the user."""
+def test_a_user_who_continues_before_the_reply_sounds(nano_lm: LanguageModel) -> None:
+    """If the user continues after a detected end, the reply leaves no trace, and the two halves are
+    two turns of the user."""
     wave = frames((0.64, True), (0.512, False), (0.64, True), (0.64, False))
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE)
-        rig.hold_engine = True  # it has not made a row when the user goes on
+        rig.hold_engine = True  # no row of the reply exists when the user continues
         await rig.say(wave[: len(frames((0.64, True), (0.512, False), (0.32, True)))], 16_000, 512)
         rig.hold_engine = False
         await rig.say(wave[len(frames((0.64, True), (0.512, False), (0.32, True))) :], 16_000, 512)

@@ -28,7 +28,7 @@ from mosslive.talk.vad import SileroVad
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY, Served
 from tests.talk.rig import CODES, RIG, FakeClock, Later, Rig, Script, frames, heap_bytes, run
-from tests.talk.test_interruption import QUESTION, SYSTEM, TOLD, asked, history, remembered
+from tests.talk.test_interruption import PUSH_TO_TALK, QUESTION, SYSTEM, asked, history, remembered
 from tests.talk.toy import SAMPLES, TOY_VOICE, Halves, ToyCodec
 
 
@@ -36,7 +36,7 @@ def test_an_hour_of_conversation_in_flat_memory(nano_lm: LanguageModel) -> None:
     """Questions of 4 s, replies of 6 s, every third one interrupted: 360 turns. Pages, tasks, rows
     and the heap are after an hour what they were after ten minutes."""
     sampling = replace(RIG.sampling, max_new=75, min_new=76)
-    settings = replace(TOLD, sampling=sampling, context_rows=2000, lead_s=math.inf)
+    settings = replace(PUSH_TO_TALK, sampling=sampling, context_rows=2000, lead_s=math.inf)
     question = np.zeros(4 * 8000, np.float32)
 
     async def story() -> None:
@@ -72,8 +72,8 @@ def test_an_hour_of_conversation_in_flat_memory(nano_lm: LanguageModel) -> None:
 
 
 def test_live_turns_in_flat_memory(nano_lm: LanguageModel) -> None:
-    """Everything at once: adaptive ends, replies on trial, every third reply cut off by speech,
-    sound heard on a thread. The heap, samples included, stops growing after the first turns."""
+    """With adaptive ends, speculative replies, every third reply interrupted and the VAD on a
+    thread, the heap, samples included, stops growing after the first turns."""
     turns = TurnSettings(end=AdaptiveSilence())
     settings = replace(RIG, turns=turns, speculate=True, context_rows=600)
     question = frames((0.64, True), (1.6, False))
@@ -85,14 +85,14 @@ def test_live_turns_in_flat_memory(nano_lm: LanguageModel) -> None:
         rig = Rig(
             nano_lm, ToyCodec(), TOY_VOICE, settings, engine=engine, clock=clock, threads=threads
         )
-        cut, tried = 0, 0
+        interrupted, speculative = 0, 0
         for turn in range(30):
             await rig.say(question, 16_000, packet=1600)
-            if turn % 3 != 2:  # else the next question cuts in
+            if turn % 3 != 2:  # else the next question interrupts the reply
                 await rig.until(lambda: not rig.talk.replying)
             assert not rig.of(TalkFault)
-            cut += len(rig.of(ReplyInterrupted))
-            tried += sum(event.timing.speculative for event in rig.of(TimingReady))
+            interrupted += len(rig.of(ReplyInterrupted))
+            speculative += sum(event.timing.speculative for event in rig.of(TimingReady))
             rig.events.clear()
             assert rig.talk._controller.queue.tasks <= 1
             assert len(threads.jobs) == 0
@@ -101,8 +101,8 @@ def test_live_turns_in_flat_memory(nano_lm: LanguageModel) -> None:
         gc.collect()
         grown, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert cut > 7
-        assert tried > 12
+        assert interrupted > 7
+        assert speculative > 12
         assert grown < 1_000_000, "less than the sound of seven replies"
         await rig.close()
         assert parrot.pool.free == parrot.pool.total
@@ -111,8 +111,8 @@ def test_live_turns_in_flat_memory(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-async def hears_nothing(rig: Rig, wave: NDArray[np.float32]) -> None:
-    """All of the sound at once gives no event and no row and leaves nothing."""
+async def assert_no_turn(rig: Rig, wave: NDArray[np.float32]) -> None:
+    """The sound gives no event and no row, and everything is freed."""
     before = rig.rows
     for first in range(0, len(wave), 8000):
         rig.talk.push_audio(wave[first : first + 8000], 16_000)
@@ -124,8 +124,8 @@ async def hears_nothing(rig: Rig, wave: NDArray[np.float32]) -> None:
 
 
 @pytest.mark.parametrize("sound", ["silence", "clicks", "hum"])
-def test_the_real_ear_hears_nothing_in_it(nano_lm: LanguageModel, sound: str) -> None:
-    """If Silero is installed, ten seconds of silence, clicks and mains hum are no turn."""
+def test_silero_detects_no_speech_in_it(nano_lm: LanguageModel, sound: str) -> None:
+    """If Silero is installed, ten seconds of silence, clicks and mains hum give no turn."""
     pytest.importorskip("silero_vad")
     time_s = np.arange(16_000 * 10) / 16_000
     wave = np.zeros(len(time_s), np.float32)
@@ -136,7 +136,7 @@ def test_the_real_ear_hears_nothing_in_it(nano_lm: LanguageModel, sound: str) ->
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, vad=SileroVad())
-        await hears_nothing(rig, wave)
+        await assert_no_turn(rig, wave)
 
     run(story())
 
@@ -152,7 +152,7 @@ def test_sound_that_is_no_speech_leaves_nothing(nano_lm: LanguageModel, sound: s
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE)
-        await hears_nothing(rig, wave)
+        await assert_no_turn(rig, wave)
 
     run(story())
 
@@ -183,7 +183,7 @@ def test_a_turn_across_the_segment_border(
     wave = wave[: 30 * 16_000 + samples]
 
     async def story() -> None:
-        rig = Rig(nano_lm, Halves(codec, ToyCodec()), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, Halves(codec, ToyCodec()), TOY_VOICE, PUSH_TO_TALK)
         for first in range(0, len(wave), 48_000):
             rig.talk.push_audio(wave[first : first + 48_000], 16_000)
             await rig.settle()
@@ -207,7 +207,9 @@ def test_conversations_side_by_side_share_steps_and_nothing_else(nano_lm: Langua
         toy = rig.codec.codec
         assert isinstance(toy, ToyCodec)
         rig.hold_engine = True
-        talks = [Talk(rig.engine, rig.codec, TOY_VOICE, TOLD, clock=rig.clock) for _ in range(3)]
+        talks = [
+            Talk(rig.engine, rig.codec, TOY_VOICE, PUSH_TO_TALK, clock=rig.clock) for _ in range(3)
+        ]
         for number, talk in enumerate(talks):
             talk.push_text("x" * number)
         rig.hold_engine = False
@@ -238,7 +240,7 @@ def test_with_real_threads_and_the_real_codec(
     async def story() -> None:
         served = Served(nano_lm)
         engine = Engine(PlainStepper(served.lm.runner), nano_lm.tokenizer, ROOMY)
-        settings = replace(TOLD, lead_s=None, sampling=replace(RIG.sampling, max_new=13))
+        settings = replace(PUSH_TO_TALK, lead_s=None, sampling=replace(RIG.sampling, max_new=13))
         talk = Talk(engine, codec, voice, settings)
         await talk.warm()
         sound = []

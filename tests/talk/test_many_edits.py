@@ -9,10 +9,9 @@ import pytest
 from mosslive import LanguageModel, Turn
 from mosslive.rows import TextTokenizer
 from mosslive.talk.dialogue import Dialogue, HistoryTurn
-from mosslive.talk.dialogue_queue import DialogueQueue
-from mosslive.talk.edits import AT_ONCE
+from mosslive.talk.dialogue_queue import AT_ONCE, DialogueQueue
 from tests.talk.rig import Rig, run
-from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, history
+from tests.talk.test_interruption import ASKED, PUSH_TO_TALK, QUESTION, SYSTEM, history
 from tests.talk.toy import TOY_VOICE, ToyCodec
 
 MANY = 40
@@ -23,10 +22,10 @@ def without(number: int) -> Callable[[list[HistoryTurn]], Sequence[HistoryTurn]]
 
 
 @pytest.mark.parametrize("listening", [False, True])
-def test_edits_that_wait_are_told_together(
+def test_waiting_edits_are_applied_together(
     nano_lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, listening: bool
 ) -> None:
-    """The engine is told the result of every `AT_ONCE` edits once, no turn is tokenised again, and
+    """The engine gets the result of every `AT_ONCE` edits once, no turn is tokenised again, and
     the rows are those of the edits one after the other, also while the user speaks."""
     counts = {"replace_turns": 0, "encode": 0}
 
@@ -38,7 +37,7 @@ def test_edits_that_wait_are_told_together(
         return call
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         numbers = [rig.talk.say("user", "One") for _ in range(MANY)]
         await rig.settle()
         if listening:
@@ -70,7 +69,7 @@ def test_edits_and_turns_keep_their_order(nano_lm: LanguageModel) -> None:
     """An edit finds all turns said before it and none said after it, however many wait."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         seen: list[list[int]] = []
 
         def look(turns: list[HistoryTurn]) -> list[HistoryTurn]:
@@ -98,7 +97,7 @@ def test_an_edit_that_fails_among_others(nano_lm: LanguageModel) -> None:
         raise ValueError("no")
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         numbers = [rig.talk.say("user", "One") for _ in range(3)]
         rig.talk.edit(without(numbers[0]))
         rig.talk.edit(broken)
@@ -112,13 +111,13 @@ def test_an_edit_that_fails_among_others(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_a_long_line_costs_each_task_the_same() -> None:
+def test_a_long_queue_costs_each_task_the_same() -> None:
     """Twice as many tasks that wait for the dialogue cause twice as many calls of the event loop,
     not four times as many."""
 
     async def calls(tasks: int) -> int:
         loop, queue, count = asyncio.get_running_loop(), DialogueQueue(), 0
-        real, order, gate = loop.call_soon, [], asyncio.Event()
+        real, order, start = loop.call_soon, [], asyncio.Event()
 
         def call_soon(*given: Any, **named: Any) -> asyncio.Handle:
             nonlocal count
@@ -126,15 +125,15 @@ def test_a_long_line_costs_each_task_the_same() -> None:
             return real(*given, **named)
 
         async def work(number: int) -> None:
-            await gate.wait()
+            await start.wait()
             order.append(number)
 
         loop.call_soon = call_soon  # type: ignore[method-assign, assignment]
         try:
-            line = [queue.take(lambda n=n: work(n)) for n in range(tasks)]  # type: ignore[misc]
+            queued = [queue.submit(lambda n=n: work(n)) for n in range(tasks)]  # type: ignore[misc]
             await asyncio.sleep(0)
-            gate.set()
-            await asyncio.wait(line)
+            start.set()
+            await asyncio.wait(queued)
         finally:
             loop.call_soon = real  # type: ignore[method-assign]
         await asyncio.sleep(0)

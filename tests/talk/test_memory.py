@@ -10,23 +10,30 @@ import torch
 from mosslive import LanguageModel, MossliveError, Turn
 from mosslive.rows import Role, Row
 from mosslive.talk import load_turns, save_turns
-from mosslive.talk.dialogue import HistoryTurn, leaving
+from mosslive.talk.dialogue import HistoryTurn, close_heard, close_whole, leaving
 from mosslive.talk.events import ContextTrimmed, ReplyInterrupted, TalkFault
-from mosslive.talk.turn_ending import close_heard, close_whole
 from tests.talk.rig import RIG, Rig, run
-from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, asked, history, reply_of
+from tests.talk.test_interruption import (
+    ASKED,
+    PUSH_TO_TALK,
+    QUESTION,
+    SYSTEM,
+    asked,
+    history,
+    reply_of,
+)
 from tests.talk.toy import TOY_VOICE, ToyCodec, toy_codes, toy_sound
 
 
 @pytest.mark.parametrize("heard_s", [None, 0.5])
-def test_reencoded_history_is_what_the_codec_hears_in_the_sound(
+def test_reencoded_history_is_the_encoding_of_the_sound(
     nano_lm: LanguageModel, heard_s: float | None
 ) -> None:
     """With history="reencode" the history of a reply is the encoding of its sound as far as it was
     heard."""
 
     async def story() -> None:
-        rig = await asked(nano_lm, replace(TOLD, history="reencode"))
+        rig = await asked(nano_lm, replace(PUSH_TO_TALK, history="reencode"))
         codes = reply_of(nano_lm, [SYSTEM, ASKED])
         if heard_s is None:
             await rig.until(lambda: not rig.talk.replying)
@@ -44,7 +51,7 @@ def test_reencoded_history_is_what_the_codec_hears_in_the_sound(
     run(story())
 
 
-def test_a_reply_in_writing_has_no_sound_to_encode_again(nano_lm: LanguageModel) -> None:
+def test_a_text_reply_is_not_encoded_again(nano_lm: LanguageModel) -> None:
     """With history="reencode" a text reply is its own history."""
 
     async def story() -> None:
@@ -59,10 +66,10 @@ def test_a_reply_in_writing_has_no_sound_to_encode_again(nano_lm: LanguageModel)
     run(story())
 
 
-def test_a_full_context_forgets_the_oldest_turns_and_says_so(nano_lm: LanguageModel) -> None:
+def test_a_full_context_drops_the_oldest_turns_and_reports_it(nano_lm: LanguageModel) -> None:
     """Whole turns are dropped, the oldest first and never the system turn; the reply is that of a
     conversation that began with the turns that stay."""
-    small = replace(TOLD, context_rows=220)
+    small = replace(PUSH_TO_TALK, context_rows=220)
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, small)
@@ -96,7 +103,7 @@ def test_a_turn_too_long_for_the_context_is_refused_whole(nano_lm: LanguageModel
     continues."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(TOLD, context_rows=90))
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, replace(PUSH_TO_TALK, context_rows=90))
         before = rig.rows
         wave = torch.zeros(16_000 * 9)
         rig.talk.push_audio(wave, 16_000)
@@ -115,7 +122,7 @@ def test_a_turn_too_long_for_the_context_is_refused_whole(nano_lm: LanguageModel
     run(story())
 
 
-def test_a_saved_conversation_goes_on_where_it_was(nano_lm: LanguageModel, tmp_path: Path) -> None:
+def test_a_saved_conversation_continues(nano_lm: LanguageModel, tmp_path: Path) -> None:
     """After save and load the rows are the same, and so is the next reply."""
     path = tmp_path / "talk.json"
 
@@ -131,7 +138,7 @@ def test_a_saved_conversation_goes_on_where_it_was(nano_lm: LanguageModel, tmp_p
 
     async def story() -> None:
         expected = await first()
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD, turns=load_turns(path, nano_lm.ids))
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK, turns=load_turns(path, nano_lm.ids))
         rig.talk.push_text("More")
         await rig.until(lambda: not rig.talk.replying)
         assert rig.rows == expected
@@ -179,7 +186,7 @@ def test_a_file_that_cannot_be_written_is_named(
         save_turns(tmp_path / name, [], nano_lm.ids)
 
 
-def test_who_leaves() -> None:
+def test_which_turns_leave() -> None:
     """Turns are dropped oldest first, as few as needed, and never the system turn."""
     turns = [_said("system", 10), *(_said("user", 20) for _ in range(4))]
     assert leaving(turns, 0, 90) == []

@@ -15,14 +15,14 @@ from mosslive.talk import TalkSettings
 from mosslive.talk.events import ReplyDone, ReplyInterrupted, TimingReady
 from mosslive.talk.speech_codec import SpeechCodec
 from tests.talk.rig import RIG, FakeClock, Rig, Script, frames, run
-from tests.talk.test_interruption import TOLD
+from tests.talk.test_interruption import PUSH_TO_TALK
 from tests.talk.toy import TOY_VOICE, ToyCodec, toy_sound
 
 LONG = 500  # codes: 40 s
 SAMPLING = replace(RIG.sampling, max_new=LONG, min_new=LONG + 1)
-PACED = replace(TOLD, sampling=SAMPLING)
+PACED = replace(PUSH_TO_TALK, sampling=SAMPLING)
 AHEAD_ROWS = 20  # of the engine, beyond what is taken of it
-_NEXT_SOUND_S = 8 * 0.08  # a chunk and what it looks at
+_NEXT_SOUND_S = 8 * 0.08  # a chunk and its look-ahead
 
 
 def paced_rig(
@@ -42,16 +42,16 @@ def paced_rig(
 
 def ahead_s(rig: Rig) -> tuple[float, float]:
     """Codes taken, and rows computed, beyond what was heard, in seconds."""
-    answer = rig.talk._controller.answer
-    assert answer is not None
-    assert answer.sound is not None
-    assert answer._stream is not None
-    heard_s = answer.sound.playback.heard(rig.clock.now()) / rig.codec.sample_rate
-    return 0.08 * answer.sound._taken - heard_s, 0.08 * len(answer._stream.rows) - heard_s
+    reply = rig.talk._controller.reply
+    assert reply is not None
+    assert reply.sound is not None
+    assert reply._stream is not None
+    heard_s = reply.sound.playback.heard(rig.clock.now()) / rig.codec.sample_rate
+    return 0.08 * reply.sound._taken - heard_s, 0.08 * len(reply._stream.rows) - heard_s
 
 
 @pytest.mark.parametrize("wanted_s", [1.0, 5.0])
-def test_a_reply_is_made_a_bounded_time_ahead(nano_lm: LanguageModel, wanted_s: float) -> None:
+def test_a_reply_is_generated_a_bounded_time_ahead(nano_lm: LanguageModel, wanted_s: float) -> None:
     """At every moment of 40 s, except at the end, the reply is as far ahead as set and no further,
     without an underrun, complete, and pauses do not count in the real-time factor."""
 
@@ -96,8 +96,8 @@ def test_without_a_listener_in_real_time_there_is_no_pace(
         rig.talk.push_text("Hello")
         for _ in range(600):
             await rig.one_step()
-        answer = rig.talk._controller.answer
-        taken = answer.sound._taken if answer and answer.sound else LONG
+        reply = rig.talk._controller.reply
+        taken = reply.sound._taken if reply and reply.sound else LONG
         assert taken == LONG
         await rig.until(lambda: not rig.talk.replying)
         assert rig.of(TimingReady)[0].timing.rest_s <= 10
@@ -126,7 +126,7 @@ def test_a_reply_that_rests_can_be_interrupted(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_a_reply_on_trial_rests_until_it_is_adopted(nano_lm: LanguageModel) -> None:
+def test_a_speculative_reply_rests_until_it_is_adopted(nano_lm: LanguageModel) -> None:
     """A speculative reply is computed as far ahead as a listener would need, and the rest after it
     is adopted."""
 
@@ -134,9 +134,9 @@ def test_a_reply_on_trial_rests_until_it_is_adopted(nano_lm: LanguageModel) -> N
         rig = paced_rig(nano_lm, replace(RIG, sampling=SAMPLING, speculate=True))
         pause = frames((0.64, True), (8 * 0.032, False))
         await rig.say(pause, 16_000, 512)
-        speculative_task = rig.talk._controller._speculation._current
-        assert speculative_task is not None
-        sound = speculative_task[0].answer.sound
+        current = rig.talk._controller._speculation._current
+        assert current is not None
+        sound = current[0].reply.sound
         assert sound is not None
         assert sound._taken == pytest.approx((5 + _NEXT_SOUND_S) / 0.08, abs=1)
         await rig.say(frames((0.6, False)), 16_000, 512)

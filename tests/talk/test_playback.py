@@ -11,7 +11,7 @@ from mosslive import LanguageModel
 from mosslive.talk.events import AudioChunk, ReplyInterrupted, TimingReady
 from mosslive.talk.playback import Playback
 from tests.talk.rig import CODES, RIG, run
-from tests.talk.test_interruption import TOLD, asked
+from tests.talk.test_interruption import PUSH_TO_TALK, asked
 from tests.talk.toy import SAMPLES
 
 
@@ -19,7 +19,7 @@ def test_sound_is_heard_at_the_pace_it_is_played() -> None:
     """Heard time runs from the first sample sent and never exceeds what was sent."""
     playback = Playback(1000, lead_s=0.5)
     assert (playback.heard(10), playback.room(10)) == (0, 500)
-    playback.hand_out(500, 10.0)
+    playback.send(500, 10.0)
     assert [playback.heard(10 + s) for s in (0, 0.1, 0.25, 0.5, 9)] == [0, 100, 250, 500, 500]
     assert playback.room(10.25) == 250
     assert playback.room_at(300, 10.25) == pytest.approx(10.3)
@@ -30,20 +30,20 @@ def test_an_underrun_is_a_gap_in_what_is_heard() -> None:
     """Sound that arrives after the last was played counts as an underrun, and time continues from
     there."""
     playback = Playback(1000, lead_s=0.5)
-    playback.hand_out(100, 10.0)
-    playback.hand_out(100, 10.05)
+    playback.send(100, 10.0)
+    playback.send(100, 10.05)
     assert playback.underruns == 0
-    playback.hand_out(100, 10.5)
+    playback.send(100, 10.5)
     assert playback.underruns == 1
     assert playback.silence_s == pytest.approx(0.3)
     assert [playback.heard(t) for t in (10.5, 10.55, 11)] == [200, 250, 300]
 
 
-def test_reports_put_the_clock_right() -> None:
+def test_reports_correct_the_clock() -> None:
     """A playback report of the client overrides the estimate."""
     playback = Playback(1000, lead_s=math.inf)
-    playback.hand_out(1000, 10.0)
-    playback.report(100, 10.5)  # it began late
+    playback.send(1000, 10.0)
+    playback.report(100, 10.5)  # playback began late
     assert playback.heard(10.5) == 100
     assert playback.heard(10.6) == 200
     playback.report(10**9, 10.7)
@@ -56,7 +56,7 @@ def test_a_late_report_of_the_reply_before_changes_nothing() -> None:
     """A report before the first sample is sent is ignored and causes no underrun later."""
     playback = Playback(1000, lead_s=0.5)
     playback.report(700, 9.0)
-    playback.hand_out(100, 10.0)
+    playback.send(100, 10.0)
     assert (playback.underruns, playback.silence_s) == (0, 0.0)
     assert [playback.heard(t) for t in (10.0, 10.05)] == [0, 50]
 
@@ -65,9 +65,9 @@ def test_a_late_report_of_the_reply_before_changes_nothing() -> None:
 @given(
     st.lists(st.tuples(st.floats(0, 2), st.integers(0, 3000), st.integers(-10, 9000)), max_size=20)
 )
-def test_heard_never_exceeds_handed(moves: list[tuple[float, int, int]]) -> None:
-    """Any mixture of handing out and reports: 0 ≤ heard ≤ handed, and without reports it never
-    runs backwards."""
+def test_heard_never_exceeds_sent(moves: list[tuple[float, int, int]]) -> None:
+    """With any mixture of sound and reports 0 ≤ heard ≤ sent, and without reports heard never
+    decreases."""
     playback, now, before = Playback(1000, lead_s=0.3), 5.0, 0
     for wait, samples, report in moves:
         now += wait
@@ -75,9 +75,9 @@ def test_heard_never_exceeds_handed(moves: list[tuple[float, int, int]]) -> None
             playback.report(samples, now)
             before = 0
         else:
-            playback.hand_out(samples, now)
+            playback.send(samples, now)
         heard = playback.heard(now)
-        assert before <= heard <= playback.handed
+        assert before <= heard <= playback.sent
         before = heard
 
 
@@ -85,7 +85,7 @@ def test_sound_goes_out_no_further_ahead_than_the_lead(nano_lm: LanguageModel) -
     """A reply computed at once is sent over its length, the first sound at once."""
 
     async def story() -> None:
-        rig = await asked(nano_lm, replace(TOLD, lead_s=0.2))
+        rig = await asked(nano_lm, replace(PUSH_TO_TALK, lead_s=0.2))
         await rig.settle()
         began = rig.clock.now()
         assert len(rig.sound()) == 0.2 * 24_000
@@ -98,7 +98,7 @@ def test_sound_goes_out_no_further_ahead_than_the_lead(nano_lm: LanguageModel) -
         firsts = [chunk.first_sample for chunk in rig.of(AudioChunk)]
         sizes = [len(chunk.pcm) for chunk in rig.of(AudioChunk)]
         assert firsts == [sum(sizes[:index]) for index in range(len(sizes))]
-        assert min(sizes[:-1]) >= 480  # no crumbs: 20 ms or more
+        assert min(sizes[:-1]) >= 480  # 20 ms or more
         assert rig.of(TimingReady)[0].timing.underruns == 0
         await rig.close()
 
@@ -109,7 +109,7 @@ def test_a_file_needs_no_real_time(nano_lm: LanguageModel) -> None:
     """With lead_s=None everything is sent at once and counts as heard."""
 
     async def story() -> None:
-        rig = await asked(nano_lm, replace(TOLD, lead_s=None))
+        rig = await asked(nano_lm, replace(PUSH_TO_TALK, lead_s=None))
         await rig.settle()
         assert not rig.talk.replying
         assert len(rig.sound()) == CODES * SAMPLES
@@ -118,12 +118,12 @@ def test_a_file_needs_no_real_time(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_what_the_other_side_reports_is_what_is_remembered(nano_lm: LanguageModel) -> None:
-    """For sound sent all at once over a slow line, the client's report decides what an interruption
-    keeps."""
+def test_the_history_keeps_what_the_client_reports(nano_lm: LanguageModel) -> None:
+    """For sound sent all at once over a slow connection, the client's report decides what an
+    interruption keeps."""
 
     async def story() -> None:
-        rig = await asked(nano_lm, replace(TOLD, lead_s=math.inf))
+        rig = await asked(nano_lm, replace(PUSH_TO_TALK, lead_s=math.inf))
         await rig.wait(1.0)
         assert len(rig.sound()) == CODES * SAMPLES
         rig.talk.played(3 * SAMPLES)
@@ -140,7 +140,9 @@ def test_a_slow_engine_is_an_underrun(nano_lm: LanguageModel) -> None:
     """Two steps a second are too slow for speech, and the gaps are counted in the record."""
 
     async def story() -> None:
-        rig = await asked(nano_lm, replace(TOLD, sampling=replace(RIG.sampling, max_new=14)))
+        rig = await asked(
+            nano_lm, replace(PUSH_TO_TALK, sampling=replace(RIG.sampling, max_new=14))
+        )
         while rig.talk.replying:
             for _ in range(4):
                 await rig.one_step()

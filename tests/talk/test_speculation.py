@@ -20,20 +20,20 @@ from tests.talk.rig import CODES, RIG, Rig, frames, run
 from tests.talk.test_interruption import SYSTEM, history, reply_of
 from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_codes, toy_sound
 
-TRYING = replace(RIG, speculate=True)
-# Pauses are told after 7 silent frames (0.224 s), turns end after 16.
+SPECULATIVE = replace(RIG, speculate=True)
+# Pauses are signalled after 7 silent frames (0.224 s), turns end after 16.
 PAUSE, END = 7 * 0.032, 16 * 0.032
 
 
-def test_a_turn_that_was_over_is_answered_at_once(nano_lm: LanguageModel) -> None:
-    """The fork becomes the conversation: its turn ends at the pause, exactly like a turn of that
+def test_a_speculative_reply_is_adopted_at_the_end_of_the_turn(nano_lm: LanguageModel) -> None:
+    """The branch becomes the conversation: its turn ends at the pause, exactly like a turn of that
     sound offline; no event comes before the turn is over, and the first sound comes with it."""
     wave = frames((0.64, True), (END, False))
 
     async def story() -> None:
-        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TRYING)
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, SPECULATIVE)
         await rig.say(wave[:-512], 16_000, 512)
-        assert toy.speaking.sizes  # sound is made
+        assert toy.speaking.sizes  # sound is rendered
         assert not rig.of(ReplyStarted)
         assert not rig.of(AudioChunk)
         await rig.say(wave[-512:], 16_000, 512)
@@ -56,12 +56,12 @@ def test_a_turn_that_was_over_is_answered_at_once(nano_lm: LanguageModel) -> Non
     run(story())
 
 
-def test_a_user_who_goes_on_never_knows(nano_lm: LanguageModel) -> None:
+def test_a_user_who_continues_gets_no_event(nano_lm: LanguageModel) -> None:
     """The speculative reply is dropped with its pages, and the turn is unchanged."""
     wave = frames((0.64, True), (0.32, False), (0.64, True), (END, False))
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TRYING)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, SPECULATIVE)
         resumed = len(frames((0.64, True), (0.32, False), (0.064, True)))
         await rig.say(wave[:resumed], 16_000, 512)
         await rig.settle()
@@ -82,11 +82,11 @@ def test_a_user_who_goes_on_never_knows(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_a_trial_that_fails_costs_nothing(nano_lm: LanguageModel) -> None:
-    """If the codec fails during speculation, the turn is answered normally."""
+def test_failed_speculation_changes_nothing(nano_lm: LanguageModel) -> None:
+    """If the codec fails during speculation, the turn gets an ordinary reply."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, TRYING)
+        rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, SPECULATIVE)
         toy.speaking.fails_at = 1
         await rig.say(frames((0.64, True), (END + 0.064, False)), 16_000, 512)
         await rig.until(lambda: not rig.talk.replying)
@@ -104,7 +104,7 @@ def test_an_adopted_reply_can_be_interrupted(nano_lm: LanguageModel) -> None:
     """An adopted reply behaves like any other."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TRYING)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, SPECULATIVE)
         await rig.say(frames((0.64, True), (END, False)), 16_000, 512)
         await rig.wait(0.4)
         assert rig.talk.cancel()

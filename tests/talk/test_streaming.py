@@ -22,7 +22,7 @@ from tests.engine.serving import ROOMY
 from tests.talk.rig import CODES, RIG, FakeClock, Later, Rig, Script, frames, run
 from tests.talk.toy import TOY_VOICE, Halves, ToyCodec, toy_codes, toy_sound
 
-TOLD = replace(RIG, turns=None)
+PUSH_TO_TALK = replace(RIG, turns=None)
 
 
 def offline(
@@ -46,7 +46,7 @@ def reply_codes(rows: list[Row], lm: LanguageModel) -> list[int]:
     packets=st.lists(st.integers(1, 9000), min_size=1, max_size=6),
     seconds=st.floats(0.05, 2.0),
 )
-def test_told_turns_equal_the_offline_reference(
+def test_push_to_talk_turns_equal_the_offline_reference(
     nano_lm: LanguageModel, codec: Codec, rate: int, packets: list[int], seconds: float
 ) -> None:
     """With the real encoder at any rate and packets of any size the prompt is that of the whole
@@ -55,7 +55,7 @@ def test_told_turns_equal_the_offline_reference(
 
     async def story() -> None:
         hears = Halves(codec, ToyCodec())
-        rig = Rig(nano_lm, hears, TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, hears, TOY_VOICE, PUSH_TO_TALK)
         first, turn = 0, 0
         while first < len(wave):
             size = packets[turn % len(packets)]
@@ -83,7 +83,7 @@ def test_the_real_codec_speaks_as_offline(
     wave = speech(0.7, 16_000)
 
     async def story() -> None:
-        rig = Rig(nano_lm, codec, voice, replace(TOLD, tail=tail))
+        rig = Rig(nano_lm, codec, voice, replace(PUSH_TO_TALK, tail=tail))
         await rig.say(wave, 16_000)
         rig.talk.commit()
         await rig.until(lambda: not rig.talk.replying)
@@ -101,11 +101,11 @@ def test_the_real_codec_speaks_as_offline(
 def test_the_end_of_the_prompt_is_there_before_the_first_chunk(
     nano_lm: LanguageModel, codec: Codec, voice: Voice
 ) -> None:
-    """Three codes go ahead and give no sound; the first chunk then needs the other five, and what
-    the timing calls the first sound is sound."""
+    """The first three codes are pushed ahead and give no sound; the first chunk then needs the
+    other five, and the timing's first sound is not empty."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, codec, voice, TOLD)
+        rig = Rig(nano_lm, codec, voice, PUSH_TO_TALK)
         given: list[int] = []
         render = rig.codec.render
 
@@ -185,7 +185,7 @@ def test_a_revised_code_is_run_again_and_nothing_before_it(nano_lm: LanguageMode
     levels = np.repeat(np.array([0.9, 0.1, 0.1, 0.99, 0.2], np.float32), 1280)
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         await rig.say(levels, 16_000)
         live = rig.rows
         rig.talk.commit()
@@ -214,7 +214,7 @@ def test_four_modes_in_one_conversation(
     own = own if spoken else Turn("user", text="What?")
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         rig.talk.push_text("Hello", reply="text")
         await rig.until(lambda: not rig.talk.replying)
         before = rig.rows
@@ -240,15 +240,15 @@ def test_four_modes_in_one_conversation(
 
 @pytest.mark.parametrize("codes", [[], [3], list(range(40, 58))])
 def test_a_reply_that_the_model_ends(nano_lm: LanguageModel, codes: list[int]) -> None:
-    """End of speech, then the end of the turn: sound of exactly the codes before it, and a history
-    as the prompt format writes such a turn. No code at all is silence, not an error."""
+    """A reply with end of speech and end of turn has the sound of exactly the codes before, and the
+    history of the prompt format. No code at all is silence, not an error."""
     ids, stop = nano_lm.ids, nano_lm.format.footer()[0][0]
     script = [*((0, code) for code in codes), (0, ids.eosp), (stop, ids.audio_pad)]
 
     async def story() -> None:
         clock, stepper = FakeClock(), Script(nano_lm, script)
         engine = Engine(stepper, nano_lm.tokenizer, ROOMY, clock=clock.now, threaded=False)
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD, engine=engine, clock=clock)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK, engine=engine, clock=clock)
         rig.talk.push_text("Hello")
         await rig.until(lambda: not rig.talk.replying)
         done = rig.of(ReplyDone)[0]

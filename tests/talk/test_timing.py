@@ -10,10 +10,9 @@ import pytest
 from mosslive import LanguageModel, MossliveError
 from mosslive.talk import Talk, TalkSettings
 from mosslive.talk.events import TimingReady
-from mosslive.talk.timeline import timeline_html
-from mosslive.talk.timing import Stopwatch, TurnTiming
+from mosslive.talk.timing import Stopwatch, TurnTiming, timeline_html
 from tests.talk.rig import RIG, Rig, frames, run
-from tests.talk.test_interruption import TOLD
+from tests.talk.test_interruption import PUSH_TO_TALK
 from tests.talk.toy import TOY_VOICE, ToyCodec
 
 TURN = TurnTiming(
@@ -32,7 +31,7 @@ TURN = TurnTiming(
 )
 
 
-def test_the_two_numbers_everybody_asks_for() -> None:
+def test_time_to_first_audio_and_real_time_factor() -> None:
     """Time to first audio excludes turn detection, which is stated apart; the real-time factor is
     the wall time of the whole reply over the duration of its sound."""
     assert TURN.detection_s == 0.5
@@ -42,7 +41,7 @@ def test_the_two_numbers_everybody_asks_for() -> None:
     assert list(TURN.stages.values()) == pytest.approx([0.01, 0.001, 0.009, 0.03, 0.02, 0.001])
 
 
-def test_a_reply_on_trial_took_no_time_for_what_was_done_before() -> None:
+def test_stages_before_the_end_of_the_turn_take_no_time() -> None:
     """Stages that were over before the end of the turn take no time, and the rest still adds up."""
     early = replace(TURN, turn_detected=10.56, speculative=True)
     assert early.ttfa_s == pytest.approx(0.011)
@@ -50,13 +49,13 @@ def test_a_reply_on_trial_took_no_time_for_what_was_done_before() -> None:
     assert early.stages["codes of the first chunk"] == 0
 
 
-def test_the_factor_of_a_reply_on_trial_counts_from_its_beginning() -> None:
+def test_the_factor_of_a_speculative_reply_counts_from_its_start() -> None:
     """The real-time factor of a speculative reply counts the work done before the turn was over."""
     early = replace(TURN, turn_detected=11.6, speculative=True, begun=10.5)
     assert early.rtf == pytest.approx(0.1)
 
 
-def test_a_reply_in_writing_has_no_first_audio() -> None:
+def test_a_text_reply_has_no_first_audio() -> None:
     """A text reply has no time to first audio."""
     written = TurnTiming(turn=1, reply="text", speech_end=None, turn_detected=1.0, first_row=1.2)
     assert written.ttfa_s is written.rtf is written.detection_s is None
@@ -65,7 +64,7 @@ def test_a_reply_in_writing_has_no_first_audio() -> None:
     }
 
 
-def test_a_moment_is_the_first_one() -> None:
+def test_a_moment_is_set_once() -> None:
     """A repeated mark does not move the first one."""
     watch = Stopwatch(3, "speech")
     watch.set(turn_detected=1.0)
@@ -78,8 +77,8 @@ def test_a_moment_is_the_first_one() -> None:
 
 
 def test_moments_of_a_live_turn(nano_lm: LanguageModel) -> None:
-    """On a clock that moves only with the microphone: speech ended when its last packet came, the
-    turn was detected half a second of sound later, and the reply cost no time at all."""
+    """On a clock that moves only with the microphone, speech ends when its last packet arrives, the
+    turn is detected half a second of sound later, and the reply takes no time."""
 
     async def story() -> None:
         rig = Rig(nano_lm, ToyCodec(), TOY_VOICE)
@@ -108,8 +107,8 @@ class _Page(HTMLParser):
         self.outside += [name for name, _ in attributes if name in ("src", "href")]
 
 
-def test_the_timeline_is_one_page_that_needs_nothing_else() -> None:
-    """A bar per stage of each spoken turn, a line per turn, no link to anywhere, nothing run."""
+def test_the_timeline_is_one_page_without_other_files() -> None:
+    """The page has a bar per stage of each spoken turn, a row per turn, no link and no script."""
     written = TurnTiming(turn=2, reply="text", speech_end=None, turn_detected=1.0)
     html = timeline_html([TURN, written], title="<b>")
     page = _Page()
@@ -120,14 +119,14 @@ def test_the_timeline_is_one_page_that_needs_nothing_else() -> None:
     assert page.tags.count("tr") == 3
     assert "&lt;b&gt;" in html
     assert "71.0" in html
-    assert "No turn was answered" in timeline_html([written])
+    assert "No turn has a spoken reply" in timeline_html([written])
 
 
-def test_a_conversation_in_writing_needs_no_codec(nano_lm: LanguageModel) -> None:
+def test_a_conversation_in_text_needs_no_codec(nano_lm: LanguageModel) -> None:
     """Without a codec text works, and calls that need a codec raise at once."""
 
     async def story() -> None:
-        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, TOLD)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
         settings = replace(RIG, reply="text")
         talk = Talk(rig.engine, None, None, settings, clock=rig.clock)
         talk.push_text("Hello")

@@ -65,8 +65,8 @@ def test_a_turn_from_its_first_loud_frame_to_the_silence_after_it() -> None:
         ([LOUD] * 4, False, 1),
         ([LOUD] * 6 + [SOFT], True, 0),  # a cough while the assistant speaks
         ([LOUD] * 7, True, 1),
-        ([LOUD] + [BETWEEN] * 3, False, 1),  # between the thresholds: goes on
-        ([BETWEEN] * 40, False, 0),  # and begins nothing
+        ([LOUD] + [BETWEEN] * 3, False, 1),  # between the thresholds: continues
+        ([BETWEEN] * 40, False, 0),  # and starts no turn
         ([SOFT] * 2000, False, 0),
     ],
 )
@@ -76,7 +76,7 @@ def test_what_begins_a_turn(heard: list[float], interrupting: bool, signals: int
     assert len(machine(heard, interrupting=interrupting)[1]) == signals
 
 
-def test_an_end_of_turn_is_told_once_and_sound_belongs_to_one_turn() -> None:
+def test_a_turn_ends_once_and_sound_belongs_to_one_turn() -> None:
     """A turn right after another begins where that one ended, not within its silence."""
     _, signals = machine([LOUD] * 10 + [SOFT] * 16 + [LOUD] * 10 + [SOFT] * 16)
     ends = [frame for frame, signal in signals if isinstance(signal, Ended)]
@@ -99,7 +99,7 @@ def test_an_endless_turn_is_cut_and_nothing_is_lost() -> None:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.sampled_from([LOUD, SOFT, BETWEEN]), max_size=200), st.booleans())
 def test_the_grammar_of_signals(heard: list[float], adaptive: bool) -> None:
-    """Any sound: turns begin, pause, resume and end in an order that makes sense, and a turn's
+    """For any sound, turns begin, pause, resume and end in a possible order, and a turn's
     sound begins after the turn before it and not in the future."""
     rule = AdaptiveSilence() if adaptive else FixedSilence()
     _, signals = machine(heard, TurnSettings(end=rule))
@@ -130,8 +130,8 @@ LONG, BRIEF = 1.0, 0.3  # seconds spoken so far
 @pytest.mark.parametrize(
     ("pauses", "spoken_s", "wait_s"),
     [
-        ((), LONG, 0.6),  # a stranger
-        ((), BRIEF, 0.9),  # who may only have begun: half as long again
+        ((), LONG, 0.6),  # a new speaker
+        ((), BRIEF, 0.9),  # may only have begun: half as long again
         (FULL, LONG, 0.35),  # fluent
         (FULL[1:], LONG, 0.6),  # not known long enough
         (FULL, BRIEF, 0.9),  # fluent, and may only have begun
@@ -152,7 +152,7 @@ def test_how_long_the_adaptive_rule_waits(
     assert end_s(state, TurnSettings(end=FixedSilence(0.5))) == 0.5
 
 
-def test_a_stranger_who_hesitates_is_not_cut_off_by_default() -> None:
+def test_a_new_speaker_who_hesitates_is_not_interrupted_by_default() -> None:
     """ "Well, ... what I wanted ... to ask": pauses of 0.7 and 0.65 s. Half a second of silence
     makes three turns of it, the default one."""
     said = [LOUD] * 10 + [SOFT] * 22 + [LOUD] * 25 + [SOFT] * 18 + [LOUD] * 20 + [SOFT] * 40
@@ -177,7 +177,7 @@ def test_a_slow_speaker_is_waited_for() -> None:
     assert end_s(state, settings) == 0.35
 
 
-def test_who_was_cut_off_is_waited_for_next_time() -> None:
+def test_a_speaker_who_was_cut_off_gets_a_longer_wait() -> None:
     """The adaptive wait grows if the speaker continues soon after the end of a turn."""
     settings = TurnSettings(end=AdaptiveSilence(first_s=0.4, most_s=1.5))
     state, signals = machine([LOUD] * 20 + [SOFT] * 20 + [LOUD] * 10, settings)
@@ -204,7 +204,7 @@ def test_bad_settings(wrong: dict[str, float], message: str) -> None:
 STREAM = frames((0.5, False), (0.8, True), (0.3, False), (0.4, True), (0.9, False), (0.05, True))
 
 
-def ear_hears(rate_hz: int, packets: list[int]) -> tuple[list[object], list[torch.Tensor]]:
+def segmented(rate_hz: int, packets: list[int]) -> tuple[list[object], list[torch.Tensor]]:
     """Signals, and the sound of each turn."""
     wave = torch.from_numpy(STREAM)
     if rate_hz != VAD_HZ:
@@ -227,11 +227,11 @@ def ear_hears(rate_hz: int, packets: list[int]) -> tuple[list[object], list[torc
 
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(st.sampled_from([16_000, 48_000]), st.lists(st.integers(37, 5000), min_size=1, max_size=5))
-def test_packets_do_not_matter_to_the_ear(rate_hz: int, packets: list[int]) -> None:
+def test_packets_do_not_matter_to_the_segmenter(rate_hz: int, packets: list[int]) -> None:
     """Signals and sound do not depend on the packets, and the sound of a turn is the stream's own,
     from the pre-roll to the frame that ended the turn."""
-    signals, turns = ear_hears(rate_hz, packets)
-    whole_signals, whole_turns = ear_hears(rate_hz, [10**9])
+    signals, turns = segmented(rate_hz, packets)
+    whole_signals, whole_turns = segmented(rate_hz, [10**9])
     assert signals == whole_signals
     assert len(turns) == len(whole_turns) == 1
     assert torch.equal(turns[0], whole_turns[0])
@@ -248,7 +248,7 @@ def test_silence_is_not_kept() -> None:
     assert sum(map(len, segmenter._held)) <= 4800 + 1600 + FRAME
 
 
-def test_told_turns() -> None:
+def test_push_to_talk_turns() -> None:
     """Push to talk: everything between two commits is a turn, including silence."""
     segmenter = PushToTalkSegmenter(16_000)
     assert segmenter.commit() == []
@@ -261,9 +261,9 @@ def test_told_turns() -> None:
     assert segmenter.commit() == []
 
 
-def test_a_cleared_ear_still_knows_its_speaker() -> None:
-    """What the adaptive rule has learned outlives a commit and a clear, which comes with every
-    packet of a reply that may not be interrupted."""
+def test_a_cleared_segmenter_keeps_the_pauses_of_its_speaker() -> None:
+    """The learned pauses outlive `commit` and `clear`, which is called with every packet during a
+    reply that may not be interrupted."""
     segmenter = VadSegmenter(LoudVad(), replace(PLAIN, end=AdaptiveSilence()), 16_000)
     segmenter.push(torch.from_numpy(frames((0.5, True), (0.4, False), (0.5, True))), False)
     learned = segmenter._state.pauses
@@ -288,7 +288,7 @@ def test_a_committed_turn_has_all_its_sound() -> None:
     assert starts[0] >= 7000
 
 
-def test_silero_hears_silence_and_forgets_on_reset() -> None:
+def test_silero_on_silence_and_after_reset() -> None:
     """If Silero is installed, silence is no speech, and reset clears its state."""
     pytest.importorskip("silero_vad")
     from mosslive.talk.vad import SileroVad

@@ -1,4 +1,4 @@
-"""Turns added, edited and answered by calls between spoken turns keep their order."""
+"""Turns and replies that calls add between spoken turns, and edits, keep their order."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,10 +23,10 @@ from mosslive.talk.events import (
     TurnDetected,
 )
 from tests.talk.rig import RIG, Rig, frames, run
-from tests.talk.test_interruption import ASKED, QUESTION, SYSTEM, TOLD, history, reply_of
+from tests.talk.test_interruption import ASKED, PUSH_TO_TALK, QUESTION, SYSTEM, history, reply_of
 from tests.talk.toy import TOY_VOICE, ToyCodec, toy_codes
 
-UNANSWERED = replace(TOLD, auto_reply=False)
+NO_REPLY = replace(PUSH_TO_TALK, auto_reply=False)
 NOTE = Turn("user", text="By the way.")
 
 
@@ -37,7 +37,7 @@ def without(turn: int) -> Callable[[list[HistoryTurn]], list[HistoryTurn]]:
     return change
 
 
-def rig_of(lm: LanguageModel, settings: TalkSettings = TOLD) -> Rig:
+def rig_of(lm: LanguageModel, settings: TalkSettings = PUSH_TO_TALK) -> Rig:
     return Rig(lm, ToyCodec(), TOY_VOICE, settings)
 
 
@@ -51,8 +51,8 @@ async def end(rig: Rig, turns: list[Turn], lm: LanguageModel) -> None:
     rig.assert_clean()
 
 
-def test_turns_that_nobody_answers(nano_lm: LanguageModel) -> None:
-    """Turns without a reply, of both roles, keep their order and numbers, and `respond` answers
+def test_turns_without_a_reply(nano_lm: LanguageModel) -> None:
+    """Turns without a reply, of both roles, keep their order and numbers, and `respond` replies to
     them with a number of its own."""
     wave = Sound(torch.from_numpy(QUESTION), 16_000)
 
@@ -109,7 +109,7 @@ def test_said_while_the_user_speaks_a_turn_that_is_cleared(nano_lm: LanguageMode
     run(story())
 
 
-def test_said_while_a_reply_is_on_trial(nano_lm: LanguageModel) -> None:
+def test_said_during_speculation(nano_lm: LanguageModel) -> None:
     """A turn added during speculation follows the adopted reply."""
     wave = frames((0.64, True), (0.512, False))
 
@@ -137,7 +137,7 @@ def test_spoken_during_a_reply_that_is_not_interrupted_but_cancelled(
     nano_lm: LanguageModel,
 ) -> None:
     """A turn spoken during a reply without barge-in follows it, also if the reply is cancelled."""
-    settings = replace(UNANSWERED, barge_in=False)
+    settings = replace(NO_REPLY, barge_in=False)
 
     async def story() -> None:
         rig = rig_of(nano_lm, settings)
@@ -157,10 +157,10 @@ def test_spoken_during_a_reply_that_is_not_interrupted_but_cancelled(
     run(story())
 
 
-def test_what_is_said_beside_does_not_change_the_number_of_a_spoken_turn(
+def test_an_added_turn_does_not_change_the_number_of_a_spoken_turn(
     nano_lm: LanguageModel,
 ) -> None:
-    """A turn ends and is answered under the number it began with."""
+    """A turn ends, and gets its reply, under the number it began with."""
 
     async def story() -> None:
         rig = rig_of(nano_lm)
@@ -168,8 +168,8 @@ def test_what_is_said_beside_does_not_change_the_number_of_a_spoken_turn(
         assert rig.talk.say("user", "By the way.") == 2
         rig.talk.commit()
         await rig.until(lambda: not rig.talk.replying)
-        told = rig.of(SpeechStarted) + rig.of(SpeechStopped) + rig.of(TurnDetected)
-        assert [one.turn for one in told] == [1, 1, 1]
+        found = rig.of(SpeechStarted) + rig.of(SpeechStopped) + rig.of(TurnDetected)
+        assert [one.turn for one in found] == [1, 1, 1]
         assert [one.turn for one in rig.of(ReplyDone)] == [1]
         await rig.close()
 
@@ -177,11 +177,11 @@ def test_what_is_said_beside_does_not_change_the_number_of_a_spoken_turn(
 
 
 def test_a_text_too_long_for_the_context(nano_lm: LanguageModel) -> None:
-    """A text too long for the context gives an error, is neither answered nor remembered, and the
+    """A text too long for the context gives an error, gets no reply and no turn, and the
     conversation continues."""
 
     async def story() -> None:
-        rig = rig_of(nano_lm, replace(TOLD, context_rows=128))
+        rig = rig_of(nano_lm, replace(PUSH_TO_TALK, context_rows=128))
         rig.talk.push_text("too long " * 200)
         await rig.settle()
         (fault,) = rig.of(TalkFault)
@@ -203,7 +203,7 @@ def test_faults_carry_the_number_of_what_failed(nano_lm: LanguageModel) -> None:
     turn."""
 
     async def story() -> None:
-        rig = rig_of(nano_lm, replace(TOLD, context_rows=128))
+        rig = rig_of(nano_lm, replace(PUSH_TO_TALK, context_rows=128))
         rig.talk.push_text("By the way.")
         await rig.settle()
         assert rig.talk.say("user", "too long " * 200) == 2
@@ -216,12 +216,12 @@ def test_faults_carry_the_number_of_what_failed(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_a_turn_that_is_not_answered(nano_lm: LanguageModel) -> None:
+def test_auto_reply_off(nano_lm: LanguageModel) -> None:
     """With auto_reply=False the end of the turn is reported, no reply begins, and `respond`
     requests one."""
 
     async def story() -> None:
-        rig = rig_of(nano_lm, UNANSWERED)
+        rig = rig_of(nano_lm, NO_REPLY)
         await rig.say(QUESTION, 16_000)
         assert rig.talk.commit()
         await rig.wait(1.0)
@@ -243,7 +243,7 @@ def test_edits(nano_lm: LanguageModel, spoken: bool) -> None:
     """A turn can be removed while no one speaks and while the user speaks; the open turn stays."""
 
     async def story() -> None:
-        rig = rig_of(nano_lm, UNANSWERED)
+        rig = rig_of(nano_lm, NO_REPLY)
         number = rig.talk.say("user", "Forget me.")
         rig.talk.say("user", "By the way.")
         await rig.settle()
@@ -262,7 +262,7 @@ def test_an_edit_sees_what_was_said_before_it(nano_lm: LanguageModel, first: str
     """A turn added just before or while the user speaks can be removed again at once."""
 
     async def story() -> None:
-        rig = rig_of(nano_lm, UNANSWERED)
+        rig = rig_of(nano_lm, NO_REPLY)
         if first == "spoken":
             await rig.say(QUESTION, 16_000)
         number = rig.talk.say("user", Sound(torch.from_numpy(QUESTION), 16_000))

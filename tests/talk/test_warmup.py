@@ -23,14 +23,14 @@ from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyHearing
 class Batch(ToyBatch):
     """Records the shapes it is given."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, pages: int) -> None:
         super().__init__()
         self.firsts, self.nexts = set[int](), set[int]()  # replies in one step
         self.ends = set[tuple[int, bool]]()  # codes left, and whether a chunk was before them
-        self._room = room
+        self._pages = pages
 
     def step(self) -> dict[Any, Samples]:
-        if len(self.replies) > self._room:
+        if len(self.replies) > self._pages:
             raise PoolFull("no page")
         first = [reply for reply in self.ready if not reply.rendered]
         self.firsts.add(len(first))
@@ -61,15 +61,15 @@ class EncodeStream(ToyHearing):
 
 
 class GpuCodec(ToyCodec):
-    """Where shapes are recorded, as it says."""
+    """Claims to be on a GPU, where shapes are recorded."""
 
     device = torch.device("cuda")
 
-    def __init__(self, room: int = 1000) -> None:
+    def __init__(self, pages: int = 1000) -> None:
         super().__init__()
-        self.speaking = self.batch = Batch(room)
+        self.speaking = self.batch = Batch(pages)
         self.open = self.most_open = 0
-        self.steps = set[tuple[int, int]]()  # size of what was heard before, and codes at once
+        self.steps = set[tuple[int, int]]()  # bucket of the codes before, and codes at once
 
     def encoder_stream(self, sample_rate: int) -> EncodeStream:
         return EncodeStream(self, sample_rate)
@@ -79,19 +79,19 @@ class CpuCodec(GpuCodec):
     device = torch.device("cpu")
 
 
-async def finished(thread: CodecWorker, work: Coroutine[Any, Any, None]) -> None:
+async def finished(worker: CodecWorker, work: Coroutine[Any, Any, None]) -> None:
     """Runs the thread's jobs until this one is done."""
     task = asyncio.ensure_future(work)
     while not task.done():
         await loop_turns()
-        rest(thread)
+        rest(worker)
     await task
 
 
 def warmed(codec: GpuCodec, replies: int) -> GpuCodec:
     async def story() -> None:
-        thread = CodecWorker(codec, threaded=False)
-        await finished(thread, thread.warm(TOY_VOICE, 5, replies))
+        worker = CodecWorker(codec, threaded=False)
+        await finished(worker, worker.warm(TOY_VOICE, 5, replies))
 
     run(story())
     assert codec.open == 0
@@ -103,7 +103,7 @@ def warmed(codec: GpuCodec, replies: int) -> GpuCodec:
     ("replies", "sizes"),
     [(1, {1}), (2, {1, 2}), (5, {1, 2, 4, 5}), (200, {1, 2, 4, 8, 16, 32, 64})],
 )
-def test_every_shape_is_met(replies: int, sizes: set[int]) -> None:
+def test_every_shape_occurs(replies: int, sizes: set[int]) -> None:
     """Warm-up covers chunks of every recorded number of replies, ends of every length, concurrent
     turns, steps of one to sixteen codes, and steps far into a turn."""
     codec = warmed(GpuCodec(), replies)
@@ -115,9 +115,9 @@ def test_every_shape_is_met(replies: int, sizes: set[int]) -> None:
     assert {size for size, count in codec.steps if count == 2} >= set(range(4, 10))
 
 
-def test_a_small_pool_is_no_obstacle() -> None:
+def test_warm_up_with_a_small_pool() -> None:
     """As many replies as fit are warmed up, and everything else completely."""
-    codec = warmed(GpuCodec(room=3), 8)
+    codec = warmed(GpuCodec(pages=3), 8)
     assert codec.batch.firsts - {0} == {1, 2}
     assert len(codec.batch.ends) == 12
 
@@ -129,47 +129,47 @@ def test_on_a_cpu_one_reply_after_another_is_enough() -> None:
     assert codec.batch.ends == {(3, True)}
 
 
-def test_warming_takes_nobodys_sound(codec: Codec, voice: Voice) -> None:
+def test_warm_up_takes_no_sound_of_a_reply(codec: Codec, voice: Voice) -> None:
     """Another conversation's next chunk is its own, and only the pages of the voice and of that
     reply stay taken."""
 
     async def story() -> None:
-        thread = CodecWorker(codec, threaded=False)
-        speaking = DecodeStream(thread, voice, 5, 0)
+        worker = CodecWorker(codec, threaded=False)
+        speaking = DecodeStream(worker, voice, 5, 0)
         pushed = asyncio.ensure_future(speaking.push([3] * 8, 5.0))
         await loop_turns()
-        thread.step()  # its codes are in the batch
-        await finished(thread, thread.warm(voice, 5))
+        worker.step()  # its codes are in the batch
+        await finished(worker, worker.warm(voice, 5))
         assert len((await pushed).value) == 5 * 1920 - 3840
         used = [pool.used for pool in codec._streams[next(iter(codec._streams))].pools]
-        await finished(thread, thread.warm(voice, 5))
+        await finished(worker, worker.warm(voice, 5))
         assert [pool.used for pool in codec._streams[next(iter(codec._streams))].pools] == used
         speaking.close()
-        rest(thread)
+        rest(worker)
 
     run(story())
 
 
-def test_warming_lets_sound_go_first() -> None:
+def test_sound_goes_before_warm_up() -> None:
     """A chunk that is due is rendered between two pieces of the warm-up, not after all of them."""
 
     async def story() -> None:
         codec = GpuCodec()
-        thread = CodecWorker(codec, clock=lambda: 100.0, threaded=False)
-        warming = asyncio.ensure_future(thread.warm(TOY_VOICE, 5, 4))
+        worker = CodecWorker(codec, clock=lambda: 100.0, threaded=False)
+        warming = asyncio.ensure_future(worker.warm(TOY_VOICE, 5, 4))
         await loop_turns()
-        thread.step()
-        speaking = DecodeStream(thread, TOY_VOICE, 5, 0)
+        worker.step()
+        speaking = DecodeStream(worker, TOY_VOICE, 5, 0)
         heard = asyncio.ensure_future(speaking.push([3] * 8, 100.2))
         await loop_turns()
-        thread.step()  # its codes are in the batch ...
-        thread.step()  # ... and rendered, before the next piece
+        worker.step()  # its codes are in the batch ...
+        worker.step()  # ... and rendered, before the next piece
         await loop_turns()
         assert len(heard.result().value) == 5 * 1920 - 3840
         assert not warming.done()
         speaking.close()
         while not warming.done():
-            rest(thread)
+            rest(worker)
             await loop_turns()
         assert codec.open == 0
         assert codec.batch.replies == []
@@ -177,22 +177,22 @@ def test_warming_lets_sound_go_first() -> None:
     run(story())
 
 
-def test_others_may_have_all_the_room(codec_folder: Path) -> None:
+def test_current_replies_may_hold_all_pages(codec_folder: Path) -> None:
     """A pool full of replies delays the warm-up; a pool too small for any reply raises."""
 
     async def story() -> None:
         # 3 pages; a reply needs them all
         codec = load_codec(codec_folder, pool_seconds=1.2, trace_cpu_steps=False)
         voice = codec.voice(Sound(torch.from_numpy(speech(0.5, 24_000)), 24_000))
-        thread = CodecWorker(codec, threaded=False)
-        speaking = DecodeStream(thread, voice, 5, 0)
+        worker = CodecWorker(codec, threaded=False)
+        speaking = DecodeStream(worker, voice, 5, 0)
         heard = asyncio.ensure_future(speaking.push([3] * 8, 5.0))
         await loop_turns()
-        rest(thread)
-        await finished(thread, thread.warm(voice, 5))
+        rest(worker)
+        await finished(worker, worker.warm(voice, 5))
         assert len((await heard).value)
         speaking.close()
-        rest(thread)
+        rest(worker)
         small = CodecWorker(load_codec(codec_folder, pool_seconds=0.4), threaded=False)
         with pytest.raises(PoolFull):
             await finished(small, small.warm(voice, 5))

@@ -1,8 +1,9 @@
-"""A codec whose codes and sound can be computed by head, in the published rhythm.
+"""A codec whose codes and sound are easy to compute, with the published chunks and delays.
 
 A code is the loudness of its 80 ms and of the loudest 80 ms so far; so a louder block later changes
-the codes before it, as the published floor does. The sound of a code is 1920 samples of its value;
-chunks of 5 with 3 codes of look-ahead, and 3840 samples held back.
+the codes before it, as in the published encoder, which clips quiet sound relative to the loudest.
+The sound of a code is 1920 samples of its value; chunks of 5 with 3 codes of look-ahead, and 3840
+samples held back.
 """
 
 from collections.abc import Sequence

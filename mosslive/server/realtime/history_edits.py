@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from mosslive.engine import Engine
 from mosslive.rows import Turn
-from mosslive.talk.dialogue import HistoryTurn
-from mosslive.talk.turn_ending import close_heard
+from mosslive.talk.dialogue import HistoryTurn, close_heard
 
 Edit = Callable[[list[HistoryTurn]], Sequence[HistoryTurn]]
 

@@ -1,7 +1,8 @@
-"""Listening on a thread: signals and their order are the same as on the event loop."""
+"""Turn detection on a thread: signals and their order are the same as on the event loop."""
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from mosslive import LanguageModel
 from mosslive.talk.events import (
+    Event,
     ReplyDone,
     ReplyInterrupted,
     SpeechStarted,
@@ -19,9 +21,9 @@ from mosslive.talk.events import (
     TalkFault,
     TurnDetected,
 )
-from mosslive.talk.segmenter import Segmenter, Sound, TurnItem, VadSegmenter
 from mosslive.talk.turn_detection import FixedSilence, TurnSettings
-from mosslive.talk.vad_worker import VadWorker
+from mosslive.talk.user_input import UserInput
+from mosslive.talk.vad import VoiceActivity
 from tests.talk.rig import CODES, RIG, FakeClock, Later, LoudVad, Rig, Wave, frames, run
 from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec
 
@@ -29,29 +31,51 @@ PLAIN = TurnSettings(end=FixedSilence())
 STREAM = frames((0.3, False), (0.6, True), (0.6, False), (0.5, True), (0.7, False), (0.1, True))
 
 
-@dataclass
-class Listener:
-    """Records the signals and the samples of each piece of sound."""
+class Recorder:
+    """Stands in for the turn controller and the event queue. Records signals and samples."""
 
-    told: list[Any] = field(default_factory=list)
-    failures: int = 0
-    in_turn = interrupting = False
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.listening: int | None = None
+        self.reply = None
+        self._turn = 0
 
-    def make_segmenter(self, rate_hz: int) -> Segmenter:
-        return VadSegmenter(LoudVad(), PLAIN, rate_hz)
+    def next_turn(self) -> int:
+        self._turn += 1
+        return self._turn
 
-    def heard(self, heard: list[TurnItem]) -> None:
-        for item in heard:
-            self.told += item.wave.tolist() if isinstance(item, Sound) else [item]
+    def listen(self, turn: int, rate_hz: int, interrupt: bool) -> None:
+        self.listening = turn
 
-    def listening_failed(self, error: Exception) -> None:
-        self.failures += 1
+    def feed(self, wave: torch.Tensor) -> None:
+        self.items += wave.tolist()
+
+    def pause(self, kind: str, over_at: float) -> None:
+        self.items.append(("pause", over_at))
+
+    def resume(self) -> None:
+        self.items.append("resume")
+
+    def end_turn(self, kind: str, speech_end: float) -> None:
+        self.listening = None
+
+    def put(self, event: Event) -> None:
+        self.items.append(event)
+
+
+def user_input(
+    recorder: Recorder, threads: Executor | None, vad: VoiceActivity | None = None
+) -> UserInput:
+    stand_in: Any = recorder
+    talk_settings = replace(RIG, turns=PLAIN, speculate=True)
+    vad = vad or LoudVad()
+    return UserInput(stand_in, talk_settings, vad, threads, FakeClock(), stand_in)
 
 
 def at_once(wave: Wave) -> list[Any]:
-    listener = Listener()
-    VadWorker(listener, None, FakeClock()).push(torch.from_numpy(wave), 16_000)
-    return listener.told
+    recorder = Recorder()
+    user_input(recorder, None).push(torch.from_numpy(wave), 16_000)
+    return recorder.items
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -62,41 +86,41 @@ def test_order_does_not_depend_on_the_thread(moves: list[tuple[str, int]]) -> No
     """The signals do not depend on the order of packets, thread, loop and synchronous calls."""
 
     async def story() -> None:
-        threads, listener, first = Later(), Listener(), 0
-        vad_worker = VadWorker(listener, threads, FakeClock())
+        threads, recorder, first = Later(), Recorder(), 0
+        threaded = user_input(recorder, threads)
         for move, amount in moves:
             if move == "push":
-                vad_worker.push(torch.from_numpy(STREAM[first : first + amount]), 16_000)
+                threaded.push(torch.from_numpy(STREAM[first : first + amount]), 16_000)
                 first += amount
             elif move == "thread":
                 threads.step()
             elif move == "loop":
                 await asyncio.sleep(0)
             else:
-                vad_worker.catch_up()
-                assert listener.told == at_once(STREAM[:first])
-        vad_worker.catch_up()
-        assert listener.told == at_once(STREAM[:first])
-        while threads.step():  # those that were called off
+                threaded.catch_up()
+                assert recorder.items == at_once(STREAM[:first])
+        threaded.catch_up()
+        assert recorder.items == at_once(STREAM[:first])
+        while threads.step():  # cancelled jobs
             await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert listener.told == at_once(STREAM[:first]), "told twice"
+        assert recorder.items == at_once(STREAM[:first]), "signals came twice"
 
     run(story())
 
 
-def test_a_thread_that_does_not_come_to_it_holds_up_a_second_at_most() -> None:
+def test_at_most_a_second_of_sound_waits_for_the_thread() -> None:
     """Sound that waits longer than a second is processed by the next push, and none is lost."""
 
     async def story() -> None:
-        listener = Listener()
-        vad_worker = VadWorker(listener, Later(), FakeClock())
+        recorder = Recorder()
+        threaded = user_input(recorder, Later())
         for first in range(0, len(STREAM), 320):
-            vad_worker.push(torch.from_numpy(STREAM[first : first + 320]), 16_000)
-            assert sum(map(len, vad_worker._waiting)) <= 16_000
-        assert listener.told == at_once(STREAM)[: len(listener.told)]
-        vad_worker.catch_up()
-        assert listener.told == at_once(STREAM)
+            threaded.push(torch.from_numpy(STREAM[first : first + 320]), 16_000)
+            assert sum(map(len, threaded._waiting)) <= 16_000
+        assert recorder.items == at_once(STREAM)[: len(recorder.items)]
+        threaded.catch_up()
+        assert recorder.items == at_once(STREAM)
 
     run(story())
 
@@ -124,7 +148,7 @@ def test_a_commit_finds_all_that_was_pushed(nano_lm: LanguageModel, begun: bool)
 
 
 @pytest.mark.parametrize("packet", [512, 10**6])
-def test_a_conversation_heard_on_a_thread(nano_lm: LanguageModel, packet: int) -> None:
+def test_a_conversation_with_the_vad_on_a_thread(nano_lm: LanguageModel, packet: int) -> None:
     """Two turns, the second interrupting, give the same events as on the event loop."""
     wave = frames((0.3, False), (0.64, True), (0.6, False), (0.4, True), (0.6, False))
 
@@ -138,9 +162,9 @@ def test_a_conversation_heard_on_a_thread(nano_lm: LanguageModel, packet: int) -
         return [event for event in rig.events if isinstance(event, kinds)]
 
     async def both() -> None:
-        told = await story(None)
-        assert sum(isinstance(event, SpeechStarted) for event in told) == 2
-        assert await story(Later()) == told
+        expected = await story(None)
+        assert sum(isinstance(event, SpeechStarted) for event in expected) == 2
+        assert await story(Later()) == expected
 
     run(both())
 
@@ -177,7 +201,7 @@ class BrokenVad(LoudVad):
 
 @pytest.mark.parametrize("threaded", [False, True])
 @pytest.mark.parametrize("fails_at", [3, 30])
-def test_an_ear_that_fails(nano_lm: LanguageModel, threaded: bool, fails_at: int) -> None:
+def test_a_vad_that_fails(nano_lm: LanguageModel, threaded: bool, fails_at: int) -> None:
     """A failing VAD, between turns or within one, is reported, the turn is dropped, and the next
     turn is heard."""
 
@@ -204,7 +228,7 @@ def test_an_ear_that_fails(nano_lm: LanguageModel, threaded: bool, fails_at: int
     run(story())
 
 
-def test_closed_while_the_thread_listens(nano_lm: LanguageModel) -> None:
+def test_closed_while_the_thread_works(nano_lm: LanguageModel) -> None:
     """Signals that the thread finds after close are discarded."""
 
     async def story() -> None:
@@ -247,36 +271,34 @@ def test_a_buffer_that_is_used_again(nano_lm: LanguageModel, settings: Any) -> N
 def test_silero_on_the_shared_threads() -> None:
     """If Silero is installed it gives the same signals on real threads as on the event loop."""
     pytest.importorskip("silero_vad")
-    from mosslive.talk.vad import SileroVad
-    from mosslive.talk.vad_worker import vad_threads
+    from mosslive.talk.vad import SileroVad, vad_threads
 
     rng = np.random.default_rng(0)
     wave = torch.from_numpy(rng.normal(0, 0.1, 48_000).astype(np.float32))
 
-    class Probabilities(Listener):
-        def make_segmenter(self, rate_hz: int) -> Segmenter:
-            vad, told = SileroVad(), self.told
+    class Probabilities:
+        """Silero, with a record of its results; nothing is speech."""
 
-            class TurnItem:
-                def probability(self, frame: Wave) -> float:
-                    told.append(vad.probability(frame))
-                    return 0.0
+        def __init__(self) -> None:
+            self._vad, self.found = SileroVad(), list[float]()
 
-                def reset(self) -> None:
-                    vad.reset()
+        def probability(self, frame: Wave) -> float:
+            self.found.append(self._vad.probability(frame))
+            return 0.0
 
-            return VadSegmenter(TurnItem(), PLAIN, rate_hz)
+        def reset(self) -> None:
+            self._vad.reset()
 
     async def story() -> None:
         one, other = Probabilities(), Probabilities()
-        VadWorker(one, None, FakeClock()).push(wave, 48_000)
-        vad_worker = VadWorker(other, vad_threads(), FakeClock())
+        user_input(Recorder(), None, one).push(wave, 48_000)
+        threaded = user_input(Recorder(), vad_threads(), other)
         for first in range(0, len(wave), 960):
-            vad_worker.push(wave[first : first + 960], 48_000)
+            threaded.push(wave[first : first + 960], 48_000)
             await asyncio.sleep(0)
-        vad_worker.catch_up()
-        assert len(one.told) == 31
+        threaded.catch_up()
+        assert len(one.found) == 31
         # Not bit by bit: threads may add up in another order.
-        assert other.told == pytest.approx(one.told, abs=1e-5)
+        assert other.found == pytest.approx(one.found, abs=1e-5)
 
     run(story())
