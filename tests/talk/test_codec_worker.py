@@ -147,7 +147,9 @@ def test_other_users_see_when_the_thread_is_urgent(due: float, urgent: bool) -> 
 
     async def story() -> None:
         worker, other = shared()
-        assert (await asyncio.wait_for(worker.do(lambda: other.others_urgent, due), 20)).value == urgent
+        assert (
+            await asyncio.wait_for(worker.do(lambda: other.others_urgent, due), 20)
+        ).value == urgent
         await until(lambda: not other.others_urgent)
         with pytest.raises(ZeroDivisionError):
             await soon(worker.do(lambda: 1 // 0, due))

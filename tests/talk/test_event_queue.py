@@ -207,7 +207,7 @@ def test_unread_events_are_bounded(nano_lm: LanguageModel, monkeypatch: pytest.M
         await rig.settle()
         talk.push_text("Hello")
         await rig.until(lambda: not talk.replying)
-        assert isinstance(rig.events[-1], TimingReady)
+        assert any(isinstance(event, TimingReady) for event in rig.events[-2:])
         await rig.close()
         rig.assert_clean()
 
