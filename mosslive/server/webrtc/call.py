@@ -92,9 +92,7 @@ class Call:
             await peer.setLocalDescription(await peer.createAnswer())
         except Exception as error:  # aiortc raises many kinds for a malformed offer
             self.session.log.info("an offer failed: %r", error)
-            raise ApiError(
-                "the SDP offer cannot be answered", "invalid_sdp", "sdp"
-            ) from None
+            raise ApiError("the SDP offer cannot be answered", "invalid_sdp", "sdp") from None
         return str(peer.localDescription.sdp)
 
     def hang_up(self) -> None:
