@@ -115,7 +115,7 @@ class InputState:
 
     @contextmanager
     def encodes(self, sounds: int) -> Iterator[None]:
-        """While the codec encodes so many sounds."""
+        """Counts this many sounds in `encoding` for the duration of the block."""
         self._encoding += sounds
         try:
             yield

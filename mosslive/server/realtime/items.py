@@ -141,9 +141,9 @@ class Items:
 
     def forget_sound(self) -> None:
         """Forgets the oldest sound while more than the limit is kept."""
-        sounding = [item for item in self._order if item.sound]
-        total_s = sum(map(_kept_s, sounding))
-        for item in sounding:
+        with_sound = [item for item in self._order if item.sound]
+        total_s = sum(map(_kept_s, with_sound))
+        for item in with_sound:
             if total_s <= self._most_sound_s:
                 return
             total_s -= _kept_s(item)

@@ -1,9 +1,9 @@
 """Responses whose reply has a context of its own: one task each makes the reply and sends it.
 
 Two kinds: a one-shot response writes its output to the conversation; an out-of-band response
-(`conversation: "none"`) leaves no trace there. Both run on the event loop of the session, beside
-`Talk`, and end with the session. Does not know when a response may start: `client_events.response`
-checks it.
+(`conversation: "none"`) leaves no trace there. Both run on the event loop of the session, parallel
+to `Talk`, and end with the session. Does not know when a response may start:
+`client_events.response` checks it.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Transcripts of the user's speech, made by the model if the session and the server enable them.
 
-Each transcript is made by a task of the session, beside the conversation, and sent when it is
+Each transcript is made by a task of the session, parallel to the conversation, and sent when it is
 ready. Knows items; `one_shot.transcribe_turn` knows how a turn is transcribed.
 """
 

@@ -17,12 +17,12 @@ def usage_of(
     then its codes are counted."""
     text_in = sum(len(said.rows) for said in before if said.kind == "text")
     audio_in = sum(len(said.rows) for said in before if said.kind == "speech")
-    made = done.codes if rows is None else max(rows, done.codes)
-    text_out = made - done.codes
+    output = done.codes if rows is None else max(rows, done.codes)
+    text_out = output - done.codes
     return {
-        "total_tokens": text_in + audio_in + made,
+        "total_tokens": text_in + audio_in + output,
         "input_tokens": text_in + audio_in,
-        "output_tokens": made,
+        "output_tokens": output,
         "input_token_details": {
             "text_tokens": text_in,
             "audio_tokens": audio_in,

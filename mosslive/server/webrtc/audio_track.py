@@ -42,7 +42,7 @@ class Utterance:
         return sum(map(len, self.waiting))
 
     def take(self, samples: int) -> Pcm16:
-        """The next samples, at most so many; counts them as played."""
+        """Returns the next samples, at most `samples`, and counts them as played."""
         taken: list[Pcm16] = []
         while self.waiting and samples:
             piece = self.waiting.popleft()

@@ -71,10 +71,10 @@ async def create(request: Request) -> Response:
     offer, given = await read_call(request)
     beta = wants_beta(request.headers, ())
     given = session_from_beta(given) if beta else given
-    asked = merge(bearer.session, given)
-    model = request.query_params.get("model") or asked.get("model")
+    requested = merge(bearer.session, given)
+    model = request.query_params.get("model") or requested.get("model")
     client = Client(bearer.owner, beta, model if isinstance(model, str) else None)
-    client = replace(client, session=without_formats(asked) or None)
+    client = replace(client, session=without_formats(requested) or None)
     with ExitStack() as slot:
         slot.enter_context(server_state.slots.take(bearer.owner))
         try:
