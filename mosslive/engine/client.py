@@ -244,7 +244,9 @@ class EngineClient:
             raise self._full("closed", f"the {what} is closed")
         most = state.settings.max_conversations
         if sequence is None and len(state.sequences) >= most:
-            raise self._full("conversations", f"{most} conversations are open, as many as allowed")
+            raise self._full(
+                "conversations", f"{most} conversations are open; allowed: {most}; close one first"
+            )
 
     def _check_idle(self, sequence: SequenceState, what: str) -> None:
         self._check_open(sequence)
@@ -266,8 +268,8 @@ class EngineClient:
         if pages + headroom > state.free_pages:
             raise self._full(
                 "pages",
-                f"{what}: {pages} pages, and {headroom} as headroom for {replies} replies, with "
-                f"{state.free_pages} of {state.pool.total} free; truncate or close a conversation",
+                f"{what}: {pages} pages needed, and {headroom} as headroom for {replies} replies; "
+                f"{state.free_pages} of {state.pool.total} are free; truncate or close a conversation",
             )
 
     def _check_deadlines(self) -> None:
