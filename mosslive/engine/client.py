@@ -269,7 +269,7 @@ class EngineClient:
             raise self._full(
                 "pages",
                 f"{what}: {pages} pages needed, and {headroom} as headroom for {replies} replies; "
-                f"{state.free_pages} of {state.pool.total} are free; truncate or close a conversation",
+                f"{state.free_pages} of {state.pool.total} are free; truncate or close some",
             )
 
     def _check_deadlines(self) -> None:

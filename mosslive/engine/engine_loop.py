@@ -261,9 +261,8 @@ class EngineLoop:
                     raise StepFailed("a step failed after it had made rows; they are lost")
             return self.stepper.decode(requests)
 
-        measurable = all(
-            reply.rows for reply in live
-        )  # a first row may run a tail over the whole prompt
+        # A first row may run a tail over the whole prompt, so its step is not measured.
+        measurable = all(reply.rows for reply in live)
         results = _run_batch(live, decode) if live else []
         self._record_health("decode", results)
         now = state.clock()

@@ -55,7 +55,7 @@ class GraphStepper:
 
     @torch.inference_mode()
     def decode(self, requests: Sequence[Request]) -> list[StepResult]:
-        made: dict[int, StepResult] = {}
+        results: dict[int, StepResult] = {}
         started: list[tuple[Request, int]] = []
         marked: list[tuple[Channel, PageTable]] = []
         try:
@@ -63,19 +63,19 @@ class GraphStepper:
                 try:
                     started.append((request, self._append_pending(request)))
                 except OutOfPages as refusal:
-                    made[id(request)] = refusal
-            chosen = self._step(started, marked) if started else []
+                    results[id(request)] = refusal
+            sampled = self._step(started, marked) if started else []
         except BaseException:
             for channel, table in marked:
                 table.unmark(channel, [len(table) - 1])
             for request, first in started:
                 request.table.truncate(first)
             raise
-        for (request, _), (text, audio) in zip(started, chosen, strict=True):
+        for (request, _), (text, audio) in zip(started, sampled, strict=True):
             request.table.publish()
             request.pending.clear()
-            made[id(request)] = _accept(request, text, audio)
-        return [made[id(request)] for request in requests]
+            results[id(request)] = _accept(request, text, audio)
+        return [results[id(request)] for request in requests]
 
     def release(self, request: Request) -> None:
         self._seen_ids.release(request)
@@ -117,11 +117,11 @@ class GraphStepper:
             if rows:
                 self.graphs.run(channel, self.graphs.bucket(len(rows)))
         ids = self._buffers.download()
-        chosen: dict[Channel, list[int | None]] = {c: [None] * len(requests) for c in CHANNELS}
+        sampled: dict[Channel, list[int | None]] = {c: [None] * len(requests) for c in CHANNELS}
         for index, (channel, rows) in enumerate(rows_of.items()):
             for row, number in zip(rows, ids[index, : len(rows)].tolist(), strict=True):
-                chosen[channel][row] = number
-        return list(zip(chosen["text"], chosen["audio"], strict=True))
+                sampled[channel][row] = number
+        return list(zip(sampled["text"], sampled["audio"], strict=True))
 
     def _fill_trunk(
         self, started: list[tuple[Request, int]], seen_slots: list[int], bucket: int
