@@ -278,7 +278,7 @@ class EngineClient:
 
     def _missed_deadlines(self, speaking: int) -> str | None:
         """Returns why `speaking` speech replies at once are too many; None if they are not."""
-        settings, decode, now = self.state.settings, self.state.decode, self.state.clock()
+        settings, decode, now = self.state.settings, self.state.decode_costs, self.state.clock()
         if not misses_deadlines(speaking, decode, now, settings):
             return None
         step_ms = decode.seconds(speaking, now) * 1e3

@@ -47,7 +47,7 @@ class EngineLoop:
         self.missed = 0  # speech rows computed after an underrun
         self.health = Health("the language model", state.clock)
         prefill = StepCosts(state.settings.prefill_guess_ms)
-        self.limits = Limits(stepper.most_requests, stepper.most_rows, state.decode, prefill)
+        self.limits = Limits(stepper.most_requests, stepper.most_rows, state.decode_costs, prefill)
         self.device_user = (priority or DevicePriority()).join(lambda: state.inbox.put(None))
 
     def run(self) -> None:
@@ -275,7 +275,7 @@ class EngineLoop:
             state.count_pool()
         if live and measurable:
             now = state.clock()
-            state.decode.observe(len(live), now - began, now)
+            state.decode_costs.observe(len(live), now - began, now)
 
     def _record_health(self, kind: str, results: Sequence[object]) -> None:
         """Counts a pass as failed if it failed for all jobs. `OutOfPages` is not a failure."""

@@ -23,22 +23,24 @@ from mosslive.rows import CHANNELS, Channel, Row
 
 
 class GraphStepper:
-    def __init__(self, runner: GraphRunner, most: int = 256) -> None:
-        """`most`: requests in one step."""
+    def __init__(self, runner: GraphRunner, most_requests: int = 256) -> None:
+        """`most_requests`: in one step."""
         self.runner = runner
         self.config, self.pool = runner.decoder.config, runner.pool
-        self.most_requests, self.most_rows = most, runner.chunk
+        self.most_requests, self.most_rows = most_requests, runner.chunk
         self._plain = PlainStepper(runner)
         scratch, device = runner.storage.scratch_slot, runner.decoder.device
         padding_page = scratch // self.pool.page_size
-        self._buffers = StepBuffers(most, runner.pages_per_request, padding_page, scratch, device)
+        self._buffers = StepBuffers(
+            most_requests, runner.pages_per_request, padding_page, scratch, device
+        )
         sizes: dict[Channel, int] = {
             "text": self.config.vocab_size,
             "audio": self.config.audio_vocab_size,
         }
-        self._seen_ids = SeenIds(most, sizes, device)
+        self._seen_ids = SeenIds(most_requests, sizes, device)
         self.graphs = StepGraphs(runner.decoder, runner.storage, self._buffers, self._seen_ids)
-        self._stamps = [-1] * most  # of the page table that is in each row of the buffers
+        self._stamps = [-1] * most_requests  # of the page table that is in each row of the buffers
         # The requests whose sampling settings are in the fields of each tail.
         self._filled_sampling: dict[Channel, list[Request]] = {channel: [] for channel in CHANNELS}
 
@@ -174,7 +176,7 @@ class GraphStepper:
         fill("tail_position", positions)
         fill("tail_slot", slots)
         fill("seen_slot", [seen_slots[row] for row in rows])
-        fill("step", [request.step for request in some])
+        fill("step", [request.row_number for request in some])
         fill("legal", [request.legal(channel) for request in some])
         if some != self._filled_sampling[channel]:
             self._filled_sampling[channel] = some
