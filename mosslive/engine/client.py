@@ -244,7 +244,9 @@ class EngineClient:
             raise self._full("closed", f"the {what} is closed")
         most = state.settings.max_conversations
         if sequence is None and len(state.sequences) >= most:
-            raise self._full("conversations", f"{most} conversations are open, as many as allowed")
+            raise self._full(
+                "conversations", f"{most} conversations are open; allowed: {most}; close one first"
+            )
 
     def _check_idle(self, sequence: SequenceState, what: str) -> None:
         self._check_open(sequence)
@@ -266,8 +268,8 @@ class EngineClient:
         if pages + headroom > state.free_pages:
             raise self._full(
                 "pages",
-                f"{what}: {pages} pages, and {headroom} as headroom for {replies} replies, with "
-                f"{state.free_pages} of {state.pool.total} free; truncate or close a conversation",
+                f"{what}: {pages} pages needed, and {headroom} as headroom for {replies} replies; "
+                f"{state.free_pages} of {state.pool.total} are free; truncate or close some",
             )
 
     def _check_deadlines(self) -> None:
@@ -276,7 +278,7 @@ class EngineClient:
 
     def _missed_deadlines(self, speaking: int) -> str | None:
         """Returns why `speaking` speech replies at once are too many; None if they are not."""
-        settings, decode, now = self.state.settings, self.state.decode, self.state.clock()
+        settings, decode, now = self.state.settings, self.state.decode_costs, self.state.clock()
         if not misses_deadlines(speaking, decode, now, settings):
             return None
         step_ms = decode.seconds(speaking, now) * 1e3

@@ -123,7 +123,7 @@ class Engine:
                 steps=loop.steps,
                 rows_made=loop.rows_made,
                 missed_deadlines=loop.missed,
-                decode_step_s=state.decode.seconds(max(1, replies), state.clock()),
+                decode_step_s=state.decode_costs.seconds(max(1, replies), state.clock()),
                 refusals=dict(state.refusals),
             )
 

@@ -47,7 +47,7 @@ class EngineLoop:
         self.missed = 0  # speech rows computed after an underrun
         self.health = Health("the language model", state.clock)
         prefill = StepCosts(state.settings.prefill_guess_ms)
-        self.limits = Limits(stepper.most_requests, stepper.most_rows, state.decode, prefill)
+        self.limits = Limits(stepper.most_requests, stepper.most_rows, state.decode_costs, prefill)
         self.device_user = (priority or DevicePriority()).join(lambda: state.inbox.put(None))
 
     def run(self) -> None:
@@ -261,9 +261,8 @@ class EngineLoop:
                     raise StepFailed("a step failed after it had made rows; they are lost")
             return self.stepper.decode(requests)
 
-        measurable = all(
-            reply.rows for reply in live
-        )  # a first row may run a tail over the whole prompt
+        # A first row may run a tail over the whole prompt, so its step is not measured.
+        measurable = all(reply.rows for reply in live)
         results = _run_batch(live, decode) if live else []
         self._record_health("decode", results)
         now = state.clock()
@@ -276,7 +275,7 @@ class EngineLoop:
             state.count_pool()
         if live and measurable:
             now = state.clock()
-            state.decode.observe(len(live), now - began, now)
+            state.decode_costs.observe(len(live), now - began, now)
 
     def _record_health(self, kind: str, results: Sequence[object]) -> None:
         """Counts a pass as failed if it failed for all jobs. `OutOfPages` is not a failure."""

@@ -23,22 +23,24 @@ from mosslive.rows import CHANNELS, Channel, Row
 
 
 class GraphStepper:
-    def __init__(self, runner: GraphRunner, most: int = 256) -> None:
-        """`most`: requests in one step."""
+    def __init__(self, runner: GraphRunner, most_requests: int = 256) -> None:
+        """`most_requests`: in one step."""
         self.runner = runner
         self.config, self.pool = runner.decoder.config, runner.pool
-        self.most_requests, self.most_rows = most, runner.chunk
+        self.most_requests, self.most_rows = most_requests, runner.chunk
         self._plain = PlainStepper(runner)
         scratch, device = runner.storage.scratch_slot, runner.decoder.device
         padding_page = scratch // self.pool.page_size
-        self._buffers = StepBuffers(most, runner.pages_per_request, padding_page, scratch, device)
+        self._buffers = StepBuffers(
+            most_requests, runner.pages_per_request, padding_page, scratch, device
+        )
         sizes: dict[Channel, int] = {
             "text": self.config.vocab_size,
             "audio": self.config.audio_vocab_size,
         }
-        self._seen_ids = SeenIds(most, sizes, device)
+        self._seen_ids = SeenIds(most_requests, sizes, device)
         self.graphs = StepGraphs(runner.decoder, runner.storage, self._buffers, self._seen_ids)
-        self._stamps = [-1] * most  # of the page table that is in each row of the buffers
+        self._stamps = [-1] * most_requests  # of the page table that is in each row of the buffers
         # The requests whose sampling settings are in the fields of each tail.
         self._filled_sampling: dict[Channel, list[Request]] = {channel: [] for channel in CHANNELS}
 
@@ -55,7 +57,7 @@ class GraphStepper:
 
     @torch.inference_mode()
     def decode(self, requests: Sequence[Request]) -> list[StepResult]:
-        made: dict[int, StepResult] = {}
+        results: dict[int, StepResult] = {}
         started: list[tuple[Request, int]] = []
         marked: list[tuple[Channel, PageTable]] = []
         try:
@@ -63,19 +65,19 @@ class GraphStepper:
                 try:
                     started.append((request, self._append_pending(request)))
                 except OutOfPages as refusal:
-                    made[id(request)] = refusal
-            chosen = self._step(started, marked) if started else []
+                    results[id(request)] = refusal
+            sampled = self._step(started, marked) if started else []
         except BaseException:
             for channel, table in marked:
                 table.unmark(channel, [len(table) - 1])
             for request, first in started:
                 request.table.truncate(first)
             raise
-        for (request, _), (text, audio) in zip(started, chosen, strict=True):
+        for (request, _), (text, audio) in zip(started, sampled, strict=True):
             request.table.publish()
             request.pending.clear()
-            made[id(request)] = _accept(request, text, audio)
-        return [made[id(request)] for request in requests]
+            results[id(request)] = _accept(request, text, audio)
+        return [results[id(request)] for request in requests]
 
     def release(self, request: Request) -> None:
         self._seen_ids.release(request)
@@ -117,11 +119,11 @@ class GraphStepper:
             if rows:
                 self.graphs.run(channel, self.graphs.bucket(len(rows)))
         ids = self._buffers.download()
-        chosen: dict[Channel, list[int | None]] = {c: [None] * len(requests) for c in CHANNELS}
+        sampled: dict[Channel, list[int | None]] = {c: [None] * len(requests) for c in CHANNELS}
         for index, (channel, rows) in enumerate(rows_of.items()):
             for row, number in zip(rows, ids[index, : len(rows)].tolist(), strict=True):
-                chosen[channel][row] = number
-        return list(zip(chosen["text"], chosen["audio"], strict=True))
+                sampled[channel][row] = number
+        return list(zip(sampled["text"], sampled["audio"], strict=True))
 
     def _fill_trunk(
         self, started: list[tuple[Request, int]], seen_slots: list[int], bucket: int
@@ -174,7 +176,7 @@ class GraphStepper:
         fill("tail_position", positions)
         fill("tail_slot", slots)
         fill("seen_slot", [seen_slots[row] for row in rows])
-        fill("step", [request.step for request in some])
+        fill("step", [request.row_number for request in some])
         fill("legal", [request.legal(channel) for request in some])
         if some != self._filled_sampling[channel]:
             self._filled_sampling[channel] = some

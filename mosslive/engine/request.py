@@ -59,7 +59,7 @@ class Request:
             del self.pending[: self.table.adopt(self.pending)]
 
     @property
-    def step(self) -> int:
+    def row_number(self) -> int:
         """Number of the next row, from 1, as min_new and max_new count."""
         return len(self.new_rows) + 1
 
@@ -81,11 +81,11 @@ class Request:
 
     def legal(self, channel: Channel) -> int:
         """Returns how many ids, from 0, may be sampled. The mask of the published loop always hides
-        the audio ids above the end of speech, and the end of speech itself while step < min_new.
-        Both are the last ids, so a mask is a prefix of the logits."""
+        the audio ids above the end of speech, and the end of speech itself while row_number <
+        min_new. Both are the last ids, so the ids that remain are a prefix."""
         if channel == "text":
             return self.ids.text_size
-        return self.ids.eosp + (self.step >= self.sampling.min_new)
+        return self.ids.eosp + (self.row_number >= self.sampling.min_new)
 
     def accept(self, text: int | None, audio: int | None) -> Row:
         """Composes and appends the next row from sampled ids, and sets `stop` if it is the last.

@@ -31,7 +31,7 @@ def _sample(request: Request, channel: Channel, given: Tensor) -> int:
         logits = penalise(logits, seen, sampling.repetition_penalty)
     if sampling.greedy:
         return greedy(logits)
-    number = uniform(sampling.seed, request.step, CHANNELS.index(channel))
+    number = uniform(sampling.seed, request.row_number, CHANNELS.index(channel))
     return sample_token(logits, sampling.temperature, sampling.top_k, sampling.top_p, number)
 
 

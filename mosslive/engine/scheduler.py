@@ -7,7 +7,7 @@ A stretch is a run of consecutive speech rows of one reply. A row of speech play
 | first row of a speech reply             | arrival of the reply                             |
 | row k of a stretch (from 0)             | playout start + (k - buffer_rows) · 80 ms        |
 | rows that a reply waits for             | arrival of the reply                             |
-| text row                                | text_wait_s after the row before                 |
+| text row                                | text_wait_s after the row before, or arrival     |
 | appended rows without a reply           | gather_s after the oldest arrived                |
 
 Rules, each one a function below:
@@ -21,7 +21,7 @@ Rules, each one a function below:
    before the first underrun; while a speech row of the batch is due, at most as long as the decode
    step.
 4. Batching: while a reply speaks, appended rows wait for gather_s, so that one pass serves many
-   conversations. They wait no longer if a reply waits for rows.
+   conversations. The wait ends if one of them is due, or if a reply waits for rows.
 5. First row: a reply whose last pending rows are computed in a step decodes in the same step.
 6. Priority on the device: a step is urgent if a candidate is due, or if a stretch has fewer than
    first_rows (see `device_priority`).

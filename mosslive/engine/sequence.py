@@ -92,7 +92,9 @@ class SequenceState:
     step_pages: int = 0  # reserved pages that the running step may take, also after a truncation
     counted_pages: int = 0  # pages of the table at the last count
     pages_to_free: int = 0  # pages freed when the table follows `truncated_to`
-    has_pending: bool = False  # rows wait for prefill
+    # Whether uncomputed rows are to be prefilled. The last row of a reply is not, until the next
+    # `append` or `settled`.
+    has_pending: bool = False
     pending_since: float = 0.0  # arrival of the oldest of them
     reply: ActiveReply | None = None  # the active reply
     error: MossliveError | None = None  # why rows were lost; raised until `truncate`

@@ -45,7 +45,7 @@ class EngineState:
         self.reserved = 0  # pages, over all sequences
         self.pool_free = pool.free  # at the last count
         self.refusals: Counter[Reason] = Counter()
-        self.decode = StepCosts(settings.decode_guess_ms)
+        self.decode_costs = StepCosts(settings.decode_guess_ms)
         self.failed_with: BaseException | None = None
         self.closing = False
         # Wakes the engine thread. A sequence in it has lost its owner. Finalisers put it here at

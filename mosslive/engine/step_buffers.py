@@ -124,8 +124,8 @@ class StepBuffers:
         self._host_ids.copy_(self.ids, non_blocking=True)
         if self.ids.is_cuda:
             torch.cuda.current_stream(self.ids.device).synchronize()
-        chosen: NDArray[np.int64] = self._host_ids.numpy()
-        return chosen
+        sampled: NDArray[np.int64] = self._host_ids.numpy()
+        return sampled
 
 
 def _fields(block: Tensor, rows: int) -> Fields:

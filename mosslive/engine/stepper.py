@@ -96,14 +96,14 @@ class PlainStepper:
 
     @torch.inference_mode()
     def decode(self, requests: Sequence[Request]) -> list[StepResult]:
-        made: dict[int, StepResult] = {}
+        results: dict[int, StepResult] = {}
         started: list[tuple[Request, int]] = []
         try:
             for request in requests:
                 try:
                     started.append((request, self._append_pending(request)))
                 except OutOfPages as refusal:
-                    made[id(request)] = refusal
+                    results[id(request)] = refusal
             trunk_pass = self.runner.trunk([(request.table, first) for request, first in started])
         except BaseException:
             _roll_back([(request.table, first) for request, first in started])
@@ -131,10 +131,10 @@ class PlainStepper:
         for request, _ in started:
             own = {channel: logits[channel][id(request)] for channel in request.channels}
             try:
-                made[id(request)] = sample_row(request, own)
+                results[id(request)] = sample_row(request, own)
             except Exception as error:  # only this request fails
-                made[id(request)] = step_failed(error)
-        return [made[id(request)] for request in requests]
+                results[id(request)] = step_failed(error)
+        return [results[id(request)] for request in requests]
 
     def release(self, request: Request) -> None:
         request.seen.clear()

@@ -1,7 +1,7 @@
-"""What the engine's tests share: prompts, settings, a model that changes its mode, and answers.
+"""Shared by the engine's tests: prompts, settings, a model that changes its mode, and answers.
 
-Answers come from two sides: `recomputed` runs the reference loop over a full forward pass per row,
-`alone` runs a request by itself in a pool of its own.
+Expected answers have two sources: `recomputed` runs the reference loop over a full forward pass per
+row, `alone` runs a request by itself in a pool of its own.
 """
 
 import shutil
@@ -64,10 +64,10 @@ class Answer(NamedTuple):
 Alone = Callable[[str, Sampling], Answer]
 
 
-# Three functions the test files make module fixtures of; their parameters are fixtures.
+# The test files make module fixtures of these functions; their parameters are fixtures.
 
 
-def wandering_lm(
+def switching_lm(
     nano_folder: Path, tmp_path_factory: pytest.TempPathFactory, device: str = "cpu"
 ) -> LanguageModel:
     """The nano model with a few rows of its heads made loud, so that it changes between writing
@@ -77,7 +77,7 @@ def wandering_lm(
         TEXT_HEAD: {config.sosp_token_id: 4.0, config.eos_token_id: 1.7},
         AUDIO_HEAD: {config.eosp_token_id: 4.0},
     }
-    folder = shutil.copytree(nano_folder, tmp_path_factory.mktemp("wandering") / "lm")
+    folder = shutil.copytree(nano_folder, tmp_path_factory.mktemp("switching") / "lm")
     for path in folder.glob("*.safetensors"):
         tensors = load_file(path)
         for name in tensors.keys() & loud.keys():
@@ -87,12 +87,12 @@ def wandering_lm(
     return load_lm(folder, device)
 
 
-def alone_of(wandering: LanguageModel) -> Alone:
-    """(prompt, settings) → what that model answers when nothing else runs; computed once each."""
+def alone_of(switching: LanguageModel) -> Alone:
+    """Returns (prompt, settings) → the model's answer to a single request; computed once each."""
 
     @cache
     def alone(name: str, sampling: Sampling) -> Answer:
-        return answer(fresh(wandering), prompt_rows(wandering, name), sampling)
+        return answer(fresh(switching), prompt_rows(switching, name), sampling)
 
     return alone
 
@@ -147,7 +147,7 @@ def recomputed(lm: LanguageModel, prompt: list[Row], sampling: Sampling) -> Trac
         mode = first_mode(prompt[-1], ids)
         for row in rows[len(prompt) - 1 :]:
             mode = next_mode(mode, row, ids)
-        if padded and mode == "text":  # the reference knows no other way to write the pad
+        if padded and mode == "text":  # the reference has no other way to choose the pad
             audio = np.where(np.arange(len(audio)) == ids.audio_pad, 0, -np.inf)
         return text, audio
 
@@ -167,7 +167,7 @@ def answer(lm: LanguageModel, prompt: list[Row], sampling: Sampling, **options: 
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, decoder: Decoder) -> list[tuple[str, list[int]]]:
-    """Grows by (trunk or tail, slots written) with every pass through the decoder."""
+    """Returns a list that grows by (trunk or tail, slots written) with every decoder pass."""
     passes: list[tuple[str, list[int]]] = []
     trunk, tail = decoder.trunk, decoder.tail
 
@@ -197,7 +197,7 @@ def break_at(
     call: int,
     error: type[BaseException] = RuntimeError,
 ) -> None:
-    """The nth call of a decoder's method fails half-way: what it wrote into the pages is NaN."""
+    """Makes the nth call of a decoder's method fail after it has written NaN to the pages."""
     works = getattr(decoder, method)
     calls = count(1)
 

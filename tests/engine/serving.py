@@ -14,12 +14,12 @@ from mosslive.engine.stepper import StepResult
 from mosslive.rows import Row
 from tests.engine.models import Answer, all_free, answer, fresh, prompt_rows
 
-_WAIT_S = 50.0  # a shared machine can be slow; nothing waits so long otherwise
+_WAIT_S = 50.0  # long, because a shared machine can be slow
 ROOMY = EngineSettings(headroom_rows=0, ahead_rows=10_000)
 
 
 class Clock:
-    """Stands still unless moved."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -91,14 +91,14 @@ def opened(served: Served, name: str) -> Conversation:
 Oracle = Callable[[list[Row], Sampling], Answer]
 
 
-def oracle_of(wandering: LanguageModel) -> Oracle:
-    """(history, sampling) → what the plain loop answers to it; computed once each."""
+def oracle_of(switching: LanguageModel) -> Oracle:
+    """Returns (history, sampling) → the answer of the plain loop; computed once each."""
     known: dict[Any, Answer] = {}
 
     def plain(history: list[Row], sampling: Sampling) -> Answer:
         key = tuple(history), sampling
         if key not in known:
-            known[key] = answer(fresh(wandering), history, sampling)
+            known[key] = answer(fresh(switching), history, sampling)
         return known[key]
 
     return plain
@@ -107,13 +107,13 @@ def oracle_of(wandering: LanguageModel) -> Oracle:
 async def until(done: Callable[[], bool], step: Callable[[], Any] = lambda: None) -> None:
     """Lets other tasks and the engine run until a condition holds. After a while it sleeps between
     checks, because an engine with a thread of its own needs the processor."""
-    begun, looks = time.monotonic(), 0
+    begun, checks = time.monotonic(), 0
     while not done():
         if time.monotonic() - begun > _WAIT_S:
-            raise AssertionError("waited in vain")
+            raise AssertionError(f"the condition did not hold within {_WAIT_S:g} s")
         step()
-        looks += 1
-        await asyncio.sleep(0 if looks < 1000 else 0.001)
+        checks += 1
+        await asyncio.sleep(0 if checks < 1000 else 0.001)
 
 
 async def read(reply: ReplyStream) -> list[Row]:

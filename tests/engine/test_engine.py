@@ -1,4 +1,4 @@
-"""The served engine: whatever else it does, the rows of a reply are those of the plain loop."""
+"""The served engine: the rows of a reply equal those of the plain loop."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from tests.engine.models import (
     Alone,
     alone_of,
     prompt_rows,
-    wandering_lm,
+    switching_lm,
 )
 from tests.engine.serving import Oracle, Served, opened, oracle_of
 
@@ -24,7 +24,7 @@ SPEECH, TEXT = "mixed to speech", "mixed to text"
 FILTERED = replace(SETTINGS["filtered"], max_new=12)
 GREEDY = replace(SETTINGS["greedy"], max_new=12)
 
-wandering = pytest.fixture(scope="module")(wandering_lm)
+switching = pytest.fixture(scope="module")(switching_lm)
 alone = pytest.fixture(scope="module")(alone_of)
 
 
@@ -32,16 +32,16 @@ oracle = pytest.fixture(scope="module")(oracle_of)
 
 
 @pytest.fixture
-def served(wandering: LanguageModel) -> Served:
-    return Served(wandering, pages=400, page_size=4)
+def served(switching: LanguageModel) -> Served:
+    return Served(switching, pages=400, page_size=4)
 
 
-# Rows are the plain loop's.
+# Rows equal those of the plain loop.
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_reply_is_the_plain_loops(served: Served, alone: Alone, setting: str) -> None:
-    """Rows and stop reason are the plain loop's, greedy and sampled, speech and text."""
+def test_a_reply_equals_the_plain_loop(served: Served, alone: Alone, setting: str) -> None:
+    """Rows and stop reason equal those of the plain loop, greedy and sampled, speech and text."""
     for name in PROMPTS:
         conversation = opened(served, name)
         reply = conversation.reply(SETTINGS[setting])
@@ -68,14 +68,14 @@ def test_a_reply_is_the_plain_loops(served: Served, alone: Alone, setting: str) 
     page_size=st.integers(1, 17),
 )
 def test_random_arrival_changes_no_row(
-    wandering: LanguageModel,
+    switching: LanguageModel,
     alone: Alone,
     asks: list[tuple[str, str, int, int]],
     chunk: int,
     page_size: int,
 ) -> None:
-    """Continuous batching: replies that begin and end while others run, prefill cut anywhere."""
-    served = Served(wandering, pages=800, page_size=page_size, chunk=chunk)
+    """Replies that start and end while others run, with prefill split anywhere, have exact rows."""
+    served = Served(switching, pages=800, page_size=page_size, chunk=chunk)
     begun = []
     for name, setting, max_new, steps in asks:
         sampling = replace(SETTINGS[setting], max_new=max_new)
@@ -138,7 +138,7 @@ def test_what_was_computed_is_not_computed_again(
     served.finish(fork.reply(FILTERED))
     made = (FILTERED.max_new - 1) + FILTERED.max_new
     assert sum(rows) == heard + FILTERED.max_new - 1 + made
-    again = served.engine.open()  # the same beginning, by content
+    again = served.engine.open()  # shares pages by content
     again.append(prompt_rows(served.lm, SPEECH))
     served.idle()
     assert sum(rows) == heard + FILTERED.max_new - 1 + made + heard - (heard - 1) // 4 * 4
@@ -185,7 +185,7 @@ def test_a_reply_truncated_at_every_point(
 
 
 @pytest.mark.parametrize("steps", range(6))
-@pytest.mark.parametrize("how", ["interrupt", "cancel", "let go", "close", "let all go"])
+@pytest.mark.parametrize("how", ["interrupt", "cancel", "drop reply", "close", "drop all"])
 def test_cancelled_at_every_point(served: Served, alone: Alone, how: str, steps: int) -> None:
     """After a cancel no row is added, the rows before stay, other replies are unchanged and all
     pages are freed."""
@@ -203,11 +203,11 @@ def test_cancelled_at_every_point(served: Served, alone: Alone, how: str, steps:
     elif how == "close":
         conversation.close()
     del reply
-    if how == "let all go":
+    if how == "drop all":
         del conversation
     served.step(3)
     assert served.engine.stats().replies == 1
-    if how in ("interrupt", "cancel", "let go"):
+    if how in ("interrupt", "cancel", "drop reply"):
         assert conversation.rows == before
         more = prompt_rows(served.lm, "short")
         conversation.reply(GREEDY, more).cancel()  # it is usable
@@ -221,7 +221,7 @@ def test_cancelled_at_every_point(served: Served, alone: Alone, how: str, steps:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", range(4))
-@pytest.mark.parametrize("what", ["truncate", "close", "interrupt", "fork", "let go"])
+@pytest.mark.parametrize("what", ["truncate", "close", "interrupt", "fork", "drop reply"])
 def test_callers_need_not_wait_for_a_step_to_end(
     served: Served, oracle: Oracle, what: str, step: int, when: str
 ) -> None:
@@ -232,7 +232,7 @@ def test_callers_need_not_wait_for_a_step_to_end(
     forks: list[Conversation] = []
     done: list[list[Row]] = []
 
-    def meddle(_: object) -> None:
+    def during_step(_: object) -> None:
         if done:
             return
         if what == "truncate":
@@ -241,13 +241,13 @@ def test_callers_need_not_wait_for_a_step_to_end(
         elif what == "fork":
             forks.append(conversation.fork())
             conversation.truncate(30)
-        elif what == "let go":
+        elif what == "drop reply":
             replies.clear()
         else:
             getattr(conversation, what)()
         done.append(conversation.rows)
 
-    setattr(served.stepper, when, meddle)
+    setattr(served.stepper, when, during_step)
     served.step()
     assert done
     assert replies == [] or replies[0].stop == "interrupted"

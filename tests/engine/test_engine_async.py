@@ -1,4 +1,4 @@
-"""The served engine from event loops: waiting, leaving, slow readers, and its own thread."""
+"""The served engine from event loops: waiting, cancelling, slow readers, and its thread."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ from tests.engine.models import (
     alone_of,
     fresh,
     prompt_rows,
-    wandering_lm,
+    switching_lm,
 )
 from tests.engine.serving import ROOMY, Served, Watched, opened, read, until
 
@@ -29,13 +29,13 @@ SPEECH, TEXT = "mixed to speech", "mixed to text"
 FILTERED = replace(SETTINGS["filtered"], max_new=12)
 DOCS = Path(__file__).parents[2] / "docs" / "engine.md"
 
-wandering = pytest.fixture(scope="module")(wandering_lm)
+switching = pytest.fixture(scope="module")(switching_lm)
 alone = pytest.fixture(scope="module")(alone_of)
 
 
 @pytest.fixture
-def served(wandering: LanguageModel) -> Served:
-    return Served(wandering, pages=300, page_size=4)
+def served(switching: LanguageModel) -> Served:
+    return Served(switching, pages=300, page_size=4)
 
 
 def opened_with(engine: Engine, rows: list[Row]) -> Conversation:
@@ -44,7 +44,7 @@ def opened_with(engine: Engine, rows: list[Row]) -> Conversation:
     return conversation
 
 
-# Leaving.
+# Ending a reply early.
 
 
 def test_leaving_the_loop_ends_the_reply(served: Served, alone: Alone) -> None:
@@ -113,20 +113,20 @@ def test_an_interrupted_reader_stops_at_once(served: Served) -> None:
     asyncio.run(main())
 
 
-def test_letting_go_of_everything_gives_the_pages_back(served: Served) -> None:
+def test_dropping_all_references_frees_the_pages(served: Served) -> None:
     """Dropping all references frees the pages without a call of close, also in a reference
     cycle."""
     conversation = opened(served, SPEECH)
-    circle: list[Any] = [conversation.reply(FILTERED)]
-    circle.append(circle)
+    cycle: list[Any] = [conversation.reply(FILTERED)]
+    cycle.append(cycle)
     served.step(3)
-    del conversation, circle
+    del conversation, cycle
     gc.collect()
     served.step()
     assert served.all_free()
 
 
-def test_an_event_loop_that_is_gone_hurts_nobody(served: Served, alone: Alone) -> None:
+def test_a_closed_event_loop_affects_no_other_reader(served: Served, alone: Alone) -> None:
     """A reader on a closed event loop is never woken; a reader on another loop is."""
     reply = opened(served, TEXT).reply(FILTERED)
     loop = asyncio.new_event_loop()
@@ -144,14 +144,16 @@ def test_an_event_loop_that_is_gone_hurts_nobody(served: Served, alone: Alone) -
     assert asyncio.run(main()) == alone(SPEECH, FILTERED).rows
 
 
-# Falling behind, and waiting.
+# Slow readers and waiting.
 
 
 @pytest.mark.parametrize("ahead", [1, 4, 7])
-def test_a_slow_reader_is_waited_for(wandering: LanguageModel, alone: Alone, ahead: int) -> None:
+def test_a_reply_pauses_for_a_slow_reader(
+    switching: LanguageModel, alone: Alone, ahead: int
+) -> None:
     """The reply pauses at `ahead_rows` unread rows, continues at half of them, and drops
     nothing."""
-    served = Served(wandering, replace(ROOMY, ahead_rows=ahead), pages=300, page_size=4)
+    served = Served(switching, replace(ROOMY, ahead_rows=ahead), pages=300, page_size=4)
 
     async def main() -> None:
         reply = opened(served, SPEECH).reply(FILTERED)
@@ -173,9 +175,9 @@ def test_a_slow_reader_is_waited_for(wandering: LanguageModel, alone: Alone, ahe
     asyncio.run(main())
 
 
-def test_a_rest_is_not_a_missed_deadline(wandering: LanguageModel) -> None:
+def test_a_pause_is_not_a_missed_deadline(switching: LanguageModel) -> None:
     """After a pause the unread rows are the lead, however long the pause was."""
-    served = Served(wandering, replace(ROOMY, ahead_rows=6), pages=300)
+    served = Served(switching, replace(ROOMY, ahead_rows=6), pages=300)
     speaks = replace(FILTERED, min_new=99)
 
     async def main() -> None:
@@ -192,7 +194,7 @@ def test_a_rest_is_not_a_missed_deadline(wandering: LanguageModel) -> None:
     asyncio.run(main())
 
 
-def test_settled_waits_for_rows_appended_and_pages_given_up(served: Served) -> None:
+def test_settled_waits_for_appended_rows_and_dropped_pages(served: Served) -> None:
     """`settled` waits until appended rows are computed and dropped pages are free, also for the
     last row of a reply, and returns after close."""
 
@@ -220,10 +222,10 @@ def test_settled_waits_for_rows_appended_and_pages_given_up(served: Served) -> N
     asyncio.run(main())
 
 
-def test_settled_does_not_wait_for_a_reply_that_rests(wandering: LanguageModel) -> None:
+def test_settled_does_not_wait_for_a_paused_reply(switching: LanguageModel) -> None:
     """`settled` returns during a paused reply, because all appended rows are computed once it has
     begun."""
-    served = Served(wandering, replace(ROOMY, ahead_rows=2))
+    served = Served(switching, replace(ROOMY, ahead_rows=2))
 
     async def main() -> None:
         conversation = opened(served, SPEECH)
@@ -255,13 +257,13 @@ def test_one_reader_at_a_time(served: Served) -> None:
 # With its thread.
 
 
-def test_many_loops_in_many_threads(wandering: LanguageModel, alone: Alone) -> None:
+def test_many_loops_in_many_threads(switching: LanguageModel, alone: Alone) -> None:
     """Every reader gets the rows of the plain loop, and afterwards every page is free."""
-    lm = fresh(wandering, pages=600, page_size=4)
+    lm = fresh(switching, pages=600, page_size=4)
     engine = Engine(Watched(lm.runner), lm.tokenizer, ROOMY)
     wrong: list[object] = []
 
-    async def person(number: int) -> None:
+    async def client(number: int) -> None:
         name, sampling = (SPEECH, TEXT)[number % 2], replace(FILTERED, seed=number % 3)
         rows = prompt_rows(lm, name)
         conversation = engine.open()
@@ -283,16 +285,16 @@ def test_many_loops_in_many_threads(wandering: LanguageModel, alone: Alone) -> N
         conversation.close()
         await conversation.settled()
 
-    async def crowd(first: int) -> None:
-        await asyncio.gather(*(person(first + number) for number in range(4)))
+    async def clients(first: int) -> None:
+        await asyncio.gather(*(client(first + number) for number in range(4)))
 
     def loop(first: int) -> None:
         try:
-            asyncio.run(crowd(first))
+            asyncio.run(clients(first))
         except BaseException as error:
             wrong.append(error)
 
-    for number in range(3):  # before any thread asks: answers are computed once
+    for number in range(3):  # computed once, before any thread needs them
         alone(SPEECH, replace(FILTERED, seed=number))
         alone(TEXT, replace(FILTERED, seed=number))
     threads = [threading.Thread(target=loop, args=(4 * number,)) for number in range(3)]
@@ -308,17 +310,17 @@ def test_many_loops_in_many_threads(wandering: LanguageModel, alone: Alone) -> N
     )
 
 
-def test_the_event_loop_never_waits_for_the_model(wandering: LanguageModel, alone: Alone) -> None:
+def test_the_event_loop_never_waits_for_the_model(switching: LanguageModel, alone: Alone) -> None:
     """While a step blocks, every call returns and other tasks run."""
-    lm = fresh(wandering, pages=300, page_size=4)
+    lm = fresh(switching, pages=300, page_size=4)
     stepper = Watched(lm.runner)
-    running, goes_on = threading.Event(), threading.Event()
+    running, resume = threading.Event(), threading.Event()
 
-    def hangs(_: object) -> None:
+    def blocks(_: object) -> None:
         running.set()
-        assert goes_on.wait(timeout=60)
+        assert resume.wait(timeout=60)
 
-    stepper.before = hangs
+    stepper.before = blocks
 
     async def main() -> None:
         async with Engine(stepper, lm.tokenizer, ROOMY) as engine:
@@ -333,7 +335,7 @@ def test_the_event_loop_never_waits_for_the_model(wandering: LanguageModel, alon
             fork.close()
             assert engine.stats().replies == 1
             assert (len(first), len(second)) == (len(prompt_rows(lm, SPEECH)), 4)
-            goes_on.set()
+            resume.set()
             assert await read(reply) == alone(SPEECH, FILTERED).rows
             assert (left.rows, left.stop) == ([], "interrupted")
 
@@ -341,10 +343,10 @@ def test_the_event_loop_never_waits_for_the_model(wandering: LanguageModel, alon
     assert all_free(lm)
 
 
-def test_closing_the_engine_leaves_nobody_waiting(wandering: LanguageModel) -> None:
+def test_closing_the_engine_ends_every_wait(switching: LanguageModel) -> None:
     """After close readers get an error, pages are free, the thread has ended and later calls are
     refused."""
-    lm = fresh(wandering, pages=300, page_size=4)
+    lm = fresh(switching, pages=300, page_size=4)
 
     async def main() -> None:
         engine = Engine(
@@ -370,7 +372,7 @@ def test_closing_the_engine_leaves_nobody_waiting(wandering: LanguageModel) -> N
     assert not any(thread.name == "mosslive-engine" for thread in threading.enumerate())
 
 
-def test_the_page_of_the_documentation_runs(nano_folder: Path) -> None:
+def test_the_example_of_the_documentation_runs(nano_folder: Path) -> None:
     """The example of docs/engine.md runs as printed."""
     (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}

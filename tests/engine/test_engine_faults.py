@@ -12,43 +12,43 @@ from mosslive import LanguageModel, MossliveError
 from mosslive.cache import PageTable
 from mosslive.engine import EngineBroken, StepFailed
 from mosslive.kernels import NonFiniteLogits
-from tests.engine.models import SETTINGS, Alone, alone_of, break_at, prompt_rows, wandering_lm
+from tests.engine.models import SETTINGS, Alone, alone_of, break_at, prompt_rows, switching_lm
 from tests.engine.serving import Served, opened, read, until
 
 SPEECH, TEXT = "mixed to speech", "mixed to text"
 FILTERED = replace(SETTINGS["filtered"], max_new=10)
 
-wandering = pytest.fixture(scope="module")(wandering_lm)
+switching = pytest.fixture(scope="module")(switching_lm)
 alone = pytest.fixture(scope="module")(alone_of)
 
 
 @pytest.fixture
-def served(wandering: LanguageModel) -> Served:
-    return Served(wandering, pages=300, page_size=4)
+def served(switching: LanguageModel) -> Served:
+    return Served(switching, pages=300, page_size=4)
 
 
 def breaks(served: Served, rows: int) -> Callable[[list[PageTable]], None]:
     """A stepper hook that fails whenever a table with that many rows is in the batch."""
 
-    def look(tables: list[PageTable]) -> None:
+    def check(tables: list[PageTable]) -> None:
         if any(len(table) == rows for table in tables):
-            raise RuntimeError("a rotten table")
+            raise RuntimeError("a faulty table")
 
-    return look
+    return check
 
 
 @pytest.mark.parametrize("made", range(5))
-def test_a_request_that_fails_hurts_no_other(served: Served, alone: Alone, made: int) -> None:
+def test_a_request_that_fails_affects_no_other(served: Served, alone: Alone, made: int) -> None:
     """A failure at any row repeats the batch without that request, whose rows so far stay."""
     names = [SPEECH, TEXT, "text to speech"]
     conversations = [opened(served, name) for name in names]
     served.idle()
     replies = [conversation.reply(FILTERED) for conversation in conversations]
-    rotten = len(conversations[0]) + made
-    assert not any(len(other) <= rotten <= len(other) + 10 for other in conversations[1:])
-    served.stepper.before = breaks(served, rotten)
+    failing_rows = len(conversations[0]) + made
+    assert not any(len(other) <= failing_rows <= len(other) + 10 for other in conversations[1:])
+    served.stepper.before = breaks(served, failing_rows)
     served.idle()
-    with pytest.raises(StepFailed, match="the step failed: RuntimeError: a rotten table") as caught:
+    with pytest.raises(StepFailed, match="the step failed: RuntimeError: a faulty table") as caught:
         asyncio.run(read(replies[0]))
     assert isinstance(caught.value.__cause__, RuntimeError)
     # A table lacks the newest row until the next step.
@@ -62,7 +62,7 @@ def test_a_request_that_fails_hurts_no_other(served: Served, alone: Alone, made:
     assert served.all_free()
 
 
-def test_a_step_that_fails_after_its_rows_were_made_makes_nobody_skip_a_row(
+def test_a_step_that_fails_after_its_rows_were_made_skips_no_row(
     served: Served, alone: Alone
 ) -> None:
     """If a stepper fails after it made rows, against its contract, the replies of that step end
@@ -116,7 +116,9 @@ def test_logits_that_are_not_finite_end_one_reply(
     assert (replies[1].rows, replies[1].stop) == alone(TEXT, FILTERED)
 
 
-def test_rows_that_cannot_be_computed_are_taken_out_and_said(served: Served, alone: Alone) -> None:
+def test_rows_that_cannot_be_computed_are_removed_and_reported(
+    served: Served, alone: Alone
+) -> None:
     """Every call raises until `truncate`; then the conversation continues as if the rows had never
     come."""
     conversation, other = opened(served, "short"), opened(served, TEXT)
@@ -141,13 +143,13 @@ def test_rows_that_cannot_be_computed_are_taken_out_and_said(served: Served, alo
     assert served.finish(conversation.reply(FILTERED)) == alone("short", FILTERED)
 
 
-def test_a_reply_whose_prompt_cannot_be_computed_says_so(served: Served) -> None:
+def test_a_reply_whose_prompt_cannot_be_computed_raises(served: Served) -> None:
     """The reader gets the error, and the conversation is empty again and usable."""
     conversation = opened(served, SPEECH)
     reply = conversation.reply(FILTERED)
     served.stepper.before = breaks(served, 0)
     served.idle()
-    with pytest.raises(StepFailed, match="a rotten table"):
+    with pytest.raises(StepFailed, match="a faulty table"):
         asyncio.run(read(reply))
     assert conversation.rows == []
     del served.stepper.before
@@ -159,12 +161,12 @@ def test_a_reply_whose_prompt_cannot_be_computed_says_so(served: Served) -> None
 
 
 @pytest.mark.parametrize("fault", ["the device", "the engine"])
-def test_a_breakdown_reaches_everybody(
+def test_a_permanent_failure_reaches_every_caller(
     served: Served, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """Readers, callers of `settled` and later callers all get the same error."""
 
-    def dies(*_: object) -> None:
+    def fails(*_: object) -> None:
         raise EngineBroken("the GPU fell off the bus") if fault == "the device" else KeyError("x")
 
     async def main() -> None:
@@ -175,9 +177,9 @@ def test_a_breakdown_reaches_everybody(
         settled = asyncio.create_task(listening.settled())
         await asyncio.sleep(0)
         if fault == "the device":
-            served.stepper.before = dies
+            served.stepper.before = fails
         else:
-            monkeypatch.setattr("mosslive.engine.engine_loop.plan", dies)
+            monkeypatch.setattr("mosslive.engine.engine_loop.plan", fails)
         served.engine.loop.run()
         for task in (reader, settled):
             with pytest.raises(EngineBroken, match=r"the engine failed.*(bus|KeyError)"):

@@ -19,14 +19,14 @@ from tests.engine.models import (
     answer,
     fresh,
     prompt_rows,
-    wandering_lm,
+    switching_lm,
 )
 from tests.engine.serving import ROOMY, Served, opened
 
 SPEECH, TEXT = "text to speech", "speech to text"
 GREEDY = replace(SETTINGS["greedy"], max_new=12)
 
-wandering = pytest.fixture(scope="module")(wandering_lm)
+switching = pytest.fixture(scope="module")(switching_lm)
 alone = pytest.fixture(scope="module")(alone_of)
 
 
@@ -38,14 +38,14 @@ def refused(reason: Reason, message: str | None = None) -> "pytest.RaisesExc[Eng
 
 
 def test_an_append_beyond_the_pool_is_refused_and_the_conversation_stays_usable(
-    wandering: LanguageModel, alone: Alone
+    switching: LanguageModel, alone: Alone
 ) -> None:
     """The call raises at once with the numbers, nothing is appended, and rows that fit continue
     exactly."""
-    prompt = prompt_rows(wandering, SPEECH)
-    served = Served(wandering, pages=len(prompt) // 4 + 4, page_size=4)
+    prompt = prompt_rows(switching, SPEECH)
+    served = Served(switching, pages=len(prompt) // 4 + 4, page_size=4)
     conversation = opened(served, SPEECH)
-    with refused("pages", r"40 rows: 10 pages, and 0 as headroom for 0 replies, with 3 of"):
+    with refused("pages", r"40 rows: 10 pages needed, and 0 as headroom for 0 replies; 3 of"):
         conversation.append(prompt[:1] * 40)
     served.idle()
     with refused("pages"):
@@ -59,10 +59,10 @@ def test_an_append_beyond_the_pool_is_refused_and_the_conversation_stays_usable(
     assert served.all_free()
 
 
-def test_rows_promised_before_they_are_computed_count(wandering: LanguageModel) -> None:
+def test_reserved_pages_count_before_rows_are_computed(switching: LanguageModel) -> None:
     """Of two appends that fit one by one but not together the second is refused, before any
     step."""
-    served = Served(wandering, pages=10, page_size=4)
+    served = Served(switching, pages=10, page_size=4)
     one, other = served.engine.open(), served.engine.open()
     one.append([(1, 64)] * 24)
     with refused("pages"):
@@ -72,33 +72,35 @@ def test_rows_promised_before_they_are_computed_count(wandering: LanguageModel) 
     served.idle()
     assert served.lm.pool.free == 0
     one.truncate(0)
-    with refused("pages", "0 of 10 free"):  # its pages are in use until the table follows
+    with refused("pages", "0 of 10 are free"):  # its pages are in use until the next step
         other.append([(3, 64)])
     served.step()
     other.append([(3, 64)])
 
 
-def test_new_work_leaves_headroom_to_replies_being_made(wandering: LanguageModel) -> None:
+def test_new_work_leaves_headroom_to_active_replies(switching: LanguageModel) -> None:
     """`headroom_rows` are kept for each active reply, in whole pages; without active replies the
     pool may be filled."""
     settings = replace(ROOMY, headroom_rows=9)  # 3 pages of 4 rows
-    served = Served(wandering, settings, pages=12, page_size=4)
+    served = Served(switching, settings, pages=12, page_size=4)
     one, other = served.engine.open(), served.engine.open()
     one.append([(1, 64)] * 16)
     other.append([(2, 64)] * 16)
     reply = one.reply(GREEDY)
-    with refused("pages", "5 rows: 2 pages, and 3 as headroom for 1 replies, with 4 of 12 free"):
+    with refused(
+        "pages", "5 rows: 2 pages needed, and 3 as headroom for 1 replies; 4 of 12 are free"
+    ):
         other.append([(2, 64)] * 5)
     other.append([(2, 64)] * 4)
-    with refused("pages", "0 pages, and 6 as headroom for 2 replies"):
+    with refused("pages", "0 pages needed, and 6 as headroom for 2 replies"):
         other.reply(GREEDY)
     reply.cancel()
     other.append([(2, 64)] * 12)
 
 
-def test_a_fork_is_refused_if_what_it_may_copy_has_no_page(wandering: LanguageModel) -> None:
+def test_a_fork_is_refused_if_what_it_may_copy_has_no_page(switching: LanguageModel) -> None:
     """A fork is refused if the pages it may copy are not free; the original is not disturbed."""
-    served = Served(wandering, pages=4, page_size=4)
+    served = Served(switching, pages=4, page_size=4)
     conversation = served.engine.open()
     conversation.append([(1, 64)] * 14)
     with refused("pages", "a fork"):
@@ -115,24 +117,24 @@ def test_a_fork_is_refused_if_what_it_may_copy_has_no_page(wandering: LanguageMo
 
 
 @pytest.mark.parametrize("spare", [0, 1, 2])
-def test_a_fork_in_the_middle_of_a_step_counts_the_row_being_made(
-    wandering: LanguageModel, spare: int
+def test_a_fork_during_a_step_counts_the_row_of_that_step(
+    switching: LanguageModel, spare: int
 ) -> None:
     """The row of the running step goes into the partly filled page that both share, so it needs a
     page of its own."""
-    prompt = prompt_rows(wandering, "short")
-    served = Served(wandering, pages=-(-len(prompt) // 5) + spare, page_size=5)
+    prompt = prompt_rows(switching, "short")
+    served = Served(switching, pages=-(-len(prompt) // 5) + spare, page_size=5)
     assert len(prompt) % 5 == 2
     conversation = opened(served, "short")
     served.idle()
     reply = conversation.reply(GREEDY)
     forks: list[Conversation] = []
 
-    def meddle(_: object) -> None:
+    def during_step(_: object) -> None:
         with suppress(EngineFull):
             forks.append(conversation.fork())
 
-    served.stepper.after = meddle
+    served.stepper.after = during_step
     served.step()
     assert (len(forks), len(reply.rows)) == (int(spare > 0), 1)
     del served.stepper.after
@@ -141,7 +143,7 @@ def test_a_fork_in_the_middle_of_a_step_counts_the_row_being_made(
 
 
 @pytest.mark.parametrize("page_size", [1, 4])
-def test_text_gives_way_to_speech_when_pages_run_out(
+def test_text_replies_end_before_speech_when_pages_run_out(
     nano_lm: LanguageModel, page_size: int
 ) -> None:
     """The newest text reply ends with "pages", then the older one; speech continues in the headroom
@@ -170,12 +172,12 @@ def test_text_gives_way_to_speech_when_pages_run_out(
     assert served.all_free()
 
 
-def test_a_reply_ended_by_pages_goes_on_when_there_are_some(
-    wandering: LanguageModel, alone: Alone
+def test_a_reply_ended_by_pages_continues_when_pages_are_free(
+    switching: LanguageModel, alone: Alone
 ) -> None:
     """The rows of a reply ended by "pages" stay, and it continues after pages become free."""
-    prompt = prompt_rows(wandering, SPEECH)
-    served = Served(wandering, pages=len(prompt) // 4 + 8, page_size=4)
+    prompt = prompt_rows(switching, SPEECH)
+    served = Served(switching, pages=len(prompt) // 4 + 8, page_size=4)
     other = served.engine.open()
     other.append([(3, 64)] * 24)
     conversation = opened(served, SPEECH)
@@ -196,12 +198,12 @@ def test_a_reply_ended_by_pages_goes_on_when_there_are_some(
 
 
 def test_speech_is_refused_where_the_measured_step_would_be_too_long(
-    wandering: LanguageModel,
+    switching: LanguageModel,
 ) -> None:
     """Admission estimates the step time from steps that ran; text is not refused, and an ended
     reply makes room."""
     settings = replace(ROOMY, deadline_margin=0.51, decode_guess_ms=(1.0, 9.0))
-    served = Served(wandering, settings, pages=400)
+    served = Served(switching, settings, pages=400)
 
     def takes(tables: list[PageTable]) -> None:
         served.clock.now += 0.010 * len(tables)
@@ -222,9 +224,9 @@ def test_speech_is_refused_where_the_measured_step_would_be_too_long(
     assert served.engine.stats().refusals == {"deadlines": 1}
 
 
-def test_many_replies_asked_for_at_once_are_counted(wandering: LanguageModel) -> None:
+def test_replies_started_before_the_first_step_are_counted(switching: LanguageModel) -> None:
     """The limit holds before the first step has run."""
-    served = Served(wandering, replace(ROOMY, max_speaking=2), pages=100)
+    served = Served(switching, replace(ROOMY, max_speaking=2), pages=100)
     conversations = [opened(served, SPEECH) for _ in range(3)]
     replies = [conversation.reply(GREEDY) for conversation in conversations[:2]]
     with refused("deadlines", "allowed: 2 replies"):
@@ -232,9 +234,9 @@ def test_many_replies_asked_for_at_once_are_counted(wandering: LanguageModel) ->
     assert served.engine.stats().speaking == len(replies)
 
 
-def test_a_row_that_comes_too_late_is_counted_once(wandering: LanguageModel) -> None:
+def test_a_row_that_comes_too_late_is_counted_once(switching: LanguageModel) -> None:
     """With steps slower than speech every gap counts once, and nothing else counts."""
-    served = Served(wandering, ROOMY, pages=100)
+    served = Served(switching, ROOMY, pages=100)
     sampling = replace(SETTINGS["plain"], max_new=12, min_new=99)
     reply = opened(served, SPEECH).reply(sampling)
     served.step(4)
@@ -249,12 +251,12 @@ def test_a_row_that_comes_too_late_is_counted_once(wandering: LanguageModel) -> 
     assert len(reply.rows) == 10
 
 
-# Everything else that is refused.
+# Other refusals.
 
 
-def test_too_many_conversations(wandering: LanguageModel) -> None:
+def test_too_many_conversations(switching: LanguageModel) -> None:
     """Open conversations and forks count until they are closed."""
-    served = Served(wandering, replace(ROOMY, max_conversations=2))
+    served = Served(switching, replace(ROOMY, max_conversations=2))
     one, other = opened(served, SPEECH), served.engine.open()
     for call in (served.engine.open, one.fork):
         with refused("conversations", "2 conversations are open"):
@@ -264,10 +266,10 @@ def test_too_many_conversations(wandering: LanguageModel) -> None:
     assert one.fork().rows == one.rows
 
 
-def test_the_context_is_an_end_not_a_crash(wandering: LanguageModel) -> None:
+def test_the_end_of_the_context_is_a_refusal(switching: LanguageModel) -> None:
     """Rows beyond the last position are refused, and a reply needs at least one position."""
-    prompt = prompt_rows(wandering, SPEECH)
-    served = Served(wandering, positions=len(prompt) + 2)
+    prompt = prompt_rows(switching, SPEECH)
+    served = Served(switching, positions=len(prompt) + 2)
     conversation = opened(served, SPEECH)
     with refused("context", f"{len(prompt) + 3} rows; the context holds {len(prompt) + 2}"):
         conversation.append(prompt[:3])
@@ -280,9 +282,9 @@ def test_the_context_is_an_end_not_a_crash(wandering: LanguageModel) -> None:
     assert served.finish(conversation.reply(GREEDY)).stop == "context"
 
 
-def test_bad_rows_and_calls_that_do_not_fit(wandering: LanguageModel) -> None:
+def test_bad_rows_and_calls_are_refused(switching: LanguageModel) -> None:
     """A bad call raises at once and changes nothing."""
-    served = Served(wandering)
+    served = Served(switching)
     conversation = served.engine.open()
     with pytest.raises(RowsError, match="the conversation is empty"):
         conversation.reply(GREEDY)
@@ -303,9 +305,9 @@ def test_bad_rows_and_calls_that_do_not_fit(wandering: LanguageModel) -> None:
     served.finish(reply)
 
 
-def test_after_close_everything_is_refused(wandering: LanguageModel) -> None:
+def test_after_close_everything_is_refused(switching: LanguageModel) -> None:
     """A closed conversation refuses every call; its fork, or a fork's original, still works."""
-    served = Served(wandering)
+    served = Served(switching)
     conversation = opened(served, SPEECH)
     fork = conversation.fork()
     conversation.close()  # before its fork was made
@@ -324,12 +326,12 @@ def test_after_close_everything_is_refused(wandering: LanguageModel) -> None:
     assert served.finish(fork.reply(GREEDY)).rows
 
 
-def test_stats_add_up(wandering: LanguageModel) -> None:
+def test_stats_add_up(switching: LanguageModel) -> None:
     """The statistics are right before, during and after a reply."""
-    served = Served(wandering, EngineSettings(headroom_rows=0), pages=100, page_size=4)
+    served = Served(switching, EngineSettings(headroom_rows=0), pages=100, page_size=4)
     conversations = [opened(served, name) for name in PROMPTS]
     stats = served.engine.stats()
-    lengths = [len(prompt_rows(wandering, name)) for name in PROMPTS]
+    lengths = [len(prompt_rows(switching, name)) for name in PROMPTS]
     assert (stats.conversations, stats.replies, stats.queued_rows) == (5, 0, sum(lengths))
     assert stats.free_pages == 100 - sum(-(-length // 4) for length in lengths)
     kinds: list[ReplyKind] = [kind for _, kind in PROMPTS.values()]

@@ -26,7 +26,7 @@ from tests.engine.models import (
     prompt_rows,
     recomputed,
     rows_run,
-    wandering_lm,
+    switching_lm,
     watch,
 )
 
@@ -35,7 +35,7 @@ FILTERED, GREEDY = SETTINGS["filtered"], SETTINGS["greedy"]
 ENDS = "speech to text", replace(GREEDY, max_new=48)  # a reply the model itself ends
 
 
-wandering = pytest.fixture(scope="module")(wandering_lm)
+switching = pytest.fixture(scope="module")(switching_lm)
 alone = pytest.fixture(scope="module")(alone_of)
 
 
@@ -47,54 +47,54 @@ def ended(request: Request | Generation) -> tuple[list[tuple[int, int]], str | N
 # Why a reply ends.
 
 
-def test_the_model_ends_its_turn(wandering: LanguageModel, alone: Alone) -> None:
+def test_the_model_ends_its_turn(switching: LanguageModel, alone: Alone) -> None:
     """Stop "stop": only the last row has a stop id, and it stays in the rows."""
     rows, stop = alone(*ENDS)
-    stops = [row[0] in wandering.ids.stops for row in rows]
+    stops = [row[0] in switching.ids.stops for row in rows]
     assert (stop, stops) == ("stop", [False] * (len(rows) - 1) + [True])
     assert 2 < len(rows) < ENDS[1].max_new
 
 
 @pytest.mark.parametrize("short", [1, 2])
-def test_a_reply_is_cut_by_length(wandering: LanguageModel, alone: Alone, short: int) -> None:
+def test_a_reply_is_cut_by_length(switching: LanguageModel, alone: Alone, short: int) -> None:
     """Stop "length": exactly max_new rows, the same as without the cut."""
     name, sampling = ENDS
     rows, _ = alone(name, sampling)
     cut = replace(sampling, max_new=len(rows) - short)
-    assert answer(fresh(wandering), prompt_rows(wandering, name), cut) == (rows[:-short], "length")
+    assert answer(fresh(switching), prompt_rows(switching, name), cut) == (rows[:-short], "length")
 
 
 def test_a_turn_that_ends_on_the_last_row_allowed_is_not_cut(
-    wandering: LanguageModel, alone: Alone
+    switching: LanguageModel, alone: Alone
 ) -> None:
     """The model's own end is distinguished from the limit, even if both come with one row."""
     name, sampling = ENDS
     rows, _ = alone(name, sampling)
     cut = replace(sampling, max_new=len(rows))
-    assert answer(fresh(wandering), prompt_rows(wandering, name), cut) == (rows, "stop")
+    assert answer(fresh(switching), prompt_rows(switching, name), cut) == (rows, "stop")
 
 
 @pytest.mark.parametrize("later", [0, 1])
 def test_min_new_holds_back_the_end_of_speech_no_longer_than_it_says(
-    wandering: LanguageModel, alone: Alone, later: int
+    switching: LanguageModel, alone: Alone, later: int
 ) -> None:
     """The end of speech may come with row number min_new, and not with an earlier one."""
-    prompt, eosp = prompt_rows(wandering, SPEECH), wandering.ids.eosp
+    prompt, eosp = prompt_rows(switching, SPEECH), switching.ids.eosp
     end = 1 + [row[1] for row in alone(SPEECH, GREEDY).rows].index(eosp)
     sampling = replace(GREEDY, min_new=end + later)
-    rows, _ = answer(fresh(wandering), prompt, sampling)
-    assert rows == recomputed(wandering, prompt, sampling).rows
+    rows, _ = answer(fresh(switching), prompt, sampling)
+    assert rows == recomputed(switching, prompt, sampling).rows
     assert (rows[end - 1][1] == eosp) == (later == 0)
 
 
 @pytest.mark.parametrize("room", [1, 9])
 @pytest.mark.parametrize("tails", ["lazy", "both"])
 def test_a_reply_is_cut_by_the_context(
-    wandering: LanguageModel, alone: Alone, tails: Any, room: int
+    switching: LanguageModel, alone: Alone, tails: Any, room: int
 ) -> None:
     """Stop "context": the last position is used, and the rows up to it are unchanged."""
-    prompt = prompt_rows(wandering, SPEECH)
-    lm = fresh(wandering, positions=len(prompt) + room)
+    prompt = prompt_rows(switching, SPEECH)
+    lm = fresh(switching, positions=len(prompt) + room)
     expected = alone(SPEECH, FILTERED).rows[:room]
     assert answer(lm, prompt, FILTERED, tails=tails) == (expected, "context")
     assert all_free(lm)
@@ -102,20 +102,20 @@ def test_a_reply_is_cut_by_the_context(
         lm.generate(prompt + [(1, 1)] * room)
 
 
-def test_length_and_context_at_once_is_length(wandering: LanguageModel) -> None:
+def test_length_and_context_at_once_is_length(switching: LanguageModel) -> None:
     """If both limits are reached at once the reason is "length", because all requested rows
     exist."""
-    prompt = prompt_rows(wandering, SPEECH)
-    lm = fresh(wandering, positions=len(prompt) + 4)
+    prompt = prompt_rows(switching, SPEECH)
+    lm = fresh(switching, positions=len(prompt) + 4)
     assert answer(lm, prompt, replace(FILTERED, max_new=4)).stop == "length"
 
 
 # A generation as an object.
 
 
-def test_a_generation_tells_its_rows_and_its_end(wandering: LanguageModel, alone: Alone) -> None:
+def test_a_generation_reports_its_rows_and_its_end(switching: LanguageModel, alone: Alone) -> None:
     """Rows grow one by one; the stop reason is set with the last row and not before."""
-    lm = fresh(wandering)
+    lm = fresh(switching)
     name, sampling = ENDS
     expected = alone(name, sampling)
     generation = lm.generate(prompt_rows(lm, name), sampling)
@@ -127,17 +127,17 @@ def test_a_generation_tells_its_rows_and_its_end(wandering: LanguageModel, alone
             expected.rows[:count],
             expected.stop if count == len(expected.rows) else None,
         )
-        assert all_free(lm) == (count == len(expected.rows))  # given back with the last row
+        assert all_free(lm) == (count == len(expected.rows))  # freed with the last row
     with pytest.raises(StopIteration):
         next(generation)
     assert ended(generation) == expected
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
-def test_closing_gives_the_pages_back(wandering: LanguageModel, alone: Alone, rows: int) -> None:
+def test_closing_frees_the_pages(switching: LanguageModel, alone: Alone, rows: int) -> None:
     """An early close frees the pages at once, keeps the rows so far, sets no stop reason and adds
     nothing."""
-    lm = fresh(wandering)
+    lm = fresh(switching)
     generation = lm.generate(prompt_rows(lm, SPEECH), FILTERED)
     assert list(islice(generation, rows)) == alone(SPEECH, FILTERED).rows[:rows]
     assert all_free(lm) == (rows == 0)
@@ -149,9 +149,9 @@ def test_closing_gives_the_pages_back(wandering: LanguageModel, alone: Alone, ro
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_an_abandoned_generation_gives_the_pages_back(wandering: LanguageModel, rows: int) -> None:
+def test_dropping_a_generation_frees_the_pages(switching: LanguageModel, rows: int) -> None:
     """Dropping the object frees its pages without a call of close."""
-    lm = fresh(wandering)
+    lm = fresh(switching)
     generation = lm.generate(prompt_rows(lm, SPEECH), FILTERED)
     list(islice(generation, rows))
     assert not all_free(lm)
@@ -161,12 +161,12 @@ def test_an_abandoned_generation_gives_the_pages_back(wandering: LanguageModel, 
 
 
 @pytest.mark.parametrize("rows", range(1, 9))
-def test_closing_a_batch_at_any_row_gives_all_pages_back(
-    wandering: LanguageModel, alone: Alone, rows: int
+def test_closing_a_batch_at_any_row_frees_all_pages(
+    switching: LanguageModel, alone: Alone, rows: int
 ) -> None:
     """Closing frees all pages, within a step and between steps, whichever request was served
     last."""
-    lm = fresh(wandering)
+    lm = fresh(switching)
     asks = [(name, replace(FILTERED, max_new=2)) for name in (SPEECH, TEXT)] + [ENDS]
     requests, stream = lm.generate_many([(prompt_rows(lm, n), s) for n, s in asks])
     given_out = list(islice(stream, rows))
@@ -179,25 +179,25 @@ def test_closing_a_batch_at_any_row_gives_all_pages_back(
         assert request.new_rows == expected[: len(request.new_rows)]
 
 
-def test_an_unknown_choice_of_tails_is_refused(wandering: LanguageModel) -> None:
+def test_an_unknown_choice_of_tails_is_refused(switching: LanguageModel) -> None:
     """The error names the value and the choices, before anything runs."""
-    prompt, wrong = prompt_rows(wandering, "short"), "none"
+    prompt, wrong = prompt_rows(switching, "short"), "none"
     for call in (
-        lambda: wandering.generate(prompt, tails=wrong),  # type: ignore[arg-type]
-        lambda: wandering.generate_many([(prompt, None)], tails=wrong),  # type: ignore[arg-type]
+        lambda: switching.generate(prompt, tails=wrong),  # type: ignore[arg-type]
+        lambda: switching.generate_many([(prompt, None)], tails=wrong),  # type: ignore[arg-type]
     ):
         with pytest.raises(MossliveError, match="tails is 'none'; allowed: lazy or both"):
             call()
 
 
-# What is computed at all.
+# What is computed.
 
 
 @pytest.mark.parametrize(
     ("name", "sampling", "idle"),
     [("text to speech", FILTERED, "text"), ("short", SETTINGS["hot, pad"], "audio")],
 )
-def test_an_idle_tail_rests(
+def test_an_unused_tail_does_not_run(
     nano_lm: LanguageModel,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -217,12 +217,12 @@ def test_an_idle_tail_rests(
     assert [rows_run(passes, which) for which in ("trunk", busy, idle)] == [computed] * 3
 
 
-# Running out of pages is an answer.
+# Running out of pages.
 
 
-def test_a_prompt_larger_than_the_pool_is_refused_with_numbers(wandering: LanguageModel) -> None:
+def test_a_prompt_larger_than_the_pool_is_refused_with_numbers(switching: LanguageModel) -> None:
     """`OutOfPages` comes with the first row, carries its numbers, and leaves the pool free."""
-    lm = fresh(wandering, pages=3, page_size=4)
+    lm = fresh(switching, pages=3, page_size=4)
     prompt = prompt_rows(lm, SPEECH)
     generation = lm.generate(prompt, FILTERED)
     wanted = -(-len(prompt) // 4)
@@ -233,18 +233,18 @@ def test_a_prompt_larger_than_the_pool_is_refused_with_numbers(wandering: Langua
     assert all_free(lm)
     short = prompt_rows(lm, "short")
     one = replace(FILTERED, max_new=1)
-    assert answer(lm, short, one) == answer(fresh(wandering), short, one)
+    assert answer(lm, short, one) == answer(fresh(switching), short, one)
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 def test_a_reply_uses_every_page_before_it_is_refused(
-    wandering: LanguageModel, alone: Alone, page_size: int
+    switching: LanguageModel, alone: Alone, page_size: int
 ) -> None:
     """If pages run out in the middle of a reply, the rows before that are right and all pages are
     free afterwards."""
-    prompt = prompt_rows(wandering, SPEECH)
+    prompt = prompt_rows(switching, SPEECH)
     pages = -(-len(prompt) // page_size) + 1
-    lm = fresh(wandering, pages=pages, page_size=page_size)
+    lm = fresh(switching, pages=pages, page_size=page_size)
     generation = lm.generate(prompt, FILTERED)
     # A row needs no page of its own until the one after it is wanted.
     fits = pages * page_size - len(prompt) + 1
@@ -255,17 +255,17 @@ def test_a_reply_uses_every_page_before_it_is_refused(
     assert all_free(lm)
 
 
-def test_one_request_without_pages_hurts_no_other(wandering: LanguageModel, alone: Alone) -> None:
+def test_one_request_without_pages_affects_no_other(switching: LanguageModel, alone: Alone) -> None:
     """One request never starts and one runs out of pages in the middle; the others use its pages at
     once."""
     size, some = 10, replace(FILTERED, max_new=14)
     asks = [("short", some), (SPEECH, some), (TEXT, some), ENDS]
-    lengths = [len(prompt_rows(wandering, name)) for name, _ in asks]
+    lengths = [len(prompt_rows(switching, name)) for name, _ in asks]
     fits = [1 + -length % size for length in lengths]  # rows before one more page is needed
     assert fits[1] < min(fits[0], fits[2])
     assert max(fits[0], fits[2]) < some.max_new
     pages = sum(-(-length // size) for length in lengths[:3])
-    lm = fresh(wandering, pages=pages, page_size=size)
+    lm = fresh(switching, pages=pages, page_size=size)
     requests, stream = lm.generate_many([(prompt_rows(lm, n), s) for n, s in asks])
     rows = list(stream)
     for number in (0, 2):
@@ -289,7 +289,7 @@ def test_one_request_without_pages_hurts_no_other(wandering: LanguageModel, alon
     page_size=st.sampled_from([1, 4, 16]),
 )
 def test_a_batch_on_any_pool_is_exact_or_refused(
-    wandering: LanguageModel,
+    switching: LanguageModel,
     alone: Alone,
     names: list[str],
     setting: str,
@@ -297,7 +297,7 @@ def test_a_batch_on_any_pool_is_exact_or_refused(
     page_size: int,
 ) -> None:
     """Every request ends as if alone, or by "pages" with the rows it would have had so far."""
-    lm = fresh(wandering, pages=-(-rows // page_size), page_size=page_size)
+    lm = fresh(switching, pages=-(-rows // page_size), page_size=page_size)
     sampling = SETTINGS[setting]
     requests, stream = lm.generate_many([(prompt_rows(lm, name), sampling) for name in names])
     list(stream)
@@ -318,10 +318,10 @@ def test_a_batch_on_any_pool_is_exact_or_refused(
 @pytest.mark.parametrize("call", [1, 2, 3, 6, 9])
 @pytest.mark.parametrize("method", ["trunk", "tail", "logits"])
 def test_a_failure_at_any_step_frees_all_and_spoils_nothing(
-    wandering: LanguageModel, alone: Alone, monkeypatch: pytest.MonkeyPatch, method: str, call: int
+    switching: LanguageModel, alone: Alone, monkeypatch: pytest.MonkeyPatch, method: str, call: int
 ) -> None:
     """All pages are freed, and partly written rows are never taken for computed later."""
-    lm = fresh(wandering, page_size=4)
+    lm = fresh(switching, page_size=4)
     with monkeypatch.context() as patch:
         break_at(patch, lm.runner.decoder, method, call)
         generation = lm.generate(prompt_rows(lm, TEXT), FILTERED)
@@ -337,14 +337,14 @@ def test_a_failure_at_any_step_frees_all_and_spoils_nothing(
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 @pytest.mark.parametrize("others", [(), (SPEECH,), (TEXT, "speech to text")])
 def test_tails_that_failed_on_shared_pages_are_computed_again(
-    wandering: LanguageModel,
+    switching: LanguageModel,
     alone: Alone,
     monkeypatch: pytest.MonkeyPatch,
     others: tuple[str, ...],
     error: type[BaseException],
 ) -> None:
     """A failed catch-up on shared pages, alone or in a batch, unmarks its rows."""
-    lm = fresh(wandering, pages=200, page_size=4)
+    lm = fresh(switching, pages=200, page_size=4)
     one = replace(FILTERED, max_new=1)
     answer(lm, prompt_rows(lm, SPEECH), one)  # speaks one row: no text tail
     names = (TEXT, *others)
@@ -361,10 +361,10 @@ def test_tails_that_failed_on_shared_pages_are_computed_again(
 
 @pytest.mark.parametrize("method", ["trunk", "tail", "logits"])
 def test_a_failure_leaves_other_generations_alone(
-    wandering: LanguageModel, alone: Alone, monkeypatch: pytest.MonkeyPatch, method: str
+    switching: LanguageModel, alone: Alone, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Another generation open on the same pages continues exactly after a failure."""
-    lm = fresh(wandering, page_size=4)
+    lm = fresh(switching, page_size=4)
     spoken = lm.generate(prompt_rows(lm, SPEECH), FILTERED)
     rows = list(islice(spoken, 3))
     held = lm.pool.free

@@ -1,4 +1,4 @@
-"""Rules of generation: however a reply is computed, its rows are those of the plain definition."""
+"""Cached, lazy, chunked, batched and shared generation give the rows of the plain definition."""
 
 from dataclasses import replace
 from itertools import takewhile
@@ -22,7 +22,7 @@ from tests.engine.models import (
     prompt_rows,
     recomputed,
     rows_run,
-    wandering_lm,
+    switching_lm,
     watch,
 )
 
@@ -38,22 +38,22 @@ asks = st.tuples(st.sampled_from(sorted(PROMPTS)), samplings)
 chunks = st.sampled_from([1, 3, 7, 16, 512]) | st.integers(1, 100)
 
 
-wandering = pytest.fixture(scope="module")(wandering_lm)
+switching = pytest.fixture(scope="module")(switching_lm)
 alone = pytest.fixture(scope="module")(alone_of)
 
 
 @pytest.fixture(scope="module")
-def models(nano_lm: LanguageModel, wandering: LanguageModel) -> dict[str, LanguageModel]:
-    return {"nano": nano_lm, "wandering": wandering}
+def models(nano_lm: LanguageModel, switching: LanguageModel) -> dict[str, LanguageModel]:
+    return {"nano": nano_lm, "switching": switching}
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", PROMPTS)
-@pytest.mark.parametrize("model", ["nano", "wandering"])
+@pytest.mark.parametrize("model", ["nano", "switching"])
 def test_cached_generation_is_full_recomputation(
     models: dict[str, LanguageModel], model: str, name: str, setting: str
 ) -> None:
-    """Pages change nothing: every row is what a forward pass over the whole history gives."""
+    """With pages, every row equals that of a forward pass over the whole history."""
     lm = fresh(models[model])
     prompt = prompt_rows(lm, name)
     expected = recomputed(lm, prompt, SETTINGS[setting])
@@ -65,26 +65,26 @@ def test_cached_generation_is_full_recomputation(
 @pytest.mark.parametrize("setting", ["greedy", "filtered"])
 @pytest.mark.parametrize("name", PROMPTS)
 def test_lazy_tails_are_both_tails_across_mode_changes(
-    wandering: LanguageModel, name: str, setting: str, ignored_audio: IgnoredAudio
+    switching: LanguageModel, name: str, setting: str, ignored_audio: IgnoredAudio
 ) -> None:
-    """A tail that was idle catches up exactly, in replies that change their mode in both
-    directions."""
+    """A tail that missed rows gives the same logits after it has processed them, in replies that
+    change their mode in both directions."""
     sampling = replace(SETTINGS[setting], max_new=48, ignored_audio=ignored_audio)
-    prompt = prompt_rows(wandering, name)
-    expected = recomputed(wandering, prompt, sampling)
+    prompt = prompt_rows(switching, name)
+    expected = recomputed(switching, prompt, sampling)
     changes = set(zip(expected.modes, expected.modes[1:], strict=False))
     assert changes >= {("text", "audio"), ("audio", "text")}
-    lazy, both = (answer(fresh(wandering), prompt, sampling, tails=t) for t in ("lazy", "both"))
+    lazy, both = (answer(fresh(switching), prompt, sampling, tails=t) for t in ("lazy", "both"))
     assert lazy == both == (expected.rows, expected.stop)
 
 
 @few
 @given(ask=asks, chunk=chunks, page_size=st.integers(1, 20))
 def test_chunked_prefill_is_one_prefill(
-    wandering: LanguageModel, alone: Alone, ask: tuple[str, Sampling], chunk: int, page_size: int
+    switching: LanguageModel, alone: Alone, ask: tuple[str, Sampling], chunk: int, page_size: int
 ) -> None:
     """Passes of any size, over pages of any size, give the rows of one pass over the prompt."""
-    lm = fresh(wandering, pages=160, page_size=page_size, chunk=chunk)
+    lm = fresh(switching, pages=160, page_size=page_size, chunk=chunk)
     name, sampling = ask
     assert answer(lm, prompt_rows(lm, name), sampling) == alone(name, sampling)
 
@@ -96,7 +96,7 @@ def test_chunked_prefill_is_one_prefill(
     tails=st.sampled_from(["lazy", "both"]),
 )
 def test_a_batch_is_each_request_alone(
-    wandering: LanguageModel,
+    switching: LanguageModel,
     alone: Alone,
     batch: list[tuple[str, Sampling]],
     chunk: int,
@@ -104,7 +104,7 @@ def test_a_batch_is_each_request_alone(
 ) -> None:
     """The other requests of a batch, and when they end, change neither the rows nor the end of a
     request."""
-    lm = fresh(wandering, chunk=chunk)
+    lm = fresh(switching, chunk=chunk)
     asked = [(prompt_rows(lm, name), sampling) for name, sampling in batch]
     requests, stream = lm.generate_many(asked, tails=tails)
     given_out: list[list[tuple[int, int]]] = [[] for _ in batch]
@@ -116,9 +116,9 @@ def test_a_batch_is_each_request_alone(
     assert all_free(lm)
 
 
-def test_a_batch_of_everything_is_each_alone(wandering: LanguageModel, alone: Alone) -> None:
-    """All prompts under all settings at once, ending at different times."""
-    lm = fresh(wandering, pages=300, page_size=8)
+def test_a_batch_of_everything_is_each_alone(switching: LanguageModel, alone: Alone) -> None:
+    """A batch of all prompts under all settings, which end at different times, has exact rows."""
+    lm = fresh(switching, pages=300, page_size=8)
     everything = [(name, SETTINGS[setting]) for name in PROMPTS for setting in SETTINGS]
     requests, stream = lm.generate_many([(prompt_rows(lm, n), s) for n, s in everything])
     order = [number for number, _ in stream]
@@ -130,10 +130,10 @@ def test_a_batch_of_everything_is_each_alone(wandering: LanguageModel, alone: Al
 @pytest.mark.parametrize("page_size", [1, 16, 64])
 @pytest.mark.parametrize("setting", ["greedy", "hot, pad"])
 def test_page_size_changes_nothing(
-    wandering: LanguageModel, alone: Alone, page_size: int, setting: str
+    switching: LanguageModel, alone: Alone, page_size: int, setting: str
 ) -> None:
     """Rows are the same for pages of 1, 16 and 64 rows, one request after another."""
-    lm = fresh(wandering, pages=-(-160 // page_size), page_size=page_size)
+    lm = fresh(switching, pages=-(-160 // page_size), page_size=page_size)
     for name in PROMPTS:
         assert answer(lm, prompt_rows(lm, name), SETTINGS[setting]) == alone(
             name, SETTINGS[setting]
@@ -144,15 +144,15 @@ def test_page_size_changes_nothing(
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 @pytest.mark.parametrize("second", ["text to speech", "mixed to text"])
 def test_a_shared_prefix_is_computed_once(
-    wandering: LanguageModel,
+    switching: LanguageModel,
     alone: Alone,
     monkeypatch: pytest.MonkeyPatch,
     second: str,
     page_size: int,
     running: bool,
 ) -> None:
-    """Whole pages that hold the beginning of a prompt are shared; the rows stay the same."""
-    lm = fresh(wandering, pages=-(-300 // page_size), page_size=page_size)
+    """Full pages that contain the start of a prompt are shared, and the rows stay the same."""
+    lm = fresh(switching, pages=-(-300 // page_size), page_size=page_size)
     sampling = SETTINGS["filtered"]
     one, other = (prompt_rows(lm, name) for name in ("mixed to speech", second))
     common = sum(
@@ -172,11 +172,9 @@ def test_a_shared_prefix_is_computed_once(
     assert all_free(lm)
 
 
-def test_twins_of_one_batch_do_not_disturb_each_other(
-    wandering: LanguageModel, alone: Alone
-) -> None:
-    """Equal prompts that are prefilled side by side, then a third that shares their pages."""
-    lm, name = fresh(wandering, page_size=4), "mixed to text"
+def test_equal_prompts_in_one_batch_are_independent(switching: LanguageModel, alone: Alone) -> None:
+    """Equal prompts in one prefill, and a third that shares their pages later, have exact rows."""
+    lm, name = fresh(switching, page_size=4), "mixed to text"
     prompt = prompt_rows(lm, name)
     both = [SETTINGS["filtered"], SETTINGS["greedy"]]
     requests, stream = lm.generate_many([(prompt, sampling) for sampling in both])
@@ -190,7 +188,7 @@ def test_twins_of_one_batch_do_not_disturb_each_other(
 
 
 def _advance(generation: Generation, rows: int) -> bool:
-    """Up to that many rows; True if it can go on."""
+    """Generates up to `rows` rows; returns True if the reply has not ended."""
     try:
         return all(next(generation, None) is not None for _ in range(rows))
     except OutOfPages:
@@ -205,7 +203,7 @@ def _advance(generation: Generation, rows: int) -> bool:
     page_size=st.integers(1, 9),
 )
 def test_generations_in_any_order_on_a_small_pool_are_exact(
-    wandering: LanguageModel,
+    switching: LanguageModel,
     alone: Alone,
     choices: list[tuple[str, Sampling]],
     moves: list[tuple[int, int]],
@@ -213,7 +211,7 @@ def test_generations_in_any_order_on_a_small_pool_are_exact(
 ) -> None:
     """Generations that share pages, overtake, close or are refused have exact rows and free every
     page."""
-    lm = fresh(wandering, pages=-(-180 // page_size), page_size=page_size)
+    lm = fresh(switching, pages=-(-180 // page_size), page_size=page_size)
     running: dict[int, Generation] = {}
     for index, rows in moves:  # no rows: close it
         name, sampling = choices[index]

@@ -45,7 +45,7 @@ def test_rows_equal_the_cpu(
 
 
 def test_greedy_ties_take_the_lowest_index_on_the_gpu() -> None:
-    """`torch.argmax` promises the first maximum; sampling rests on it."""
+    """`torch.argmax` returns the first maximum, which greedy sampling depends on."""
     from mosslive.kernels import greedy
 
     logits = torch.zeros(151_680, device="cuda")

@@ -1,4 +1,4 @@
-"""The GPU's stepper makes the plain stepper's rows: on a GPU by graphs, else in the interpreter."""
+"""`GraphStepper` makes the rows of `PlainStepper`: graphs on a GPU, else Triton's interpreter."""
 
 import sys
 from dataclasses import replace
@@ -19,7 +19,7 @@ from mosslive.kernels import NonFiniteLogits
 from mosslive.kernels.dispatch import TORCH, triton_kernels
 from mosslive.model import Decoder, DecoderWeights
 from mosslive.rows import Row
-from tests.engine.models import prompt_rows, storage_tensors, wandering_lm
+from tests.engine.models import prompt_rows, storage_tensors, switching_lm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The interpreter needs seconds for a step; a GPU can do the whole reply.
@@ -28,8 +28,8 @@ ROWS = 40 if DEVICE == "cuda" else 3
 
 @pytest.fixture(autouse=True)
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter's time is the number of programs. Launches cut for a GPU have hundreds, most
-    of which find nothing to do here; how a launch is cut is tested with each kernel."""
+    """Reduces the programs per launch, because the interpreter's time grows with their number. GPU
+    launches have hundreds, most without work here. Each kernel has its own tests of this."""
     if DEVICE == "cuda":
         return
     triton_kernels()  # imports them
@@ -48,11 +48,11 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def wandering(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
-    lm = wandering_lm(nano_folder, tmp_path_factory, device=DEVICE)
+def switching(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    lm = switching_lm(nano_folder, tmp_path_factory, device=DEVICE)
     if DEVICE == "cuda":
         return lm
-    # For the interpreter's sake one layer of each kind: what is tested here is not the layers.
+    # One layer of each kind keeps the interpreter fast; other tests cover the layers.
     weights = lm.runner.decoder.weights
     tails = {c: replace(tail, layers=tail.layers[:1]) for c, tail in weights.tails.items()}
     few = DecoderWeights(weights.trunk[:1], tails)
@@ -69,7 +69,7 @@ def graphed(lm: LanguageModel, most: int = 4) -> GraphStepper:
     decoder = Decoder(lm.config, lm.runner.decoder.weights, triton_kernels())
     stepper = GraphStepper(GraphRunner(decoder, PagePool(64, 16), 512), most)
     for tensor in (stepper.runner.storage.hidden, *stepper.runner.storage.trunk[0]):
-        tensor.fill_(float("nan"))  # what nobody computed must not be read
+        tensor.fill_(float("nan"))  # rows that were not computed must not be read
     stepper.record()
     return stepper
 
@@ -84,7 +84,7 @@ def open_request(
 def replies(
     stepper: Stepper, lm: LanguageModel, wanted: list[tuple[str, Sampling]], arrivals: list[int]
 ) -> list[list[Row]]:
-    """Request n joins at step arrivals[n]; all get ROWS rows. Every page comes back."""
+    """Runs requests; number n joins at step arrivals[n] and gets ROWS rows. All pages are freed."""
     requests = [open_request(stepper, lm, prompt_rows(lm, name), s) for name, s in wanted]
     for step in range(max(arrivals) + ROWS):
         now = [
@@ -107,25 +107,25 @@ SAMPLED = Sampling(
 GREEDY = Sampling(greedy=True, repetition_penalty=1.3, max_new=100, ignored_audio="pad")
 
 
-def test_rows_are_the_plain_steppers(wandering: LanguageModel) -> None:
-    """Any mix of speaking and writing, with arrivals and leavings: the same rows."""
+def test_rows_equal_those_of_the_plain_stepper(switching: LanguageModel) -> None:
+    """Mixed speech and text replies that start and end at different steps have the same rows."""
     wanted = [("text to speech", SAMPLED), ("speech to text", GREEDY), ("mixed to speech", GREEDY)]
     arrivals = [0, 0, 1]
-    expected = replies(plain(wandering), wandering, wanted, arrivals)
-    assert replies(graphed(wandering), wandering, wanted, arrivals) == expected
+    expected = replies(plain(switching), switching, wanted, arrivals)
+    assert replies(graphed(switching), switching, wanted, arrivals) == expected
 
 
-def test_a_fork_goes_on_from_rows_already_computed(wandering: LanguageModel) -> None:
+def test_a_fork_continues_from_rows_already_computed(switching: LanguageModel) -> None:
     """A reply may start on a table whose last row is through the trunk and both tails."""
-    rows = prompt_rows(wandering, "text to speech")
+    rows = prompt_rows(switching, "text to speech")
     sampling = Sampling(greedy=True, max_new=3)
 
     def forked(stepper: Stepper) -> list[list[Row]]:
-        request = open_request(stepper, wandering, rows, sampling)
+        request = open_request(stepper, switching, rows, sampling)
         stepper.decode([request])
         twins = [request.table.fork() for _ in range(2)]
-        context_rows = wandering.config.max_position_embeddings
-        others = [Request([], sampling, wandering.ids, twin, context_rows) for twin in twins]
+        context_rows = switching.config.max_position_embeddings
+        others = [Request([], sampling, switching.ids, twin, context_rows) for twin in twins]
         stepper.decode(others)
         stepper.decode(others)
         for one in (request, *others):
@@ -134,17 +134,17 @@ def test_a_fork_goes_on_from_rows_already_computed(wandering: LanguageModel) -> 
         assert stepper.pool.free == stepper.pool.total
         return [one.new_rows for one in (request, *others)]
 
-    assert forked(graphed(wandering)) == forked(plain(wandering))
+    assert forked(graphed(switching)) == forked(plain(switching))
 
 
-def test_a_request_without_finite_logits_hurts_no_other(
-    wandering: LanguageModel, monkeypatch: pytest.MonkeyPatch
+def test_a_request_without_finite_logits_affects_no_other(
+    switching: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request without finite logits gets an error, and the other requests of the batch get their
     rows."""
-    stepper = graphed(wandering)
-    rows = prompt_rows(wandering, "short")
-    requests = [open_request(stepper, wandering, rows, GREEDY) for _ in range(2)]
+    stepper = graphed(switching)
+    rows = prompt_rows(switching, "short")
+    requests = [open_request(stepper, switching, rows, GREEDY) for _ in range(2)]
     good = stepper.decode(requests)[0]
     # The next step reads a poisoned key of the second request alone.
     second = requests[1].table
@@ -157,12 +157,12 @@ def test_a_request_without_finite_logits_hurts_no_other(
 
 
 def test_a_prefill_that_fails_leaves_the_others_as_they_were(
-    wandering: LanguageModel, monkeypatch: pytest.MonkeyPatch
+    switching: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failed call can be repeated, so no row that waits is in its page table yet."""
-    stepper = graphed(wandering)
-    rows = prompt_rows(wandering, "short")
-    one, many = (open_request(stepper, wandering, some, GREEDY) for some in (rows[-1:], rows))
+    """After a failed call no pending row is in its page table, so the call can be repeated."""
+    stepper = graphed(switching)
+    rows = prompt_rows(switching, "short")
+    one, many = (open_request(stepper, switching, some, GREEDY) for some in (rows[-1:], rows))
 
     def breaks(jobs: object) -> None:
         raise RuntimeError("no memory")
@@ -175,9 +175,9 @@ def test_a_prefill_that_fails_leaves_the_others_as_they_were(
     assert stepper.pool.free == stepper.pool.total
 
 
-def test_idle_steps_touch_no_page(wandering: LanguageModel) -> None:
-    """Recording runs steps of idle rows: pages in use stay as they are."""
-    stepper = graphed(wandering)
+def test_steps_of_padding_rows_write_to_no_page(switching: LanguageModel) -> None:
+    """Recording runs steps of padding rows, which change no page in use."""
+    stepper = graphed(switching)
     tensors = storage_tensors(stepper.runner)
     for tensor in tensors:
         tensor.fill_(7.0)

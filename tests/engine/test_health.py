@@ -1,4 +1,4 @@
-"""When a part counts as broken, when it is tried again, and when only a restart helps."""
+"""When a component counts as broken, when it gets work again, and when it needs a restart."""
 
 import logging
 
@@ -23,7 +23,8 @@ def fail(health: Health, kind: str = "decode", times: int = MOST_FAILURES) -> No
 def test_failures_in_a_row_are_a_problem_until_one_success(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One failure fewer is none; the log has one line for the problem and one for its end."""
+    """Fewer than MOST_FAILURES are no problem; the log has one line for the problem, one for its
+    end."""
     health = Health("the model", clock)
     with caplog.at_level(logging.INFO, "mosslive.health"):
         fail(health, times=MOST_FAILURES - 1)
@@ -40,7 +41,7 @@ def test_failures_in_a_row_are_a_problem_until_one_success(
 
 
 def test_a_success_of_another_kind_does_not_count(clock: Clock) -> None:
-    """A prefill that works does not hide a decode that does not."""
+    """A prefill that works does not hide a decode that fails."""
     health = Health("the model", clock)
     fail(health)
     health.succeeded("prefill")
@@ -56,8 +57,8 @@ def test_successes_in_between_keep_it_healthy(clock: Clock) -> None:
     assert health.problem() is None
 
 
-def test_it_is_tried_again_and_given_up_at_last(clock: Clock) -> None:
-    """After a while without a failure work is let in; failures that span long enough are final."""
+def test_it_gets_work_again_until_the_problem_is_final(clock: Clock) -> None:
+    """After RETRY_S without a failure there is no problem; failures that span FINAL_S are final."""
     health = Health("the model", clock)
     fail(health)
     clock.now += RETRY_S
@@ -75,7 +76,7 @@ def test_it_is_tried_again_and_given_up_at_last(clock: Clock) -> None:
 
 
 def test_the_end_is_final(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing that follows the end of a thread changes it, and it is logged once."""
+    """The end of a thread stays the problem whatever follows, and is logged once."""
     health = Health("the model", clock)
     health.ended(BAD)
     health.ended(ValueError("later"))

@@ -54,7 +54,7 @@ def test_a_flipped_bit_is_refused(engine_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "named"),
     [
         ({"dtype": "bfloat16"}, "dtype"),
         ({"kv_rows": -1}, "kv_rows"),
@@ -65,7 +65,7 @@ def test_a_flipped_bit_is_refused(engine_folder: Path) -> None:
         ({"device": "tpu"}, "device"),
     ],
 )
-def test_bad_options_are_named(engine_folder: Path, options: dict[str, object], said: str) -> None:
+def test_bad_options_are_named(engine_folder: Path, options: dict[str, object], named: str) -> None:
     """The error names the bad option, its value and the allowed values."""
-    with pytest.raises(MossliveError, match=said):
+    with pytest.raises(MossliveError, match=named):
         Engine.load(engine_folder, **options)  # type: ignore[arg-type]

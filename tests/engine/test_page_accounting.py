@@ -1,4 +1,4 @@
-"""Pages free, taken and promised add up at every moment, also while a step runs."""
+"""Free, taken and reserved pages add up at any time, also while a step runs."""
 
 from contextlib import suppress
 from typing import Any
@@ -14,10 +14,10 @@ from mosslive.engine.allowance import most_conversations, rows_each, rows_for
 from mosslive.engine.settings import EngineSettings
 from mosslive.errors import MossliveError
 from mosslive.rows import Row
-from tests.engine.models import wandering_lm
+from tests.engine.models import switching_lm
 from tests.engine.serving import Served
 
-wandering = pytest.fixture(scope="module")(wandering_lm)
+switching = pytest.fixture(scope="module")(switching_lm)
 calls = st.tuples(
     st.sampled_from(["append", "append", "reply", "truncate", "rewrite", "fork", "close", "open"]),
     st.integers(0, 9),
@@ -28,17 +28,17 @@ SHORT = Sampling(greedy=True, max_new=7)
 
 
 def rows_of(number: int, length: int) -> list[Row]:
-    """Few kinds of rows, so that conversations find each other's pages."""
+    """Rows of two kinds only, so that conversations share pages."""
     return [(1 + number % 2, 64)] * length
 
 
 class Owner:
-    """Makes any calls on any conversation; those that are refused change nothing."""
+    """Makes calls on conversations and checks that a refused call changes nothing."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
         self.open: list[Conversation] = [served.engine.open()]
-        self.replies: list[Any] = []  # kept: letting go of a reply ends it
+        self.replies: list[Any] = []  # kept, because dropping a reply ends it
         self.in_step: list[tuple[str, int, int, int]] = []
 
     def call(self, kind: str, which: int, length: int, more: int) -> None:
@@ -67,8 +67,8 @@ class Owner:
             pass
         self.check()
 
-    def meddle(self, _: list[PageTable]) -> None:
-        """In the middle of a step."""
+    def during_step(self, _: list[PageTable]) -> None:
+        """Runs the calls that were planned for the middle of a step."""
         self.check()
         for call in self.in_step:
             self.call(*call)
@@ -79,7 +79,7 @@ class Owner:
         assert 0 <= stats.free_pages <= stats.pages
 
     def check_idle(self) -> None:
-        """Between steps the pool's own count agrees."""
+        """Checks between steps that the pool's own count agrees."""
         self.check()
         pool, state = self.served.lm.pool, self.served.engine._state
         held = {page for sequence in state.sequences.values() for page in sequence.table.pages}
@@ -96,16 +96,16 @@ class Owner:
     chunk=st.sampled_from([4, 512]),
 )
 def test_free_pages_are_never_negative(
-    wandering: LanguageModel,
+    switching: LanguageModel,
     plan: list[tuple[tuple[str, int, int, int], bool, int]],
     page_size: int,
     rows: int,
     chunk: int,
 ) -> None:
-    """Whatever is called, before, during and after steps, free pages stay within the pool."""
-    served = Served(wandering, pages=-(-rows // page_size), page_size=page_size, chunk=chunk)
+    """Any calls before, during and after steps keep the free pages between 0 and the pool size."""
+    served = Served(switching, pages=-(-rows // page_size), page_size=page_size, chunk=chunk)
     owner = Owner(served)
-    served.stepper.before = served.stepper.after = owner.meddle
+    served.stepper.before = served.stepper.after = owner.during_step
     for call, in_step, steps in plan:
         if in_step:
             owner.in_step.append(call)
@@ -122,9 +122,9 @@ def test_free_pages_are_never_negative(
     assert served.all_free()
 
 
-def test_pages_of_a_running_step_are_counted_once(wandering: LanguageModel) -> None:
-    """Another conversation may append while a long prefill runs, as far as pages are free."""
-    served = Served(wandering, pages=10, page_size=4)
+def test_pages_of_a_running_step_are_counted_once(switching: LanguageModel) -> None:
+    """While a long prefill runs, another conversation may use all pages that are free."""
+    served = Served(switching, pages=10, page_size=4)
     one, other = served.engine.open(), served.engine.open()
     free: list[int] = []
 
@@ -140,9 +140,9 @@ def test_pages_of_a_running_step_are_counted_once(wandering: LanguageModel) -> N
     assert len(other) == 4
 
 
-def test_a_rewrite_that_does_not_grow_is_never_refused(wandering: LanguageModel) -> None:
-    """A full pool: a conversation is made shorter in place, with other rows behind the cut."""
-    served = Served(wandering, pages=10, page_size=4)
+def test_a_rewrite_that_does_not_grow_is_never_refused(switching: LanguageModel) -> None:
+    """In a full pool a conversation can be truncated and extended to less than its old length."""
+    served = Served(switching, pages=10, page_size=4)
     one = served.engine.open()
     one.append([(1, 64)] * 40)
     served.idle()
@@ -166,7 +166,7 @@ def test_a_rewrite_that_does_not_grow_is_never_refused(wandering: LanguageModel)
 def test_the_allowance_of_all_fits_into_the_pool(
     conversations: int, rows: int, page_size: int, headroom: int
 ) -> None:
-    """A pool made for n conversations of r rows grants r rows to each of n, and holds n of r."""
+    """A pool sized for n conversations of r rows gives each of n at least r rows, and holds n."""
     chosen = EngineSettings(headroom_rows=headroom)
     pool = PagePool(rows_for(conversations, rows, page_size, chosen) // page_size, page_size)
     assert rows <= rows_each(pool, conversations, chosen) < rows + page_size

@@ -12,25 +12,25 @@ from hypothesis import strategies as st
 from mosslive import Conversation, EngineFull, LanguageModel, Sampling
 from mosslive.engine import Busy, ReplyStream
 from mosslive.rows import Row, RowsError
-from tests.engine.models import SETTINGS, Answer, prompt_rows, wandering_lm
+from tests.engine.models import SETTINGS, Answer, prompt_rows, switching_lm
 from tests.engine.serving import Oracle, Served, opened, oracle_of
 
-wandering = pytest.fixture(scope="module")(wandering_lm)
+switching = pytest.fixture(scope="module")(switching_lm)
 oracle = pytest.fixture(scope="module")(oracle_of)
 
 
-class Life:
+class RandomCalls:
     """Conversations with random calls at any time, also within a step, and a model of what each
     must contain."""
 
     def __init__(self, served: Served, oracle: Oracle) -> None:
         self.served, self.oracle = served, oracle
         self.conversations: list[Conversation] = []
-        self.rows: list[list[Row]] = []  # of each, without those of the reply being made
-        self.replies: list[tuple[ReplyStream, Answer] | None] = []  # and what it must become
+        self.rows: list[list[Row]] = []  # of each, without those of the active reply
+        self.replies: list[tuple[ReplyStream, Answer] | None] = []  # and its expected answer
         self.later: list[tuple[str, int, Any]] = []
         self.wrong: list[Exception] = []
-        served.stepper.before = served.stepper.after = lambda _: self.meddle()
+        served.stepper.before = served.stepper.after = lambda _: self.during_step()
         for _ in range(2):
             self.add(opened(served, "short"), prompt_rows(served.lm, "short"))
 
@@ -39,11 +39,11 @@ class Life:
         self.rows.append(rows)
         self.replies.append(None)
 
-    def meddle(self) -> None:
+    def during_step(self) -> None:
         try:
             if self.later:
                 self.do(*self.later.pop(0))
-        except Exception as error:  # the engine would think its stepper failed
+        except Exception as error:  # the engine would take it for a failure of the stepper
             self.wrong.append(error)
 
     def do(self, kind: str, number: int, value: Any) -> None:
@@ -83,7 +83,7 @@ class Life:
     def interrupt(self, index: int, _: object) -> None:
         self.conversations[index].interrupt()
 
-    def let_go(self, index: int, _: object) -> None:
+    def drop(self, index: int, _: object) -> None:
         self.keep(index)
 
     def truncate(self, index: int, share: float) -> None:
@@ -115,7 +115,7 @@ kinds: dict[str, st.SearchStrategy[Any]] = {
     "append": some_rows,
     "reply": short,
     "interrupt": st.none(),
-    "let_go": st.none(),
+    "drop": st.none(),
     "truncate": st.floats(0, 1),
     "fork": st.none(),
     "reopen": st.none(),
@@ -134,8 +134,8 @@ moves = st.sampled_from(["append", "reply", "reply", "reply", *kinds]).flatmap(
     rows=st.sampled_from([30, 100, 900]),
     chunk=st.sampled_from([4, 512]),
 )
-def test_any_life_of_conversations_is_exact_and_gives_all_back(
-    wandering: LanguageModel,
+def test_any_order_of_calls_is_exact_and_frees_all_pages(
+    switching: LanguageModel,
     oracle: Oracle,
     plan: list[tuple[tuple[str, int, Any], int, bool]],
     page_size: int,
@@ -144,20 +144,20 @@ def test_any_life_of_conversations_is_exact_and_gives_all_back(
 ) -> None:
     """Any order of calls, between steps and within them, on pools that run out, gives exact rows
     and frees every page."""
-    served = Served(wandering, pages=-(-rows // page_size), page_size=page_size, chunk=chunk)
-    life = Life(served, oracle)
-    for move, steps, in_mid_step in plan:
-        if in_mid_step:
-            life.later.append(move)
+    served = Served(switching, pages=-(-rows // page_size), page_size=page_size, chunk=chunk)
+    calls = RandomCalls(served, oracle)
+    for move, steps, in_step in plan:
+        if in_step:
+            calls.later.append(move)
         else:
-            life.do(*move)
+            calls.do(*move)
         for _ in range(steps):
             served.step()
             assert 0 <= served.engine.stats().free_pages <= served.lm.pool.free
     served.idle()
-    assert life.wrong == []
-    for index, conversation in enumerate(life.conversations):
-        life.check(index)
+    assert calls.wrong == []
+    for index, conversation in enumerate(calls.conversations):
+        calls.check(index)
         conversation.close()
     served.step()
     assert served.all_free()

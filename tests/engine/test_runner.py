@@ -1,4 +1,4 @@
-"""The runner over page tables: prefill in pieces, forks, truncation, tails that catch up."""
+"""The runner over page tables: prefill in pieces, forks, truncation, tails that missed rows."""
 
 from contextlib import suppress
 from typing import Any
@@ -22,7 +22,7 @@ from tests.engine.models import (
     fresh,
     prompt_rows,
     stored_bits,
-    wandering_lm,
+    switching_lm,
     watch,
 )
 
@@ -31,18 +31,18 @@ OTHER = "mixed to text"
 NOT_COMPUTED = torch.tensor(float("nan")).view(torch.int32)  # what `fresh` fills pages with
 
 
-wandering = pytest.fixture(scope="module")(wandering_lm)
+switching = pytest.fixture(scope="module")(switching_lm)
 
 
 def extend(lm: LanguageModel, table: PageTable, rows: list[Row]) -> None:
-    """More rows of a conversation, through the trunk."""
+    """Appends rows to a table and runs them through the trunk."""
     first = len(table)
     lm.runner.reserve(table, rows)
     lm.runner.trunk([(table, first)])
 
 
 def prefill(lm: LanguageModel, rows: list[Row]) -> PageTable:
-    """A new conversation, on shared pages where they hold its beginning."""
+    """Returns a new table; pages that contain its first rows are shared."""
     table = PageTable(lm.pool)
     shared = table.adopt(rows)
     extend(lm, table, rows[shared:])
@@ -50,7 +50,7 @@ def prefill(lm: LanguageModel, rows: list[Row]) -> PageTable:
 
 
 def assert_logits(lm: LanguageModel, tail: Channel, tables: list[PageTable]) -> None:
-    """What the tail says about each table's last row is what a fresh forward pass says."""
+    """Checks that a tail's logits of each last row equal those of a forward pass."""
     index = CHANNELS.index(tail)
     expected = torch.stack([lm.forward(table.rows)[index][-1] for table in tables])
     given_out = lm.runner.tail_logits(tail, tables)
@@ -58,20 +58,20 @@ def assert_logits(lm: LanguageModel, tail: Channel, tables: list[PageTable]) -> 
 
 
 def assert_kept(lm: LanguageModel, table: PageTable, before: list[torch.Tensor]) -> None:
-    """Bit for bit what the table's first rows held `before`; what was not computed may be now."""
+    """Checks that the table's first rows have the bits of `before`, where they were computed."""
     for was, now in zip(before, stored_bits(lm.runner, table), strict=True):
         computed = was != NOT_COMPUTED
         assert torch.equal(was[computed], now[: len(was)][computed])
 
 
 def request_on(lm: LanguageModel, table: PageTable, rows: list[Row], sampling: Sampling) -> Request:
-    """A request whose history `rows` begins with what the table holds and has computed."""
+    """Returns a request with history `rows`, whose first rows the table has computed."""
     context_rows = lm.config.max_position_embeddings
     return Request(rows[len(table) :], sampling, lm.ids, table, context_rows)
 
 
 def advance(lm: LanguageModel, request: Request, rows: int) -> list[Row]:
-    """So many rows more, or fewer if the reply ends."""
+    """Decodes up to `rows` more rows, until the reply ends."""
     for _ in range(rows):
         if request.stop:
             break
@@ -81,7 +81,7 @@ def advance(lm: LanguageModel, request: Request, rows: int) -> list[Row]:
 
 
 @pytest.mark.parametrize("chunk", [0, -3])
-def test_an_impossible_chunk_is_refused(nano_lm: LanguageModel, chunk: int) -> None:
+def test_a_chunk_below_one_is_refused(nano_lm: LanguageModel, chunk: int) -> None:
     """The message names the setting, the value and what is allowed."""
     with pytest.raises(ValueError, match=f"chunk is {chunk}; allowed: 1 or more rows"):
         Runner(nano_lm.runner.decoder, PagePool(1, 1), chunk)
@@ -93,7 +93,7 @@ def test_an_impossible_chunk_is_refused(nano_lm: LanguageModel, chunk: int) -> N
     chunk=st.sampled_from([1, 3, 7, 16, 512]),
     page_size=st.integers(1, 20),
 )
-def test_listening_in_pieces_is_one_prefill(
+def test_prefill_in_pieces_equals_one_prefill(
     nano_lm: LanguageModel, pieces: list[int], chunk: int, page_size: int
 ) -> None:
     """Rows that arrive a few at a time give the logits of the whole at once, for both tails."""
@@ -102,7 +102,7 @@ def test_listening_in_pieces_is_one_prefill(
     table = PageTable(lm.pool)
     for piece in pieces:
         extend(lm, table, rows[len(table) : len(table) + piece])
-        if piece % 3 == 0:  # a tail may look at any time, or rest
+        if piece % 3 == 0:  # a tail may run at any time, or not at all
             lm.runner.tail("audio", [table])
     for tail in CHANNELS:
         assert_logits(lm, tail, [table])
@@ -113,7 +113,7 @@ def test_listening_in_pieces_is_one_prefill(
 def test_a_chunk_bounds_every_pass(
     nano_lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, tail: Channel, chunk: int
 ) -> None:
-    """No pass takes more rows than the chunk, and each row is written once, whatever is batched."""
+    """No pass has more rows than the chunk, and each row is written once."""
     lm = fresh(nano_lm, chunk=chunk)
     passes = watch(monkeypatch, lm.runner.decoder)
     tables = [PageTable(lm.pool) for _ in range(2)]
@@ -132,7 +132,7 @@ def test_a_chunk_bounds_every_pass(
 def test_logits_of_a_row_computed_before(
     nano_lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, tail: Channel
 ) -> None:
-    """Asking again runs one row, writes it nowhere a conversation can read, and gives the same."""
+    """A second call runs one row, writes it to the scratch slot, and gives the same logits."""
     lm = fresh(nano_lm)
     table = prefill(lm, prompt_rows(lm, PROMPT))
     assert_logits(lm, tail, [table])
@@ -147,9 +147,9 @@ def test_logits_of_a_row_computed_before(
 
 @pytest.mark.parametrize("setting", ["greedy", "filtered", "hot, pad"])
 @pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_forks_go_their_own_ways(wandering: LanguageModel, page_size: int, setting: str) -> None:
-    """Each side answers as a fresh request would, and changes no bit of what the other reads."""
-    lm, sampling = fresh(wandering, pages=600 // page_size, page_size=page_size), SETTINGS[setting]
+def test_forks_are_independent(switching: LanguageModel, page_size: int, setting: str) -> None:
+    """Each fork answers as a new request would, and changes no bit of the shared pages."""
+    lm, sampling = fresh(switching, pages=600 // page_size, page_size=page_size), SETTINGS[setting]
     prefix = prompt_rows(lm, OTHER)
     table = prefill(lm, prefix)
     for tail in CHANNELS:
@@ -161,11 +161,11 @@ def test_forks_go_their_own_ways(wandering: LanguageModel, page_size: int, setti
         request_on(lm, one, rows, sampling)
         for one, rows in zip((table, twin), histories, strict=True)
     ]
-    for _ in range(sampling.max_new):  # one row here, one row there
+    for _ in range(sampling.max_new):  # alternating
         for request in requests:
             advance(lm, request, 1)
     for request, history in zip(requests, histories, strict=True):
-        assert (request.new_rows, request.stop) == answer(fresh(wandering), history, sampling)
+        assert (request.new_rows, request.stop) == answer(fresh(switching), history, sampling)
         assert_kept(lm, request.table, shared)
     for one in (table, twin):
         one.free()
@@ -180,11 +180,12 @@ def test_forks_go_their_own_ways(wandering: LanguageModel, page_size: int, setti
     heard=st.integers(0, 20),
     page_size=st.integers(1, 9),
 )
-def test_a_truncated_reply_goes_on_as_a_fresh_request(
-    wandering: LanguageModel, name: str, setting: str, before: int, heard: int, page_size: int
+def test_a_truncated_reply_continues_as_a_new_request(
+    switching: LanguageModel, name: str, setting: str, before: int, heard: int, page_size: int
 ) -> None:
-    """Cut anywhere in a reply and gone on: the rows of a fresh prompt; a fork is not disturbed."""
-    lm, sampling = fresh(wandering, pages=300, page_size=page_size), SETTINGS[setting]
+    """After a truncation anywhere in a reply the rows are those of a new prompt, and a fork is
+    unchanged."""
+    lm, sampling = fresh(switching, pages=300, page_size=page_size), SETTINGS[setting]
     request = request_on(lm, PageTable(lm.pool), prompt_rows(lm, name), sampling)
     advance(lm, request, before)
     uncut = request.table.rows + request.pending
@@ -195,20 +196,20 @@ def test_a_truncated_reply_goes_on_as_a_fresh_request(
     resumed = request_on(lm, request.table, history, sampling)
     untouched = stored_bits(lm.runner, fork.table)
     advance(lm, resumed, sampling.max_new)
-    assert (resumed.new_rows, resumed.stop) == answer(fresh(wandering), history, sampling)
+    assert (resumed.new_rows, resumed.stop) == answer(fresh(switching), history, sampling)
     assert_kept(lm, resumed.table, kept)
     assert_kept(lm, fork.table, untouched)
     advance(lm, fork, sampling.max_new)
-    assert (fork.new_rows, fork.stop) == answer(fresh(wandering), uncut, sampling)
+    assert (fork.new_rows, fork.stop) == answer(fresh(switching), uncut, sampling)
 
 
 @pytest.mark.parametrize("chunk", [512, 5])
 @pytest.mark.parametrize("page_size", [1, 4, 64])
-def test_a_tail_nobody_computed_is_computed_once_for_all_who_share(
-    wandering: LanguageModel, monkeypatch: pytest.MonkeyPatch, page_size: int, chunk: int
+def test_a_missing_tail_is_computed_once_for_all_tables_that_share(
+    switching: LanguageModel, monkeypatch: pytest.MonkeyPatch, page_size: int, chunk: int
 ) -> None:
-    """Sharers that need an idle tail in one pass compute each row once, with exact logits."""
-    lm = fresh(wandering, pages=-(-512 // page_size), page_size=page_size, chunk=chunk)
+    """Tables that share pages and need a tail in one pass compute each row once, exactly."""
+    lm = fresh(switching, pages=-(-512 // page_size), page_size=page_size, chunk=chunk)
     prefix = prompt_rows(lm, OTHER)
     table = prefill(lm, prefix)
     lm.runner.tail("audio", [table])
@@ -224,7 +225,7 @@ def test_a_tail_nobody_computed_is_computed_once_for_all_who_share(
         for position in range(len(one)):
             owners.setdefault(one.slot(position), one)
     written = [slot for _, slots in passes for slot in slots]
-    # A last row that is another table's to compute runs once more, for its output alone.
+    # A last row that another table computes runs again, for its output.
     again = [one for one in tables if owners[one.slot(len(one) - 1)] is not one]
     assert sorted(written) == sorted(owners) + [lm.runner.storage.scratch_slot] * len(again)
     assert short in again
@@ -234,12 +235,13 @@ def test_a_tail_nobody_computed_is_computed_once_for_all_who_share(
 
 
 @pytest.mark.parametrize("chunk", [512, 7])
-def test_a_last_row_computed_before_the_rows_under_it(wandering: LanguageModel, chunk: int) -> None:
-    """Logits are the last row's, not the last missing row's, where a tail's rows have a hole."""
-    lm = fresh(wandering, page_size=4, chunk=chunk)
+def test_a_last_row_computed_before_the_rows_under_it(switching: LanguageModel, chunk: int) -> None:
+    """If a tail's rows have a gap, the logits are those of the last row, not of the last missing
+    one."""
+    lm = fresh(switching, page_size=4, chunk=chunk)
     rows = prompt_rows(lm, OTHER)
     twins = [PageTable(lm.pool) for _ in range(2)]
-    for twin in twins:  # the same rows side by side: the pages of the first are the known ones
+    for twin in twins:  # equal rows in one pass: the pages of the first are published
         lm.runner.reserve(twin, rows[:40])
     lm.runner.trunk([(twin, 0) for twin in twins])
     extend(lm, twins[1], rows[40:48])
@@ -252,14 +254,14 @@ def test_a_last_row_computed_before_the_rows_under_it(wandering: LanguageModel, 
 
 @pytest.mark.parametrize("chunk", [512, 30])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_tail_that_failed_is_computed_again_for_all_who_share(
-    wandering: LanguageModel,
+def test_a_tail_that_failed_is_computed_again_for_all_tables_that_share(
+    switching: LanguageModel,
     monkeypatch: pytest.MonkeyPatch,
     order: tuple[int, int],
     chunk: int,
 ) -> None:
-    """After a failed pass no table takes rows for computed that it saw another one claim."""
-    lm = fresh(wandering, page_size=4, chunk=chunk)
+    """After a failed pass no table uses rows that another table had marked as computed."""
+    lm = fresh(switching, page_size=4, chunk=chunk)
     table = prefill(lm, prompt_rows(lm, OTHER))
     twin = table.fork()
     extend(lm, twin, prompt_rows(lm, "short"))
@@ -272,7 +274,7 @@ def test_a_tail_that_failed_is_computed_again_for_all_who_share(
 
 
 def test_a_refused_reservation_writes_nothing(nano_lm: LanguageModel) -> None:
-    """`OutOfPages` from a fork that would need a copy: tables and tensors stay as they were."""
+    """`OutOfPages` for the copy of a shared page leaves tables and tensors unchanged."""
     lm = fresh(nano_lm, pages=3, page_size=8)
     table = prefill(lm, prompt_rows(lm, PROMPT)[:22])
     twin = table.fork()
@@ -329,7 +331,7 @@ def make_move(
     page_size=st.integers(1, 5),
     chunk=st.sampled_from([3, 8, 512]),
 )
-def test_any_life_of_tables_leaves_their_logits_exact(
+def test_any_order_of_calls_leaves_logits_exact(
     nano_lm: LanguageModel, plan: list[tuple[str, int, Any]], page_size: int, chunk: int
 ) -> None:
     """Any order of extend, share, fork, truncate and failure leaves the logits of a fresh pass."""

@@ -1,4 +1,4 @@
-"""The scheduler's rules, as pure functions of what is wanted and a clock."""
+"""The scheduler's rules, as pure functions of candidates and a clock."""
 
 import math
 from dataclasses import replace
@@ -44,27 +44,29 @@ def text(key: int, waiting_since: float) -> Candidate:
     return Candidate(key, "text", 0, waiting_since)
 
 
-def heard(key: int, rows: int, waiting_since: float = 0.0) -> Candidate:
+def appended(key: int, rows: int, waiting_since: float = 0.0) -> Candidate:
     return Candidate(key, "listening", rows, waiting_since)
 
 
-def asked(key: int, rows: int, waiting_since: float = 0.0, kind: Any = "speech") -> Candidate:
+def waiting_reply(
+    key: int, rows: int, waiting_since: float = 0.0, kind: Any = "speech"
+) -> Candidate:
     return Candidate(key, kind, rows, waiting_since)
 
 
-wants_of = st.one_of(
+candidate_of_any_kind = st.one_of(
     st.builds(speech, st.just(0), st.integers(1, 40), st.floats(0, 5)),
     st.builds(text, st.just(0), st.floats(0, 5)),
-    st.builds(heard, st.just(0), st.integers(1, 300), st.floats(0, 5)),
+    st.builds(appended, st.just(0), st.integers(1, 300), st.floats(0, 5)),
     st.builds(
-        asked,
+        waiting_reply,
         st.just(0),
         st.integers(1, 300),
         st.floats(0, 5),
         st.sampled_from(["speech", "text"]),
     ),
 )
-some_wants = st.lists(wants_of, max_size=12).map(
+some_candidates = st.lists(candidate_of_any_kind, max_size=12).map(
     lambda candidates: [candidate._replace(key=key) for key, candidate in enumerate(candidates)]
 )
 some_limits = st.builds(
@@ -75,27 +77,29 @@ some_limits = st.builds(
 )
 
 
-# When something is due.
+# Due times.
 
 
-def test_speech_is_due_a_buffer_before_it_is_heard() -> None:
-    """Row k of a stretch: (k - buffer) rows after its first; a first row when it was asked for."""
+def test_speech_is_due_a_buffer_before_it_plays() -> None:
+    """Row k of a stretch is due (k - buffer_rows) rows after its playout start, a first row when
+    the reply arrives."""
     assert due_at(speech(1, spoken=10, playout_start=2.0), RULES) == pytest.approx(2.0 + 6 * ROW)
     assert due_at(Candidate(1, "speech", 0, 3.5), RULES) == 3.5
     assert underrun_at(speech(1, spoken=10, playout_start=2.0)) == pytest.approx(2.0 + 10 * ROW)
     assert underrun_at(Candidate(1, "speech", 0, 3.5)) == math.inf
 
 
-def test_text_and_listening_have_time() -> None:
-    """Text waits for its share, rows heard for company; a reply that waits for rows does not."""
+def test_text_and_appended_rows_may_wait() -> None:
+    """A text row is due after text_wait_s, appended rows after gather_s, and rows that a reply
+    waits for at once."""
     assert due_at(text(1, 2.0), RULES) == 2.0 + RULES.text_wait_s
-    assert due_at(heard(1, 3, 2.0), RULES) == 2.0 + RULES.gather_s
-    assert due_at(asked(1, 3, 2.0, "text"), RULES) == 2.0
-    assert underrun_at(text(1, 2.0)) == underrun_at(heard(1, 3, 2.0)) == math.inf
+    assert due_at(appended(1, 3, 2.0), RULES) == 2.0 + RULES.gather_s
+    assert due_at(waiting_reply(1, 3, 2.0, "text"), RULES) == 2.0
+    assert underrun_at(text(1, 2.0)) == underrun_at(appended(1, 3, 2.0)) == math.inf
 
 
-def test_a_gap_is_missed_once() -> None:
-    """A row after the listener ran dry counts; from then on time counts from that row."""
+def test_an_underrun_is_counted_once() -> None:
+    """A row after an underrun is late, and playout counts from that row on."""
     assert advance_playout(0, 0.0, 5.0) == (1, 5.0, False)
     spoken, playout_start, late = advance_playout(1, 5.0, 5.0 + 3 * ROW)
     assert (spoken, late) == (2, True)
@@ -103,17 +107,17 @@ def test_a_gap_is_missed_once() -> None:
     assert not advance_playout(spoken, playout_start, 5.0 + 3.5 * ROW)[2]
 
 
-# Who decodes.
+# The decode batch.
 
 
-def test_everybody_gets_a_row_if_there_is_time() -> None:
-    """Continuous batching: speech and text share a step."""
+def test_every_reply_gets_a_row_if_there_is_time() -> None:
+    """Speech and text share a step."""
     candidates = [speech(1, 8), text(2, 0.0), speech(3, 2)]
     assert plan(candidates, 0.05, limits(), RULES).decode == [1, 2, 3]
 
 
-def test_text_is_left_out_of_a_step_that_would_make_speech_run_dry() -> None:
-    """And comes back, as urgent as speech, once it has waited its time."""
+def test_text_is_left_out_of_a_step_that_would_cause_an_underrun() -> None:
+    """Text that is not due is left out if speech would underrun; text that is due is not."""
     slow = limits(guess=(1.0, 20.0))
     candidates = [speech(1, 2), text(2, 0.0), text(3, 0.0)]
     at = 2 * ROW - 0.03  # 30 ms before the listener has heard all; one row takes 21 ms, two 41
@@ -124,15 +128,16 @@ def test_text_is_left_out_of_a_step_that_would_make_speech_run_dry() -> None:
 
 
 def test_the_most_urgent_first_when_not_all_fit() -> None:
-    """The stream that is least ahead, whatever its age."""
+    """If not all replies fit, those with the earliest due times run."""
     candidates = [speech(1, 30), speech(2, 5), speech(3, 9), text(4, -9.0)]
     assert plan(candidates, 0.1, limits(requests=2), RULES).decode == [4, 2]
 
 
 @many
-@given(some_wants, some_limits, st.floats(0, 10))
+@given(some_candidates, some_limits, st.floats(0, 10))
 def test_a_plan_keeps_to_its_limits(candidates: list[Candidate], most: Limits, now: float) -> None:
-    """Requests, rows, and nobody twice; a reply decodes only when its rows are computed."""
+    """A plan keeps the limits on requests and rows, names no sequence twice, and decodes a reply
+    only when its rows are computed."""
     chosen = plan(candidates, now, most, RULES)
     by_key = {candidate.key: candidate for candidate in candidates}
     allotted = dict(chosen.prefill)
@@ -144,15 +149,17 @@ def test_a_plan_keeps_to_its_limits(candidates: list[Candidate], most: Limits, n
     for key in chosen.decode:
         assert by_key[key].kind != "listening"
         assert allotted.get(key, 0) == by_key[key].pending
-    assert bool(chosen.decode or chosen.prefill) == bool(candidates)  # work is never left lying
+    assert bool(chosen.decode or chosen.prefill) == bool(
+        candidates
+    )  # no plan is empty while there is work
 
 
 @many
-@given(some_wants, some_limits, st.floats(0, 10))
-def test_whoever_is_left_out_is_less_urgent(
+@given(some_candidates, some_limits, st.floats(0, 10))
+def test_speech_left_out_is_less_urgent(
     candidates: list[Candidate], most: Limits, now: float
 ) -> None:
-    """Among equals: a speech row left out is due no earlier than any row taken."""
+    """A speech row left out of a step is due no earlier than any row taken."""
     ready = [candidate for candidate in candidates if not candidate.pending]
     underrun = min(map(underrun_at, candidates), default=math.inf)
     taken = select_batch(ready, now, underrun, most, RULES)
@@ -167,29 +174,30 @@ def test_whoever_is_left_out_is_less_urgent(
 
 
 @many
-@given(some_wants, some_limits, st.floats(0, 10))
-def test_prefill_makes_nobody_run_dry_but_by_patience(
+@given(some_candidates, some_limits, st.floats(0, 10))
+def test_only_overdue_prefill_may_cause_an_underrun(
     candidates: list[Candidate], most: Limits, now: float
 ) -> None:
-    """The whole step ends before the first listener has heard all, or is the least one can do for
-    rows that have waited too long."""
+    """A step with prefill ends before the first underrun, or prefills at most least_rows that are
+    overdue by patience_s."""
     chosen = plan(candidates, now, most, RULES)
     rows = sum(count for _, count in chosen.prefill)
     underrun = min(map(underrun_at, candidates), default=math.inf)
-    # Replies that begin in this step come on top: theirs is the first row, worth the wait.
+    # Replies that start in this step are not counted: their first row may delay the step.
     already = [key for key in chosen.decode if key not in dict(chosen.prefill)]
     step = most.decode.seconds(len(already), now) + most.prefill.seconds(rows, now)
     first = min(
         (due_at(candidate, RULES) for candidate in candidates if candidate.pending),
         default=math.inf,
     )
-    patient = now - first < RULES.patience_s
-    assert not rows or now + step <= underrun or (not patient and rows <= RULES.least_rows)
+    overdue = now - first >= RULES.patience_s
+    assert not rows or now + step <= underrun or (overdue and rows <= RULES.least_rows)
 
 
-def test_prefill_takes_no_more_than_half_while_speech_is_behind_its_buffer() -> None:
-    """Once everybody is a buffer ahead it may take what is left before somebody runs dry."""
-    waiting = asked(9, 250)
+def test_prefill_takes_at_most_half_of_a_step_while_speech_is_due() -> None:
+    """Prefill is at most as long as decode while speech is due; otherwise it may take all the time
+    before the first underrun."""
+    waiting = waiting_reply(9, 250)
     behind = plan([speech(1, 3), waiting], 0.0, limits(), RULES)
     assert sum(rows for _, rows in behind.prefill) == 1  # 4.5 ms, as the decode step
     ahead = plan([speech(1, 13), waiting], 0.0, limits(), RULES)
@@ -198,39 +206,43 @@ def test_prefill_takes_no_more_than_half_while_speech_is_behind_its_buffer() -> 
 
 
 def test_a_speech_reply_is_prefilled_before_everything_else() -> None:
-    """Order: by due time, so a waiting reply goes before rows heard at the same time."""
+    """Prefill goes by due time, so a waiting reply goes before rows appended at the same time."""
     candidates = [
-        heard(1, 100, waiting_since=0.9),
-        asked(2, 40, waiting_since=1.0),
-        asked(3, 40, 0.8, "text"),
+        appended(1, 100, waiting_since=0.9),
+        waiting_reply(2, 40, waiting_since=1.0),
+        waiting_reply(3, 40, 0.8, "text"),
     ]
     assert plan(candidates, 1.0, limits(rows=100), RULES).prefill == [(3, 40), (2, 40), (1, 20)]
 
 
-def test_a_reply_begins_in_the_step_that_computes_its_last_rows() -> None:
-    """Time to first row: no step is lost between prefill and decode; listeners do not decode."""
-    candidates = [asked(1, 10), heard(2, 10), asked(3, 400, waiting_since=0.1)]
+def test_a_reply_starts_in_the_step_that_computes_its_last_rows() -> None:
+    """No step passes between prefill and first row; sequences without a reply do not decode."""
+    candidates = [waiting_reply(1, 10), appended(2, 10), waiting_reply(3, 400, waiting_since=0.1)]
     assert plan(candidates, 1.0, limits(), RULES) == ([(1, 10), (3, 246)], [1])
 
 
-def test_rows_heard_wait_for_company_while_somebody_speaks() -> None:
-    """Then all go together: when the first is due, when a reply needs rows, or in silence."""
-    candidates = [speech(1, 30), heard(2, 1, waiting_since=1.0), heard(3, 1, waiting_since=1.1)]
+def test_appended_rows_wait_for_a_batch_while_a_reply_speaks() -> None:
+    """Appended rows run when the first is due, when a reply waits for rows, or without speech."""
+    candidates = [
+        speech(1, 30),
+        appended(2, 1, waiting_since=1.0),
+        appended(3, 1, waiting_since=1.1),
+    ]
     assert plan(candidates, 1.2, limits(), RULES).prefill == []
     assert plan(candidates, 1.0 + RULES.gather_s, limits(), RULES).prefill == [(2, 1), (3, 1)]
-    waiting = [*candidates, asked(4, 2, waiting_since=1.2)]
+    waiting = [*candidates, waiting_reply(4, 2, waiting_since=1.2)]
     assert plan(waiting, 1.2, limits(), RULES).prefill == [(4, 2), (2, 1), (3, 1)]
     assert plan(candidates[1:], 1.2, limits(), RULES).prefill == [(2, 1), (3, 1)]
 
 
 @pytest.mark.parametrize("step_ms", [20.0, 90.0])
-def test_nobody_starves(step_ms: float) -> None:
-    """In overload too, with speech always late: text goes on, and prefill ends."""
+def test_no_candidate_starves(step_ms: float) -> None:
+    """In overload, with speech always late, text continues and prefill completes."""
     slow = limits(requests=3, guess=(step_ms, 0.01))
     candidates = {key: speech(key, 1) for key in range(4)}
     candidates[10] = text(10, 0.0)
-    candidates[20] = asked(20, 40)
-    candidates[30] = heard(30, 40)
+    candidates[20] = waiting_reply(20, 40)
+    candidates[30] = appended(30, 40)
     now, rows_of_text = 0.0, 0
     for _ in range(400):
         chosen = plan(list(candidates.values()), now, slow, RULES)
@@ -257,7 +269,7 @@ def test_nobody_starves(step_ms: float) -> None:
 
 
 def test_text_ends_before_speech_and_the_newest_first() -> None:
-    """Who is ended when pages run out, until the rest fits."""
+    """If pages run out, text ends before speech and the newest first, until the rest fits."""
     growing = [
         PageRequest(1, speech=True, arrived_at=1.0, pages=1),
         PageRequest(2, speech=False, arrived_at=2.0, pages=1),
@@ -279,17 +291,17 @@ def test_text_ends_before_speech_and_the_newest_first() -> None:
 def test_what_stays_fits_and_no_more_is_ended_than_needed(
     given_: list[PageRequest], free: int
 ) -> None:
-    """The pages of those that stay are there, and the last one ended was one too many."""
-    growing = [growth._replace(key=key) for key, growth in enumerate(given_)]
+    """The pages of the remaining replies are free, and without the last end they would not be."""
+    growing = [need._replace(key=key) for key, need in enumerate(given_)]
     ended = out_of_pages(growing, free)
-    pages = {growth.key: growth.pages for growth in growing}
+    pages = {need.key: need.pages for need in growing}
     stay = sum(pages.values()) - sum(pages[key] for key in ended)
     assert stay <= free
     assert not ended or stay + pages[ended[-1]] > free
 
 
-def test_admission_asks_what_a_step_would_take() -> None:
-    """The estimate for one more stream against the margin of a row's 80 ms, and a plain limit."""
+def test_admission_uses_the_estimated_step_time() -> None:
+    """Speech is refused if the step estimate exceeds the margin of 80 ms, or above max_speaking."""
     rules = replace(RULES, max_speaking=12, deadline_margin=0.5)
     costs = StepCosts((8.0, 4.0))  # 8 streams: 40 ms, 9 to 16: 72 ms
     assert [misses_deadlines(n, costs, 0.0, rules) for n in (1, 8, 9)] == [False, False, True]
@@ -297,9 +309,9 @@ def test_admission_asks_what_a_step_would_take() -> None:
 
 
 def test_a_single_reply_is_refused_only_by_fresh_measurements() -> None:
-    """With nobody speaking one reply is tried, unless several fresh measurements forbid it."""
+    """Without speech one reply is admitted, unless several fresh measurements are too slow."""
     costs = StepCosts(GUESS)
-    assert not misses_deadlines(1, StepCosts((500.0, 1.0)), 0.0, RULES)  # a guess forbids nothing
+    assert not misses_deadlines(1, StepCosts((500.0, 1.0)), 0.0, RULES)  # a guess refuses nothing
     costs.observe(1, 0.4, 1.0)
     assert not misses_deadlines(1, costs, 1.0, RULES)  # nor does a single measurement
     assert misses_deadlines(2, costs, 1.0, RULES)
@@ -310,16 +322,16 @@ def test_a_single_reply_is_refused_only_by_fresh_measurements() -> None:
 
 
 def test_headroom_is_whole_pages_for_each_reply() -> None:
-    """Stated in rows, kept in pages."""
+    """Headroom is given in rows and rounded up to pages for each reply."""
     rules = replace(RULES, headroom_rows=33)
     assert [headroom_pages(n, 16, rules) for n in (0, 1, 5)] == [0, 3, 15]
 
 
-# Costs.
+# Step costs.
 
 
 def test_costs_follow_what_is_measured() -> None:
-    """A first measurement replaces the guess, later ones move it; sizes by powers of two."""
+    """The first measurement replaces the guess, later ones change it, by powers of two."""
     costs = StepCosts(GUESS)
     assert costs.seconds(0, 0.0) == 0
     assert costs.seconds(8, 0.0) == pytest.approx(0.008)
@@ -341,7 +353,7 @@ def test_one_pause_does_not_change_an_estimate() -> None:
 
 
 def test_estimates_decay_towards_the_guess_when_idle() -> None:
-    """A slow measurement is believed while it is fresh, and half as much after each HALF_S."""
+    """A measurement has full weight while it is fresh, and half of it after each HALF_S."""
     costs = StepCosts(GUESS)
     costs.observe(1, 0.4045, 0.0)
     later = [costs.seconds(1, FRESH_S + n * HALF_S) for n in range(3)]
@@ -350,7 +362,7 @@ def test_estimates_decay_towards_the_guess_when_idle() -> None:
 
 
 def test_measurements_from_before_a_pause_do_not_count() -> None:
-    """The first step after a pause replaces what a long conversation had measured."""
+    """The first measurement after a pause replaces those from before it."""
     costs = StepCosts(GUESS)
     for step in range(20):
         costs.observe(1, 0.1, 0.1 * step)
@@ -360,7 +372,7 @@ def test_measurements_from_before_a_pause_do_not_count() -> None:
 
 
 def test_a_stale_size_gives_way_to_a_fresh_neighbour() -> None:
-    """What is old of the size itself is mixed with what its neighbour shows now."""
+    """An old measurement of a size is mixed with a fresh one of its neighbour."""
     costs = StepCosts(GUESS)
     costs.observe(8, 0.4, 0.0)
     costs.observe(1, 0.0045, FRESH_S + HALF_S)
@@ -374,7 +386,7 @@ def test_a_stale_size_gives_way_to_a_fresh_neighbour() -> None:
     st.integers(1, 600),
 )
 def test_the_size_found_fits(measured: dict[int, float], seconds: float, most: int) -> None:
-    """Never larger than asked, never estimated above the time; none if one row is too much."""
+    """The size found is at most `most`, and its estimate at most the given time."""
     costs = StepCosts(GUESS)
     for size, took in measured.items():
         costs.observe(size, took, 0.0)

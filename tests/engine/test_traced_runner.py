@@ -1,8 +1,5 @@
-"""Steps of one row as PyTorch runs them without Python, against the plain runner.
-
-Guards: a recorded step has no length, position or page of its recording in it, leaves the same in
-the pages, and gives the same rows.
-"""
+"""`TracedRunner` against `Runner`: a trace contains no length, position or page of its recording,
+writes the same pages, and gives the same rows."""
 
 from pathlib import Path
 
@@ -23,10 +20,10 @@ from tests.engine.models import (
     fresh,
     prompt_rows,
     storage_tensors,
-    wandering_lm,
+    switching_lm,
 )
 
-wandering = pytest.fixture(scope="module")(wandering_lm)
+switching = pytest.fixture(scope="module")(switching_lm)
 
 
 def traced(lm: LanguageModel, page_size: int = 16) -> LanguageModel:
@@ -35,8 +32,8 @@ def traced(lm: LanguageModel, page_size: int = 16) -> LanguageModel:
 
 
 @pytest.fixture
-def few_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many numbers each recorded call was given."""
+def traced_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by the length of the input of each traced call."""
     calls: list[int] = []
     plain = Traced.__call__
 
@@ -52,38 +49,40 @@ def few_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_rows_are_those_of_the_plain_runner(
-    wandering: LanguageModel, prompt: str, settings: str, tails: Tails
+    switching: LanguageModel, prompt: str, settings: str, tails: Tails
 ) -> None:
-    rows, sampling = prompt_rows(wandering, prompt), SETTINGS[settings]
-    wanted = answer(fresh(wandering, page_size=3), rows, sampling, tails=tails)
-    assert answer(traced(wandering, page_size=3), rows, sampling, tails=tails) == wanted
+    """Replies with traced steps have the rows of replies with plain steps."""
+    rows, sampling = prompt_rows(switching, prompt), SETTINGS[settings]
+    wanted = answer(fresh(switching, page_size=3), rows, sampling, tails=tails)
+    assert answer(traced(switching, page_size=3), rows, sampling, tails=tails) == wanted
 
 
-def test_halves_too(nano_folder: Path) -> None:
-    """Guards: what a recording fixes is no type of ours."""
+def test_rows_are_the_same_in_bfloat16(nano_folder: Path) -> None:
+    """A trace contains no fixed dtype."""
     lm = load_lm(nano_folder, dtype="bfloat16")
     rows, sampling = prompt_rows(lm, "mixed to speech"), SETTINGS["greedy"]
     assert answer(traced(lm), rows, sampling) == answer(fresh(lm), rows, sampling)
 
 
-def test_what_lies_in_the_pages_is_the_same(wandering: LanguageModel, few_calls: list[int]) -> None:
-    """Guards: what a recorded step writes is written, though nothing in it reads that again."""
-    rows, sampling = prompt_rows(wandering, "mixed to speech"), SETTINGS["greedy"]
-    plain, recorded = fresh(wandering), traced(wandering)
+def test_the_pages_are_the_same(switching: LanguageModel, traced_calls: list[int]) -> None:
+    """A trace keeps its writes to the pages, although nothing in it reads them again."""
+    rows, sampling = prompt_rows(switching, "mixed to speech"), SETTINGS["greedy"]
+    plain, recorded = fresh(switching), traced(switching)
     for tensor in storage_tensors(recorded.runner):
         tensor.fill_(float("nan"))
     generations = [lm.generate(rows, sampling) for lm in (plain, recorded)]
     for _ in range(12):
         assert len({next(generation) for generation in generations}) == 1
-    assert len(few_calls) > 12
-    assert len(set(few_calls)) > 10, "each step sees one row more"
+    assert len(traced_calls) > 12
+    assert len(set(traced_calls)) > 10, "each step sees one row more"
     held = slice(0, len(rows) // 16 + 1)
     pairs = zip(storage_tensors(plain.runner), storage_tensors(recorded.runner), strict=True)
     for wanted, found in pairs:
         torch.testing.assert_close(found[held], wanted[held], equal_nan=True)
 
 
-def test_an_engine_on_a_cpu_has_it(nano_folder: Path) -> None:
+def test_an_engine_on_a_cpu_uses_it(nano_folder: Path) -> None:
+    """`load_stepper` returns a `PlainStepper` on a `TracedRunner` for a CPU."""
     stepper, _ = load_stepper(nano_folder, "cpu")
     assert isinstance(stepper, PlainStepper)
     assert isinstance(stepper.runner, TracedRunner)

@@ -137,7 +137,7 @@ class Script:
             request.table.append(request.pending)
             request.pending.clear()
             request.begin_step()
-            made.append(request.accept(*self.ids[min(request.step, len(self.ids)) - 1]))
+            made.append(request.accept(*self.ids[min(request.row_number, len(self.ids)) - 1]))
         return made
 
     def release(self, request: Request) -> None:
