@@ -220,7 +220,7 @@ async def _streamed(
             case AudioChunk(pcm=pcm):
                 data = base64.b64encode(AudioFormat().encode(pcm)).decode()
                 yield chunk({"audio": {"data": data}})
-                gaps.sent(chat.id, len(pcm) / server_state.backend.rate_hz)
+                gaps.sent(chat.id, len(pcm), server_state.backend.rate_hz)
             case ReplyDone():
                 done = event
     yield chunk({"audio": {"expires_at": chat.created}} if spoken else {}, _finish(done))

@@ -7,6 +7,7 @@ playback and the track counts gaps itself (`webrtc/audio_track.py`).
 Runs on the event loop. Knows when audio is sent; does not know the transport.
 """
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 
 from mosslive.server.api_errors import Event
 from mosslive.server.realtime.formats import BETA_NAMES, AudioFormat
+from mosslive.talk.playback import Playback
 
 _DELTAS = ("response.output_audio.delta", "response.audio.delta")  # GA and beta
 _FORMATS = {name: AudioFormat(kind) for kind, name in BETA_NAMES.items()}
@@ -27,20 +29,20 @@ class Gaps:
     ) -> None:
         """`on_gap`: called with the seconds of each gap."""
         self._on_gap, self._clock = on_gap, clock
-        self._ends_at: dict[str, float] = {}  # by reply: when its sent audio has been played
+        self._playbacks: dict[str, Playback] = {}  # by reply
         self._formats: dict[str, AudioFormat] = {}
 
-    def sent(self, reply: str, seconds: float) -> None:
-        """Records that so many seconds of a reply's audio were sent now."""
-        now = self._clock()
-        ends_at = self._ends_at.get(reply, now)
-        if now > ends_at:
-            self._on_gap(now - ends_at)
-        self._ends_at[reply] = max(now, ends_at) + seconds
+    def sent(self, reply: str, samples: int, rate_hz: int) -> None:
+        """Records that so many samples of a reply's audio were sent now."""
+        playback = self._playbacks.setdefault(reply, Playback(rate_hz, math.inf))
+        before_s = playback.silence_s
+        playback.send(samples, self._clock())
+        if playback.silence_s > before_s:
+            self._on_gap(playback.silence_s - before_s)
 
     def end(self, reply: str) -> None:
         """Forgets a reply that has ended."""
-        self._ends_at.pop(reply, None)
+        self._playbacks.pop(reply, None)
         self._formats.pop(reply, None)
 
     def of_event(self, event: Event) -> Callable[[], None] | None:
@@ -54,7 +56,7 @@ class Gaps:
             reply, delta = event["response_id"], event["delta"]
             form = self._formats.get(reply, AudioFormat())
             count = len(delta) // 4 * 3 - delta.count("=", -2)  # decoded bytes
-            return partial(self.sent, reply, count / form.bytes_per_sample / form.rate_hz)
+            return partial(self.sent, reply, count // form.bytes_per_sample, form.rate_hz)
         return None
 
 

@@ -107,7 +107,7 @@ async def _bytes(
     async for chunk in _joined(first, chunks):
         if not isinstance(chunk, dict):
             yield AudioFormat().encode(chunk)
-            gaps.sent("", len(chunk) / server_state.backend.rate_hz)
+            gaps.sent("", len(chunk), server_state.backend.rate_hz)
 
 
 async def _events(
@@ -127,7 +127,7 @@ async def _events(
             event = {"type": "speech.audio.delta", "audio": data}
         yield f"data: {json.dumps(event)}\n\n"
         if not isinstance(chunk, dict):
-            gaps.sent("", len(chunk) / server_state.backend.rate_hz)
+            gaps.sent("", len(chunk), server_state.backend.rate_hz)
 
 
 async def _joined(

@@ -135,16 +135,16 @@ def test_audio_sent_after_everything_was_played_ends_a_gap() -> None:
     """Gaps are counted per reply, and the audio duration follows the response's format."""
     clock, gaps = Clock(), list[float]()
     played = Gaps(gaps.append, clock)
-    played.sent("a", 0.4)
+    played.sent("a", 9600, 24_000)
     clock.now += 0.3
-    played.sent("a", 0.4)  # in time: 0.1 s were left
+    played.sent("a", 9600, 24_000)  # in time: 0.1 s were left
     clock.now += 0.7
-    played.sent("b", 0.4)
-    played.sent("a", 0.4)
+    played.sent("b", 9600, 24_000)
+    played.sent("a", 9600, 24_000)
     assert gaps == [pytest.approx(0.2)]
     played.end("a")
     clock.now += 9
-    played.sent("a", 0.4)
+    played.sent("a", 9600, 24_000)
     assert len(gaps) == 1
     form = {"audio": {"output": {"format": {"type": "audio/pcmu"}}}}
     played.of_event({"type": "response.created", "response": {"id": "c", **form}})

@@ -6,12 +6,13 @@ loop calls `on_idle`. Knows events and a clock, not what follows the timeout.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
 from mosslive.server.api_errors import Event
-
-_BYTES_PER_S = {"audio/pcm": 48_000, "audio/pcmu": 8000, "audio/pcma": 8000}
+from mosslive.server.realtime.formats import AudioFormat
+from mosslive.talk.playback import Playback
 
 
 class IdleTimer:
@@ -19,8 +20,8 @@ class IdleTimer:
         self.on_idle: Callable[[float], None] = lambda idle_s: None  # seconds of silence
         self._limit_s: float | None = None
         self._since: float | None = None  # the end of the last reply's playback
-        self._begun = 0.0  # when the first delta of the reply was sent
-        self._bytes, self._bytes_per_s = 0, 1
+        self._format = AudioFormat()
+        self._playback = Playback(self._format.rate_hz, math.inf)  # of the reply
         self._timer: asyncio.TimerHandle | None = None
 
     def limit(self, detection: dict[str, Any] | None) -> None:
@@ -36,16 +37,14 @@ class IdleTimer:
         match event["type"]:
             case "response.created" if event["response"]["conversation_id"]:
                 self.stop()
-                form = event["response"]["audio"]["output"]["format"]["type"]
-                self._bytes, self._bytes_per_s = 0, _BYTES_PER_S[form]
+                self._format = AudioFormat(event["response"]["audio"]["output"]["format"]["type"])
+                self._playback = Playback(self._format.rate_hz, math.inf)
             case "response.output_audio.delta":
-                if not self._bytes:
-                    self._begun = _now()
-                self._bytes += len(event["delta"]) * 3 // 4
+                count = len(event["delta"]) * 3 // 4  # decoded bytes
+                self._playback.send(count // self._format.bytes_per_sample, _now())
             case "response.done" if event["response"]["conversation_id"]:
                 whole = event["response"]["status"] in ("completed", "incomplete")
-                played = self._begun + self._bytes / self._bytes_per_s
-                self._since = max(_now(), played) if whole and self._bytes else _now()
+                self._since = max(_now(), self._playback.ends_at) if whole else _now()
                 self._arm()
             case "input_audio_buffer.speech_started":
                 self.stop()
