@@ -158,7 +158,9 @@ class EventQueue:
         """Puts a `TalkFault`. Errors that are not ours are reported with their type."""
         known = isinstance(error, MossliveError)
         message = str(error) if known else f"{type(error).__name__}: {error}"
-        self.put(TalkFault(turn, stage, message, fatal, error))
+        # An event may wait for long. The frames of a traceback would keep the reply's memory.
+        error.__context__ = None
+        self.put(TalkFault(turn, stage, message, fatal, error.with_traceback(None)))
 
     @contextmanager
     def fatal_faults(self, turn: int) -> Iterator[None]:

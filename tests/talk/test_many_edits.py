@@ -43,7 +43,9 @@ def test_waiting_edits_are_applied_together(
         if listening:
             await rig.say(QUESTION, 16_000)
         with monkeypatch.context() as patch:
-            patch.setattr(Dialogue, "replace_turns", counted("replace_turns", Dialogue.replace_turns))
+            patch.setattr(
+                Dialogue, "replace_turns", counted("replace_turns", Dialogue.replace_turns)
+            )
             patch.setattr(TextTokenizer, "encode", counted("encode", TextTokenizer.encode))
             for number in numbers[1:]:
                 rig.talk.edit(without(number))
