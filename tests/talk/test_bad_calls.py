@@ -33,7 +33,7 @@ CALLS: dict[str, tuple[Callable[[Talk], Any], str]] = {
     "no text": (lambda talk: talk.push_text(None), "neither text nor codes"),  # type: ignore[arg-type]
     "half a character": (lambda talk: talk.push_text("\ud800"), "surrogate"),
     "a kind unknown": (lambda talk: talk.respond("song"), "reply is 'song'"),  # type: ignore[arg-type]
-    "nothing said": (lambda talk: talk.say("user", None), "said is None; allowed: words"),  # type: ignore[arg-type]
+    "nothing said": (lambda talk: talk.say("user", None), "said is None; allowed: text"),  # type: ignore[arg-type]
     "unknown role": (lambda talk: talk.say("robot", "Hi"), "role is 'robot'"),  # type: ignore[arg-type]
     "sound without a rate": (
         lambda talk: talk.say("user", Sound(torch.zeros(9), 1)),

@@ -26,7 +26,7 @@ from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_sound
 
 RATE = ToyCodec.sample_rate
 LONG = 1500  # codes: two minutes
-LONG_TOLD = replace(
+LONG_REPLY = replace(
     PUSH_TO_TALK,
     sampling=replace(RIG.sampling, max_new=LONG, min_new=LONG + 1),
     unread_s=10.0,
@@ -34,7 +34,7 @@ LONG_TOLD = replace(
 )
 
 
-def long_rig(lm: LanguageModel, settings: TalkSettings = LONG_TOLD, reads: bool = False) -> Rig:
+def long_rig(lm: LanguageModel, settings: TalkSettings = LONG_REPLY, reads: bool = False) -> Rig:
     """Replies of two minutes, generated at once."""
     clock = FakeClock()
     engine = Engine(Script(lm, [(1, 7)]), lm.tokenizer, ROOMY, clock=clock.now, threaded=False)
@@ -57,7 +57,7 @@ def test_a_reader_who_has_stopped(nano_lm: LanguageModel, lead_s: float | None) 
     events are read again."""
 
     async def story() -> None:
-        rig = long_rig(nano_lm, replace(LONG_TOLD, lead_s=lead_s))
+        rig = long_rig(nano_lm, replace(LONG_REPLY, lead_s=lead_s))
         talk = rig.talk
         talk.push_text("Hello")
         await rig.wait(PATIENCE_S - 1)
@@ -91,7 +91,7 @@ def test_a_slow_reader_gets_everything(nano_lm: LanguageModel) -> None:
     """The reply waits for a reader with long pauses, and no event is lost."""
 
     async def story() -> None:
-        rig = long_rig(nano_lm, replace(LONG_TOLD, lead_s=None))
+        rig = long_rig(nano_lm, replace(LONG_REPLY, lead_s=None))
         rig.talk.push_text("Hello")
         events = rig.talk.events()
         while not rig.of(TimingReady):
@@ -134,7 +134,7 @@ def test_a_held_back_reply_can_be_interrupted(nano_lm: LanguageModel) -> None:
     """A reply that waits for its reader ends at once when it is interrupted."""
 
     async def story() -> None:
-        rig = long_rig(nano_lm, replace(LONG_TOLD, lead_s=None))
+        rig = long_rig(nano_lm, replace(LONG_REPLY, lead_s=None))
         rig.talk.push_text("Hello")
         await rig.settle()
         assert rig.talk.replying
@@ -221,7 +221,7 @@ def test_an_hour_without_a_reader_in_flat_memory(nano_lm: LanguageModel) -> None
     call raises."""
 
     async def story() -> None:
-        rig = long_rig(nano_lm, replace(LONG_TOLD, lead_s=None, context_rows=4000))
+        rig = long_rig(nano_lm, replace(LONG_REPLY, lead_s=None, context_rows=4000))
         sizes, refused = [], 0
         for turn in range(24):
             try:

@@ -152,7 +152,7 @@ def test_a_conversation_in_text_needs_no_codec(nano_lm: LanguageModel) -> None:
         ({"lead_s": 0.019}, "lead_s is 0.019; allowed: 0.02 seconds or more, inf, or None"),
         ({"context_rows": 3}, "context_rows is 3; allowed: 64 rows or more"),
         ({"keep": 1.5}, "keep is 1.5; allowed: above 0 and at most 1"),
-        ({"speculate": True, "turns": None}, "speculate is True; allowed: False where turns are"),
+        ({"speculate": True, "turns": None}, "speculate is True; allowed: False with push to talk"),
     ],
 )
 def test_bad_settings(wrong: dict[str, object], message: str) -> None:

@@ -1,5 +1,6 @@
 """Turns and replies that calls add between spoken turns, and edits, keep their order."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -208,6 +209,7 @@ def test_faults_carry_the_number_of_what_failed(nano_lm: LanguageModel) -> None:
         await rig.settle()
         assert rig.talk.say("user", "too long " * 200) == 2
         await rig.until(lambda: not rig.talk.replying)
+        await asyncio.wait_for(rig.talk.settled(), 20)  # a thread tokenises a long text
         await rig.settle()
         assert [(one.turn, one.stage) for one in rig.of(TalkFault)] == [(2, "memory")]
         assert [one.turn for one in rig.of(ReplyDone)] == [1]
