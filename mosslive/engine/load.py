@@ -96,8 +96,8 @@ def _rows_that_fit(decoder: Decoder) -> int:
     reserved = torch.cuda.memory_reserved(device)
     # The process may be limited to a fraction of the GPU.
     allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total) - reserved
-    room = min(free, allowed) + reserved - torch.cuda.memory_allocated(device)
-    return max(1, int(_GPU_SHARE * room / row_bytes(decoder.config, decoder.dtype)))
+    available = min(free, allowed) + reserved - torch.cuda.memory_allocated(device)
+    return max(1, int(_GPU_SHARE * available / row_bytes(decoder.config, decoder.dtype)))
 
 
 def _cpu_rows(decoder: Decoder, goal: int) -> int:

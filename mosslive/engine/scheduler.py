@@ -159,8 +159,8 @@ def select_batch(
         for candidate in ready
         if candidate.kind != "speech" and due_at(candidate, settings) > now
     ]
-    room = limits.decode.size_within(underrun - now, limits.requests, now)
-    return (required + optional[: max(0, room - len(required))])[: limits.requests]
+    fits = limits.decode.size_within(underrun - now, limits.requests, now)
+    return (required + optional[: max(0, fits - len(required))])[: limits.requests]
 
 
 def prefill_rows(
@@ -175,10 +175,10 @@ def prefill_rows(
     if underrun == math.inf:
         return limits.rows
     decode_s = limits.decode.seconds(len(batch), now)
-    room_s = underrun - now - decode_s
+    time_left_s = underrun - now - decode_s
     if any(candidate.kind == "speech" and due_at(candidate, settings) < now for candidate in batch):
-        room_s = min(room_s, decode_s)
-    rows = limits.prefill.size_within(room_s, limits.rows, now)
+        time_left_s = min(time_left_s, decode_s)
+    rows = limits.prefill.size_within(time_left_s, limits.rows, now)
     if now - due_at(first, settings) >= settings.patience_s:
         rows = max(rows, min(settings.least_rows, limits.rows))
     return rows
