@@ -74,7 +74,8 @@ def test_a_live_reply_is_the_offline_wave_of_its_mel(
     wanted = load_bigvgan(flow_bigvgan)(reply_mel(bigvgan_codec, voices[0], codes)).numpy()
     assert sound.shape == wanted.shape == (1920 * count,)
     assert np.abs(wanted).max() > 1e-3
-    np.testing.assert_allclose(sound, wanted, atol=1e-4)
+    # Rounding of random weights grows from layer to layer; a wrong sample is off by its own size.
+    assert np.abs(sound - wanted).max() < 3e-3 * np.abs(wanted).max()
 
 
 def test_sound_lags_behind_its_mel_by_the_look_ahead(
