@@ -180,3 +180,29 @@ def test_what_a_response_may_be_given(parts: Parts) -> None:
                 assert refusal.startswith("response.input has more than 1000 characters")
 
         run(talk())
+
+
+@pytest.mark.alone
+def test_a_commit_during_the_end_of_playback_expects_no_response(served: Backend) -> None:
+    """A turn that the client commits while the server still plays a finished reply starts no
+    response: a cancel has nothing to cancel, and the next create waits for the end of playback."""
+
+    async def test() -> None:
+        async with bench(served, lead_s=0.3) as on:
+            await on.send("session.update", session=MANUAL)
+            await on.send("conversation.item.create", item=message("Hello"))
+            await on.send("response.create")
+            await on.until("response.done")
+            assert on.session.talk.replying  # its end is still played
+            await on.send("input_audio_buffer.append", audio=pcm(spoken(0.3)))
+            await on.send("input_audio_buffer.commit")
+            await on.send("response.cancel")
+            assert on.events[-1]["type"] == "error"
+            assert on.events[-1]["error"]["code"] == "response_cancel_not_active"
+            await on.send("response.create")
+            await on.until("response.done")
+            created, done = on.of("response.created"), on.of("response.done")
+            assert len(created) == len(done) == 2
+            check(on.events)
+
+    run(test())
