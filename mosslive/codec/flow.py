@@ -154,7 +154,7 @@ class Flow(nn.Module):
         return codes
 
     def check_length(self, tokens: int) -> None:
-        """Raises `MossliveError` if the fixed noise is too short for so many tokens."""
+        """Raises `MossliveError` if the fixed noise is too short for this many tokens."""
         most = self.noise.shape[1] // FRAMES_PER_TOKEN
         if tokens > most:
             raise MossliveError(

@@ -135,7 +135,7 @@ class FlowStream:
         self._page_bytes = tokens + frames, estimator
 
     def compile(self, streams: int) -> None:
-        """On a GPU: compiles the kernels of a step of so many streams."""
+        """On a GPU: compiles the kernels of a step of this many streams."""
         self._step.compile(streams)
 
     @torch.no_grad()

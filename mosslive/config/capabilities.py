@@ -44,7 +44,7 @@ class Capabilities:
         return f"{heard}-to-{reply}" in self.modes
 
     def limit(self, asked: int | None) -> int | None:
-        """Rows of a conversation where a user asks for so many; None: neither states a limit.
+        """Returns the limit of a conversation's rows; `asked`: the user's. None: no limit is set.
         Raises `ConfigError` if the user asks for more rows than the model was taught."""
         most = self.context_rows
         if asked is not None and most is not None and asked > most:

@@ -105,16 +105,16 @@ class Runner:
         pages never compute a row twice. Within one pass keys are written before they are read, so a
         row may depend on rows that another table computes in the same pass."""
         group: list[Work] = []
-        room = self.chunk
+        left = self.chunk
         for table in tables:
-            positions = table.missing(tail, room)
+            positions = table.missing(tail, left)
             if but_last and positions and positions[-1] == len(table) - 1:
                 positions.pop()
             if positions:
                 table.mark(tail, positions)
                 group.append(Work(table, positions))
-                room -= len(positions)
-            if not room:
+                left -= len(positions)
+            if not left:
                 break
         return group
 
@@ -153,16 +153,16 @@ class Runner:
     def _passes(self, works: list[Work]) -> Iterator[list[Work]]:
         """Splits work into passes of at most `chunk` rows, in order within each table."""
         group: list[Work] = []
-        room = self.chunk
+        left = self.chunk
         for work in works:
             rest = work.positions
             while rest:
-                now, rest = rest[:room], rest[room:]
+                now, rest = rest[:left], rest[left:]
                 group.append(Work(work.table, now, work.write))
-                room -= len(now)
-                if not room:
+                left -= len(now)
+                if not left:
                     yield group
-                    group, room = [], self.chunk
+                    group, left = [], self.chunk
         if group:
             yield group
 

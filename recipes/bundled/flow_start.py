@@ -87,9 +87,9 @@ def _bias(conv: torch.nn.Conv1d) -> Tensor:
 def heed(estimator: Estimator) -> float:
     """Returns the share of the noise that an estimator subtracts at time 0; 1 is all of it."""
     dims, like = estimator.dims, _bias(estimator.final_proj)
-    draws = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     shape = (2, _PROBE_ROWS, dims.bands, _PROBE_FRAMES)
-    one, other = torch.randn(shape, generator=draws).to(like)
+    one, other = torch.randn(shape, generator=generator).to(like)
     rows = like.new_zeros(2 * _PROBE_ROWS, dims.inputs, _PROBE_FRAMES)
     rows[:, : dims.bands] = torch.cat((one, other))
     rows[:, dims.bands : 2 * dims.bands] = -_MEAN

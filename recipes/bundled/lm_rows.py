@@ -236,11 +236,11 @@ def build_examples(
     made: list[Growing] = []
     kept: list[str] = []
     groups: list[str] = []
-    for pick, drawn in zip(
+    for pick, number in zip(
         host.choice(len(names), size=4 * count, p=weights), host.random(4 * count), strict=True
     ):
         name = names[pick]
-        chosen = sources[name][int(np.searchsorted(until[name], drawn, side="right"))]
+        chosen = sources[name][int(np.searchsorted(until[name], number, side="right"))]
         if isinstance(chosen, Dialogue):
             heard, reply = name.split("_")
             rows = builder.answer(chosen, _mode(heard), _mode(reply), split)

@@ -24,7 +24,7 @@ class Target(Protocol):
 
 def leave_with_parent() -> None:
     """Call at the start of a process. Ends it when its parent is killed: otherwise it would hold
-    the GPU and write beside the next run."""
+    the GPU and write at the same time as the next run."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

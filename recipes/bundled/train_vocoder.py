@@ -81,21 +81,21 @@ class VocoderBatches:
         self.bank, self.how = bank, how
         self.again: Tensor | None = None  # [A, 4, 80]: the codec's own mel
         self.pitch = placed_pitch(bank.sound, bank.pitch)
-        self.draws = torch.Generator(bank.device).manual_seed(how.seed)
+        self.generator = torch.Generator(bank.device).manual_seed(how.seed)
 
     def next(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns mel [B, 80, T], pitch [B, T], sound [B, 480 · T]."""
         how, bank = self.how, self.bank
         last = bank.assistant_codes - how.codes - 1
-        begin = torch.randint(1, last, (how.rows,), generator=self.draws, device=bank.device)
+        begin = torch.randint(1, last, (how.rows,), generator=self.generator, device=bank.device)
         codes = begin[:, None] + torch.arange(how.codes + 1, device=bank.device)
         # Windows begin on any frame.
-        step = torch.randint(0, FRAMES, (how.rows, 1), generator=self.draws, device=bank.device)
+        step = torch.randint(0, FRAMES, (how.rows, 1), generator=self.generator, device=bank.device)
         frames = step + torch.arange(how.codes * FRAMES, device=bank.device)
         true = bank.mel[codes].flatten(1, 2)
         if self.again is not None:
-            drawn = torch.rand(how.rows, 1, 1, generator=self.draws, device=bank.device)
-            true = torch.where(drawn < how.again_share, self.again[codes].flatten(1, 2), true)
+            number = torch.rand(how.rows, 1, 1, generator=self.generator, device=bank.device)
+            true = torch.where(number < how.again_share, self.again[codes].flatten(1, 2), true)
         mel = true.gather(1, frames[..., None].expand(-1, -1, true.shape[2])).mT.float()
         pitch = self.pitch[codes].flatten(1).gather(1, frames).float()
         samples = step * _FRAME_SAMPLES
@@ -126,14 +126,14 @@ def train_vocoder(
     device, step = bank.device, 0
     while budget.progress(step) < 1:
         for each in (maker, judge):
-            set_rate(each, budget.rate(step, floor=0.1))
+            set_rate(each, budget.rate(step, lowest=0.1))
         if step % how.look_every == 0 and (found := find_again()) is not None:
             batches.again = found
         mel, pitch, sound = batches.next()
         judged = begin_step + step >= how.judges_from
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             taught = 1.0 if begin_step + step < how.true_pitch_until else how.true_pitch
-            heard, wave = _render(hift, mel, pitch, taught, batches.draws)
+            heard, wave = _render(hift, mel, pitch, taught, batches.generator)
             losses = {
                 "pitch": F.smooth_l1_loss(heard / _PITCH_UNIT_HZ, pitch / _PITCH_UNIT_HZ),
                 "spectra": spectral_loss(wave, sound),
@@ -160,16 +160,16 @@ def train_vocoder(
 
 
 def _render(
-    hift: Hift, mel: Tensor, pitch: Tensor, taught: float, draws: torch.Generator
+    hift: Hift, mel: Tensor, pitch: Tensor, taught: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Returns the predicted pitch [B, T] and the waveform [B, 480 · T]. `taught`: rows that use the
     given pitch and not the predicted one."""
     found = hift.f0(mel)
     # The phase accumulates the pitch, so the gradient of a waveform is useless for it.
     rows, frames = pitch.shape
-    given = torch.rand(rows, 1, generator=draws, device=mel.device) < taught
+    given = torch.rand(rows, 1, generator=generator, device=mel.device) < taught
     hummed = torch.where(given, pitch, found.detach())
-    noise = torch.randn(rows, *hift.noise_shape(frames), generator=draws, device=mel.device)
+    noise = torch.randn(rows, *hift.noise_shape(frames), generator=generator, device=mel.device)
     source = hift.source(hummed, noise)
     # A live window takes the source of its first frames from the window before, which has another
     # phase: the two halves of a batch exchange these frames.

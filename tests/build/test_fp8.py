@@ -56,9 +56,9 @@ def test_ratio_of_the_first_product(
     """The signal-to-noise ratio of trunk.0.qkv equals its definition."""
     decoder = decoder_of(nano_checkpoint, dtype)
     quantised = quantise_trunk(decoder.config, decoder.weights)
-    told: list[int] = []
-    ratios = snr_db(decoder, quantised, samples, told.append)
-    assert sum(told) == len(samples)
+    reported: list[int] = []
+    ratios = snr_db(decoder, quantised, samples, reported.append)
+    assert sum(reported) == len(samples)
     assert ratios.keys() == set(trunk_matrices(decoder.config))
     rows = torch.tensor([row for sample in samples for row in sample.rows])
     tails, first = decoder.weights.tails, decoder.weights.trunk[0]

@@ -181,8 +181,8 @@ class Pages(RuleBasedStateMachine):
         for tail in CHANNELS:
             for table in self.tables:
                 # `missing` may remember what it found: ask a copy, so that asking changes nothing.
-                twin = copy.deepcopy(table, {id(self.pool): self.pool})
-                missing = twin.missing(tail, len(table))
+                copied = copy.deepcopy(table, {id(self.pool): self.pool})
+                missing = copied.missing(tail, len(table))
                 if len(table):
                     assert table.has_last(tail) == (len(table) - 1 not in missing)
                 for position, slot in enumerate(self.slots(table)):

@@ -79,10 +79,10 @@ def test_hearing_live_equals_hearing_whole(codec: Codec, rate: int, sizes: list[
         position, turn = position + step, turn + 1
     heard = stream.finish()
     assert heard.codes == codec.encode(pcm, rate)
-    mended = live + heard.rest
+    corrected = live + heard.rest
     if heard.first_revised is not None:
-        mended = mended[: heard.first_revised] + heard.codes[heard.first_revised :]
-    assert mended == heard.codes
+        corrected = corrected[: heard.first_revised] + heard.codes[heard.first_revised :]
+    assert corrected == heard.codes
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The estimator against golden outputs, its block formula, and the laws of its masks."""
+"""The estimator against golden outputs, its block formula, and the properties of its masks."""
 
 import math
 

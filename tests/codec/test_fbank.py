@@ -1,4 +1,4 @@
-"""The filter bank against the published front end, and the laws its steps imply."""
+"""The filter bank against the published front end, and the properties that its steps imply."""
 
 import math
 from pathlib import Path

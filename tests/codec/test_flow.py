@@ -131,12 +131,12 @@ def test_euler_with_guidance(steps: int, guidance: float) -> None:
     found = solve(flow.estimator, noise, condition, past, FlowSettings(steps, guidance))
     for row in range(2):
         x = flow.noise[None, :, :frames]
-        told = torch.cat((mu[row], speaker[row][:, None].expand(-1, frames), known[row]))[None]
+        channels = torch.cat((mu[row], speaker[row][:, None].expand(-1, frames), known[row]))[None]
         for k in range(steps):
             now, then = (1 - np.cos(np.pi / 2 * (k + j) / steps) for j in (0, 1))
             t = torch.tensor([now], dtype=torch.float32)
-            with_mu = flow.estimator(torch.cat((x, told), 1), t, past)
-            without = flow.estimator(torch.cat((x, 0 * told), 1), t, past)
+            with_mu = flow.estimator(torch.cat((x, channels), 1), t, past)
+            without = flow.estimator(torch.cat((x, 0 * channels), 1), t, past)
             x = x + (then - now) * ((1 + guidance) * with_mu - guidance * without)
         torch.testing.assert_close(found[row], x[0], rtol=1e-4, atol=1e-4)
 

@@ -36,7 +36,7 @@ def test_later_hops() -> None:
 @pytest.mark.parametrize("prompt", [0, 4, 25, 26])
 @pytest.mark.parametrize("cursor", [0, 50])
 def test_a_hop_takes_what_it_says_it_needs(cursor: int, prompt: int, chunk: int) -> None:
-    """So many codes are enough and one fewer is not; who waits for sound may rely on it."""
+    """The number of codes it returns is enough for the next hop, and one fewer is not."""
     needed = needed_codes(cursor, prompt, chunk)
     assert next_hop(cursor + needed, cursor, prompt, chunk) == needed - 3
     assert next_hop(cursor + needed - 1, cursor, prompt, chunk) is None

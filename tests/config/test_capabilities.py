@@ -47,7 +47,7 @@ def test_what_is_wrong_is_named(raw: dict[str, Any], message: str) -> None:
 
 
 def test_an_error_names_the_file(tmp_path: Path) -> None:
-    """A user finds the file to mend."""
+    """The error names the file that must be corrected."""
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "capabilities.json").write_text(json.dumps({"voice": False}))
     with pytest.raises(ConfigError, match=r"capabilities\.json: voice is False, an unknown key"):

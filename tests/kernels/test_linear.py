@@ -1,7 +1,8 @@
-"""Products: the definition against double precision, the twin against the definition.
+"""Products: the definition against double precision, the Triton kernels against the definition.
 
 Triton's interpreter multiplies bf16 matrices wrongly and cuts off where it should round, so without
-a GPU the twin is tried in float32, float16 and float8 (with values that need no rounding there).
+a GPU the kernels are tested in float32, float16 and float8 (with values that need no
+rounding there).
 """
 
 import math

@@ -1,7 +1,7 @@
 """Float8 rows: the definition against the format's own rule, the kernel against the definition.
 
 Triton's interpreter rounds to float8 wrongly where a carry runs into the exponent, so there the
-twin is held to values that need no rounding; a GPU is held to equal bits.
+kernel is held to values that need no rounding; a GPU is held to equal bits.
 """
 
 import math
@@ -71,7 +71,7 @@ def test_what_is_not_finite_stays_visible(bad: float, place: int) -> None:
     """A row with NaN or infinity must not become finite, nor change its neighbours."""
     x = representable(3, 2600)
     x[1, place] = bad
-    for name, quantise in {"definition": quantise_rows, "twin": gpu.quantise_rows}.items():
+    for name, quantise in {"definition": quantise_rows, "Triton": gpu.quantise_rows}.items():
         scale = quantise(x.to(DEVICE))[1].cpu()
         assert scale.isfinite().tolist() == [True, False, True], name
         assert bool(scale[1].isnan()) == math.isnan(bad), name

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mosslive.kernels.gpu.philox import uniform as uniform_twin
-from mosslive.kernels.gpu.sample_batch import sample_batch as twin
+from mosslive.kernels.gpu.sample_batch import sample_batch as triton_kernel
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.philox import uniform
 from mosslive.kernels.sample import sample_token
@@ -70,7 +70,9 @@ def on_cpu(batch: SamplingBatch) -> SamplingBatch:
 
 
 def check(logits: Tensor, batch: SamplingBatch) -> None:
-    assert twin(logits, batch).tolist() == sample_batch(logits.cpu(), on_cpu(batch)).tolist()
+    assert (
+        triton_kernel(logits, batch).tolist() == sample_batch(logits.cpu(), on_cpu(batch)).tolist()
+    )
 
 
 def test_definition_samples_each_row_by_its_own_settings() -> None:
@@ -106,7 +108,7 @@ def test_random_numbers_are_the_same_bits() -> None:
         assert numbers.tolist() == [uniform(seed % 2**64, step, channel) for seed, step in pairs]
 
 
-@pytest.mark.parametrize("sampler", [sample_batch, twin])
+@pytest.mark.parametrize("sampler", [sample_batch, triton_kernel])
 def test_bad_logits_give_no_id(sampler: Callable[[Tensor, SamplingBatch], Tensor]) -> None:
     """NaN or +inf anywhere legal, or nothing finite: -1. Ids that are not legal do not matter."""
     logits = logits_of(6, 70, 2)
@@ -133,7 +135,7 @@ def test_greedy_twin_takes_the_lowest_of_equals() -> None:
     logits[3, [70, 71]] = 1
     logits[4] = -3
     given = sampling_of(5, legal=5000, greedy=True, temperature=0.0)
-    assert twin(logits, given).tolist() == [0, 63, 2047, 70, 0]
+    assert triton_kernel(logits, given).tolist() == [0, 63, 2047, 70, 0]
 
 
 @pytest.mark.parametrize("rounded", [False, True])
@@ -192,7 +194,7 @@ def test_twin_reads_half_precision_and_every_kind_of_row_together() -> None:
     table[1] = seen[6]
     by_index = replace(given, seen=table, seen_rows=seen_rows)
     check(logits, by_index)
-    assert twin(logits, by_index).tolist() == twin(logits, given).tolist()
+    assert triton_kernel(logits, by_index).tolist() == triton_kernel(logits, given).tolist()
 
 
 @settings(derandomize=True, deadline=None, max_examples=15)
@@ -228,7 +230,7 @@ def test_full_vocabularies(size: int, dtype: torch.dtype) -> None:
         top_k=[0, 20, 50, 1, 0, 0, 1000, 64],
         top_p=[1.0, 0.95, 1.0, 1.0, 0.9, 1.0, 0.95, 0.5],
     )
-    graph = Graphed(lambda logits: twin(logits, given), logits_of(8, size, 0, dtype))
+    graph = Graphed(lambda logits: triton_kernel(logits, given), logits_of(8, size, 0, dtype))
     for seed in range(10):
         logits = logits_of(8, size, seed, dtype)
         assert graph(logits).tolist() == sample_batch(logits.cpu(), on_cpu(given)).tolist()

@@ -31,9 +31,9 @@ def estimator() -> Estimator:
 def test_estimator_begins_at_the_straight_line(estimator: Estimator) -> None:
     """A new estimator has a velocity close to its condition minus its noise."""
     begin_straight(estimator)
-    draws = torch.Generator().manual_seed(1)
-    noise = torch.randn(2, 80, 24, generator=draws)
-    mu = -5 + 2.4 * torch.randn(noise.shape, generator=draws)
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randn(2, 80, 24, generator=generator)
+    mu = -5 + 2.4 * torch.randn(noise.shape, generator=generator)
     rows = torch.cat((noise, mu, torch.zeros(2, 160, 24)), 1)
     found = estimator(rows, torch.zeros(1), Whole(24, None, noise))
     assert (found - (mu - noise)).std() < 0.25 * (mu - noise).std()
@@ -52,9 +52,9 @@ def test_estimator_that_leaves_the_noise_is_replaced(estimator: Estimator) -> No
 @pytest.fixture
 def bank() -> Bank:
     """One utterance of each role; the mel's values are the numbers of its frames."""
-    draws = torch.Generator().manual_seed(2)
+    generator = torch.Generator().manual_seed(2)
     codes = 2 * _CODES + 2
-    heard = torch.randint(-9000, 9000, (codes, HEARD_SAMPLES), generator=draws).to(torch.int16)
+    heard = torch.randint(-9000, 9000, (codes, HEARD_SAMPLES), generator=generator).to(torch.int16)
     heard[0] = heard[-1] = 0
     frames = torch.arange(4 * (_CODES + 1)).view(-1, 4, 1)
     mel = frames.expand(-1, -1, 80).half()

@@ -216,14 +216,14 @@ def test_long_sums_meet_no_held_out_pair() -> None:
 def test_drawn_sums_use_no_held_out_pair() -> None:
     """Sums between a name and its recall use no held-out pair in training."""
     rng = random.Random(11)
-    drawn = [
+    sampled = [
         topic.draw(rng, split).slots
         for topic in TOPICS
         if topic.draw
         for split in SPLITS
         for _ in range(300)
     ]
-    sums = [(slots["a"], slots["b"]) for slots in drawn if "a" in slots and "b" in slots]
+    sums = [(slots["a"], slots["b"]) for slots in sampled if "a" in slots and "b" in slots]
     assert len(sums) >= 600
     assert not [pair for pair in sums if is_heldout("plus", *map(NUMBER.index, pair))]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recipes.bundled import lm_batch
 from recipes.bundled.budget import optimiser, set_rate, take_step
-from recipes.bundled.lm_batch import IGNORED, Batch, Rooms
+from recipes.bundled.lm_batch import IGNORED, Batch, Capacities
 from recipes.bundled.lm_meant import Meanings
 from recipes.bundled.lm_model import Computing, LmModel
 from recipes.bundled.lm_recorded import RecordedSteps
@@ -54,14 +54,14 @@ def test_what_has_no_room_is_left_out(builder: RowBuilder) -> None:
 def test_room_grows_from_set_to_set(builder: RowBuilder) -> None:
     """A later set keeps the space of earlier ones, so that shapes stay the same."""
     made = build_examples(builder, Tasks(), 30, "train")
-    plain: Rooms = {}
+    plain: Capacities = {}
     ids, cpu = builder.ids, torch.device("cpu")
     codes = builder.spoken.on(cpu)
     lm_batch.Batches(made, codes, ids, cpu, 1024, 0, plain)
     width = min(plain)
-    rooms: Rooms = {width: (9 * 1024, 0)}
-    lm_batch.Batches(made, codes, ids, cpu, 1024, 0, rooms)
-    assert rooms == plain | {width: (9 * 1024, plain[width][1])}
+    capacities: Capacities = {width: (9 * 1024, 0)}
+    lm_batch.Batches(made, codes, ids, cpu, 1024, 0, capacities)
+    assert capacities == plain | {width: (9 * 1024, plain[width][1])}
 
 
 def test_steps_that_cannot_be_recorded_cost_only_speed(

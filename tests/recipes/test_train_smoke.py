@@ -207,7 +207,7 @@ def test_logits_do_not_depend_on_how_large_the_stored_values_are(tmp_path: Path)
 
 
 def test_shipped_model_can_be_taught_further(trained: Trained, tmp_path: Path) -> None:
-    """A carried and exported model has the same bytes beside the same codec; another codec or no
+    """A carried and exported model has the same bytes with the same codec; another codec or no
     model fails and leaves no files."""
     carried = tmp_path / "carried"
     carry(trained.out, carried, size="toy")
@@ -363,10 +363,10 @@ def test_pitch_of_a_hum(hz: float) -> None:
 def test_augmented_features_keep_their_place(bank: Bank) -> None:
     """Strength 0 changes nothing; otherwise the number of finite frames stays the same."""
     wave = bank.heard[1:9].flatten()[None].float() / 32768
-    draws = torch.Generator().manual_seed(0)
-    still = augmented_features(wave, Augment(share=0), draws)
+    generator = torch.Generator().manual_seed(0)
+    still = augmented_features(wave, Augment(share=0), generator)
     torch.testing.assert_close(still, features(wave), atol=2e-3, rtol=0)
-    other = augmented_features(wave, Augment(share=1), draws)
+    other = augmented_features(wave, Augment(share=1), generator)
     assert other.shape == still.shape
     assert other.isfinite().all()
     assert (other - still).abs().mean() > 0.05
@@ -374,12 +374,12 @@ def test_augmented_features_keep_their_place(bank: Bank) -> None:
 
 def test_quantiser_finds_clusters() -> None:
     """k-means and running averages place codes on the clusters."""
-    draws = torch.Generator().manual_seed(0)
-    centres = torch.randn(8, 6, generator=draws) * 5
-    states = centres[torch.randint(8, (400,), generator=draws)]
-    states = states + 0.01 * torch.randn(states.shape, generator=draws)
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(8, 6, generator=generator) * 5
+    states = centres[torch.randint(8, (400,), generator=generator)]
+    states = states + 0.01 * torch.randn(states.shape, generator=generator)
     quantiser = Quantiser(16, 6)
-    quantiser.start(states, draws)
+    quantiser.start(states, generator)
     for _ in range(20):
         placed, codes, distance = quantiser(states[None])
         quantiser.learn(states, codes)
@@ -389,10 +389,10 @@ def test_quantiser_finds_clusters() -> None:
 
 def test_codes_do_not_depend_on_the_precision_around() -> None:
     """Training in half precision and the package in full precision give equal codes."""
-    draws = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     quantiser = Quantiser(256, 192)
-    quantiser.codebook.copy_(5 + torch.randn(256, 192, generator=draws))
-    states = 5 + torch.randn(200, 192, generator=draws)
+    quantiser.codebook.copy_(5 + torch.randn(256, 192, generator=generator))
+    states = 5 + torch.randn(200, 192, generator=generator)
     wanted = quantiser.nearest(states)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(quantiser.nearest(states), wanted)

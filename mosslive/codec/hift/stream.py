@@ -254,7 +254,7 @@ class HiftStream:
 
 
 def is_recorded(streams: int, frames: int, follows: bool) -> bool:
-    """Whether a GPU records a graph for so many windows of so many frames. `follows`: they begin
+    """Whether a GPU records a graph for `streams` windows of `frames` frames. `follows`: they begin
     with the end of an earlier window."""
     new = frames - (OVERLAP_FRAMES if follows else 0)
     alone = streams == 1 and new in _LAST_FRAMES
