@@ -92,8 +92,8 @@ def chat(
     context_rows: Annotated[
         int | None,
         typer.Option(
-            help="Limit the rows that are remembered, 12.5 a second (default: what the model was "
-            "taught; more is refused)."
+            help="Limit the rows of the conversation, 12.5 a second (default and maximum: the "
+            "model's limit)."
         ),
     ] = None,
     resume: Annotated[

@@ -39,7 +39,7 @@ class StreamSettings:
     pool_seconds: float = POOL_SECONDS
     dtype: torch.dtype = torch.float32  # of the estimator's products and of its keys and values
     # On a CPU, record the step of a single stream when it first runs, and run the recording without
-    # Python afterwards. To record takes seconds. The results are the same.
+    # Python afterwards. Recording takes seconds. The results are the same.
     trace_cpu_steps: bool = True
 
     def __post_init__(self) -> None:

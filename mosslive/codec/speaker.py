@@ -3,7 +3,7 @@
 Runs the published CAM++ graph with onnxruntime on the CPU, once per voice. The network may be any
 graph of the published form, whatever its widths and weights. Knows nothing of voices or files of
 sound, and does not scale the vector to length one: the flow does that.
-Invariant: what a constructed encoder returns is finite; a file that cannot promise it is refused.
+Invariant: a constructed encoder returns finite values; the constructor raises for any other file.
 """
 
 from pathlib import Path

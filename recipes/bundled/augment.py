@@ -60,7 +60,7 @@ def augmented_features(wave: Tensor, how: Augment, generator: torch.Generator) -
     wet = _in_a_room(wave, how.room_s * uniform(count, 1), generator)
     wave = torch.lerp(wave, wet, chosen * (uniform(count, 1) < 0.4))
     wave = wave + chosen * _noise_for(wave, how, uniform, generator)
-    # Recordings differ in level by much more than the 16 bits of ours do.
+    # The level of live recordings varies much more than that of the corpus.
     wave = wave * 10 ** (chosen * (uniform(count, 1) * 1.4 - 1.0))
     log10 = segment_log10_mel(wave, _BANDS)
     factor = torch.exp(chosen * how.tract * (2 * uniform(count, 1) - 1))

@@ -109,8 +109,8 @@ class Batches:
             width = int(self._width[bucket[0]])
             write, speak = self._capacities.get(width, (0, 0))
             self._capacities[width] = (
-                max(write, _room(self._writes[bucket], size)),
-                max(speak, _room(self._speaks[bucket], size)),
+                max(write, _capacity(self._writes[bucket], size)),
+                max(speak, _capacity(self._speaks[bucket], size)),
             )
         self._host = np.random.default_rng(seed)
         self.generator = torch.Generator(device).manual_seed(seed)
@@ -157,7 +157,7 @@ class Batches:
                 (text, audio), (WRITE, SPEAK), capacities, strict=True
             )
         )
-        # Of the row that is predicted, which is the next one; the last place predicts nothing.
+        # The letters of the predicted row, which is the next one; the last row predicts nothing.
         said = row.flatten()[(speak.place + 1).clamp(max=row.numel() - 1)]
         meant = self._meant[said].long()
         missing = (speak.value == IGNORED)[:, None] | (meant == NOTHING)
@@ -200,7 +200,7 @@ class Batches:
         return torch.where(own & (numbers < noise.masked_reply), mask, audio)
 
 
-def _room(counts: NDArray[np.int64], size: int) -> int:
+def _capacity(counts: NDArray[np.int64], size: int) -> int:
     """Returns the space for the predictions of `size` examples sampled from those with these
     counts."""
     most = size * counts.mean() + _SPREADS * size**0.5 * counts.std()

@@ -30,7 +30,7 @@ from recipes.bundled.codec_model import CodecModel
 from recipes.bundled.corpus import SPOKEN, Corpus
 from recipes.bundled.discriminators import Judges
 from recipes.bundled.encode_bank import encode_bank, load_spoken, said_again, save_spoken
-from recipes.bundled.flow_start import begin_again_unless_heeding
+from recipes.bundled.flow_start import restart_if_noise_stays
 from recipes.bundled.judge_codec import judge_codec
 from recipes.bundled.lm_batch import Batches
 from recipes.bundled.lm_compile import CompiledLayers
@@ -174,7 +174,7 @@ def run_flow(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     model.load_state_dict(_awaited(plan.work / "codec.pt", plan.last))
     _await(plan.work / SPOKEN, plan.last)
     spoken = load_spoken(plan.work / SPOKEN)
-    begin_again_unless_heeding(model.flow.estimator)  # otherwise the vocoder would learn from noise
+    restart_if_noise_stays(model.flow.estimator)  # otherwise the vocoder would learn from noise
     save_whole(said_again(model, bank, spoken).cpu(), plan.work / "again.pt")
     budget = plan.until(plan.flow_until)
     train_flow(model, bank, corpus.phone_names, budget, plan.codec, plan.curves("flow"))

@@ -19,7 +19,7 @@ from recipes.bundled.augment import Augment, augmented_features, features
 from recipes.bundled.bank import HEARD_SAMPLES, Bank, Rows, on_device, plan_rows
 from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.codec_model import MEL_SCALE, CodecModel, Heard, Losses
-from recipes.bundled.flow_start import begin_again_unless_heeding
+from recipes.bundled.flow_start import restart_if_noise_stays
 
 _FRAME_SAMPLES = 320  # of a mel frame, at 16 kHz
 _CHUNKS: tuple[int | None, ...] = (5, 5, 5, 25, None)
@@ -38,8 +38,8 @@ class CodecTraining:
     # Shares of the budget, of a run that begins from nothing; a resumed one has both at once.
     flow_from: float = 0.4  # when the flow joins
     full_strength: float = 0.5  # when voices are changed at full strength
-    # Spoken rows that begin inside a code. What is to be said later begins on one, as the language
-    # model learns it; so most do, and the others keep codes from being bound to one beginning.
+    # Share of spoken rows that begin inside a code. Replies begin on a code border, as the language
+    # model learns them, so most rows do too; the others keep codes independent of the start.
     shifted: float = 0.25
     seed: int = 7
     augment: Augment = field(default_factory=Augment)
@@ -68,8 +68,8 @@ class CodecBatches:
         rows = [said] if not heard_rows else [said, self._plan(self._heard, heard_rows)]
         codes = on_device(np.concatenate([each.codes for each in rows]), bank.device)
         count = len(codes)
-        # Codes may begin anywhere in a word. In the spoken rows by whole mel frames, so that the
-        # target moves along.
+        # Codes may begin anywhere in a word. Spoken rows move by whole mel frames, so that
+        # the target moves along.
         step = torch.randint(0, 4, (count,), generator=self.generator, device=bank.device)
         fine = torch.randint(0, 320, (count,), generator=self.generator, device=bank.device)
         fine[: how.spoken_rows] = 0
@@ -116,7 +116,7 @@ def train_codec(
 ) -> dict[str, float]:
     """Trains encoder, codebook and flow together. `resumed`: a codebook exists."""
     batches = CodecBatches(bank, phone_names, how)
-    begin_again_unless_heeding(model.flow.estimator)
+    restart_if_noise_stays(model.flow.estimator)
     chosen = optimiser([(model, how.rate)])
     log = Curves(curves, "codec", budget)
     device, quantised = bank.device, resumed
@@ -193,7 +193,7 @@ def train_flow(
 ) -> dict[str, float]:
     """Trains the flow alone, on final codes."""
     batches = CodecBatches(bank, phone_names, how)
-    begin_again_unless_heeding(model.flow.estimator)
+    restart_if_noise_stays(model.flow.estimator)
     chosen = optimiser([(model.flow, how.rate / 2), (model.bridge, how.rate / 2)])
     log = Curves(curves, "flow", budget)
     device, step = bank.device, 0

@@ -41,8 +41,8 @@ class VocoderTraining:
     judges_from: int = 1500
     judges_width: int = 16
     true_pitch_until: int = 500
-    # After that, of the rows. Where the hum has not the pitch of the speech, spectra teach noise in
-    # place of high harmonics; the other rows show what the network's own pitch is like.
+    # After that, share of the rows. If the source does not have the pitch of the speech, spectra
+    # teach noise in place of high harmonics. The other rows use the predicted pitch.
     true_pitch: float = 0.75
     again_share: float = 0.67  # of the rows, once there is the codec's mel
     seed: int = 5

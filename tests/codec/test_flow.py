@@ -142,7 +142,7 @@ def test_euler_with_guidance(steps: int, guidance: float) -> None:
 
 
 @pytest.mark.parametrize("code", [GOLDEN_CODES, 2**40, -1])
-def test_codes_that_are_none_are_refused(code: int) -> None:
+def test_invalid_codes_are_refused(code: int) -> None:
     """Codes beyond the limit, which have table rows, and negative ones are errors."""
     model = golden()
     codes = [*model.io["codes"].tolist()[:4], code, 7]

@@ -12,7 +12,11 @@ from recipes.bundled.augment import features
 from recipes.bundled.bank import HEARD_SAMPLES, Bank
 from recipes.bundled.codec_model import MEL_SCALE, CodecModel
 from recipes.bundled.corpus import Utterance
-from recipes.bundled.flow_start import begin_again_unless_heeding, begin_straight, heed
+from recipes.bundled.flow_start import (
+    begin_straight,
+    restart_if_noise_stays,
+    subtracted_noise_share,
+)
 from recipes.bundled.judge_codec import judge_codec
 from recipes.bundled.pitch_places import placed_pitch
 from recipes.bundled.sizes import BUNDLED, TOY
@@ -37,15 +41,15 @@ def test_estimator_begins_at_the_straight_line(estimator: Estimator) -> None:
     rows = torch.cat((noise, mu, torch.zeros(2, 160, 24)), 1)
     found = estimator(rows, torch.zeros(1), Whole(24, None, noise))
     assert (found - (mu - noise)).std() < 0.25 * (mu - noise).std()
-    assert heed(estimator) == pytest.approx(1, abs=0.15)
+    assert subtracted_noise_share(estimator) == pytest.approx(1, abs=0.15)
 
 
 def test_estimator_that_leaves_the_noise_is_replaced(estimator: Estimator) -> None:
     """A carried estimator is kept only if it subtracts its noise."""
-    assert heed(estimator) < 0.5
-    assert begin_again_unless_heeding(estimator)
+    assert subtracted_noise_share(estimator) < 0.5
+    assert restart_if_noise_stays(estimator)
     kept = {name: tensor.clone() for name, tensor in estimator.state_dict().items()}
-    assert not begin_again_unless_heeding(estimator)
+    assert not restart_if_noise_stays(estimator)
     assert all(torch.equal(kept[name], now) for name, now in estimator.state_dict().items())
 
 

@@ -22,7 +22,7 @@ from recipes.bundled.grammar import (
     typed,
 )
 from recipes.bundled.grammar import words as open_words
-from recipes.bundled.grammar.language import Language, courtesy, skeleton
+from recipes.bundled.grammar.language import Language, polite_words, skeleton
 from recipes.bundled.grammar.lexicon import LEXICON
 from recipes.bundled.grammar.number_line import NUMBER, is_heldout
 from recipes.bundled.grammar.numbers import pairs, result
@@ -59,15 +59,15 @@ def trained() -> list[Talk]:
 
 @cache
 def language(courteous: bool) -> Language:
-    return Language(TOPICS, frozenset() if courteous else courtesy())
+    return Language(TOPICS, frozenset() if courteous else polite_words())
 
 
 def fills(topic: Topic) -> list[Fact]:
     """Returns facts that show every value of every slot of a topic; of open slots, some of either
     split."""
-    if topic.draw:
+    if topic.sample_fact:
         rng = random.Random(7)
-        return [topic.draw(rng, SPLITS[i % 2]) for i in range(OPEN_SAMPLES)]
+        return [topic.sample_fact(rng, SPLITS[i % 2]) for i in range(OPEN_SAMPLES)]
     chosen, seen = [topic.facts[0]], set(topic.facts[0].slots.items())
     for fact in topic.facts:
         if not seen.issuperset(fact.slots.items()):
@@ -183,7 +183,7 @@ def test_held_out_facts_are_asked_by_no_training_question() -> None:
     """No dialogue of a held-out fact equals one of a training fact, over every listed fact and
     training wording."""
     found: set[str] = set()
-    for topic in (topic for topic in TOPICS if not topic.draw):
+    for topic in (topic for topic in TOPICS if not topic.sample_fact):
         asked: dict[bool, set[tuple[str, ...]]] = {True: set(), False: set()}
         for fact in topic.facts:
             for chosen in _spread(topic):
@@ -217,9 +217,9 @@ def test_drawn_sums_use_no_held_out_pair() -> None:
     """Sums between a name and its recall use no held-out pair in training."""
     rng = random.Random(11)
     sampled = [
-        topic.draw(rng, split).slots
+        topic.sample_fact(rng, split).slots
         for topic in TOPICS
-        if topic.draw
+        if topic.sample_fact
         for split in SPLITS
         for _ in range(300)
     ]
@@ -236,9 +236,9 @@ def test_the_language_says_all_that_training_says() -> None:
             assert language(courteous=False).says(said), said
 
 
-def test_courtesy_covers_every_training_frame() -> None:
+def test_polite_words_cover_every_training_frame() -> None:
     """The skeleton removes every word of a frame, so 'please' does not make a question new."""
-    drop = courtesy()
+    drop = polite_words()
     for opening, ending in itertools.chain.from_iterable(FRAMES.values()):
         assert skeleton(f"{opening} {ending}", drop) == ""
     framed = "Could you please tell me, what is two plus three, please?"
@@ -304,7 +304,7 @@ def test_a_held_out_run_is_counted_in_no_training_answer() -> None:
 
 def all_answers(topic: Topic) -> list[str]:
     """Returns every answer of a topic with listed facts that training can use."""
-    facts = [fact for fact in topic.facts if not fact.heldout_by and not topic.draw]
+    facts = [fact for fact in topic.facts if not fact.heldout_by and not topic.sample_fact]
     return [plain(step.answer.format_map(fact.slots)) for fact in facts for step in topic.steps]
 
 

@@ -32,7 +32,7 @@ from recipes.bundled.lm_rows import (
     RowBuilder,
     Tasks,
     build_examples,
-    drawn_until,
+    cumulative_shares,
 )
 from recipes.bundled.sizes import TOY
 from recipes.bundled.train_lm import Average, LmTraining, examined, losses, train_lm
@@ -267,11 +267,11 @@ def test_many_words_do_not_crowd_out_the_rest() -> None:
     dialogues are equally likely."""
     turns = [Turn("user", "a", [0]), Turn("assistant", "b", [1])]
     many = [Dialogue(n, "repeat" if n < 100 else "days", "train", turns) for n in range(104)]
-    until = drawn_until(many, "train")
+    until = cumulative_shares(many, "train")
     assert 1 - until[99] == pytest.approx(1 / 10.5, rel=0.01)
     assert np.diff(until).min() > 0
     assert until[-1] == 1
-    assert np.diff(drawn_until(many, "heldout")) == pytest.approx(1 / 104)
+    assert np.diff(cumulative_shares(many, "heldout")) == pytest.approx(1 / 104)
 
 
 def test_shares_are_told_apart(builder: RowBuilder) -> None:
