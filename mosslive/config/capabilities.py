@@ -40,16 +40,18 @@ class Capabilities:
             if not isinstance(getattr(self, name), bool):
                 raise refuse(name, getattr(self, name), "true or false")
 
-    def teaches(self, heard: Medium, reply: Medium) -> bool:
+    def supports(self, heard: Medium, reply: Medium) -> bool:
         return f"{heard}-to-{reply}" in self.modes
 
     def limit(self, asked: int | None) -> int | None:
         """Returns the limit of a conversation's rows; `asked`: the user's. None: no limit is set.
-        Raises `ConfigError` if the user asks for more rows than the model was taught."""
+        Raises `ConfigError` if the user asks for more rows than the model was trained for."""
         most = self.context_rows
         if asked is not None and most is not None and asked > most:
             least = LEAST_CONTEXT_ROWS
-            raise refuse("context_rows", asked, f"{least} to {most}, which the model was taught")
+            raise refuse(
+                "context_rows", asked, f"{least} to {most}, which the model was trained for"
+            )
         return most if asked is None else asked
 
     def replies(self) -> tuple[Medium, ...]:

@@ -95,7 +95,7 @@ def test_the_beginning_of_a_conversation_is_forgotten_last() -> None:
     assert adopted(pool, "abcdef!").rows == rows_of("abcd")
 
 
-def test_twins_share_what_follows() -> None:
+def test_equal_tables_share_what_follows() -> None:
     """Two tables that computed the same rows apart: later rows of either are found by content."""
     pool = PagePool(6, 2)
     first, second = filled(pool, "ab"), filled(pool, "ab")
@@ -181,7 +181,7 @@ def test_a_fork_at_a_page_border_copies_nothing() -> None:
 
 
 @pytest.mark.parametrize(("letters", "wanted"), [("x", 1), ("xyz", 2)])
-def test_a_fork_without_room_for_its_copy_is_refused(letters: str, wanted: int) -> None:
+def test_a_fork_without_a_page_for_its_copy_is_refused(letters: str, wanted: int) -> None:
     """The page of the copy counts, and a failed append changes nothing."""
     pool = PagePool(2, 4)
     table = filled(pool, "abcdef")

@@ -155,7 +155,7 @@ def test_a_server_that_cannot_start_leaves_no_thread(
     assert not [thread.name for thread in left if thread.name.startswith("mosslive")]
 
 
-def test_inspect_tells_all_parts(whole: Path) -> None:
+def test_inspect_reports_all_parts(whole: Path) -> None:
     """`inspect` reports language model, codec, voices and sampling in one table."""
     report = json.loads(run("inspect", whole, "--json").stdout)
     blocks = [block["block"] for block in report["blocks"]]

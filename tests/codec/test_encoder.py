@@ -53,7 +53,7 @@ def test_waveform_to_codes(encoder: Encoder) -> None:
     assert torch.equal(encoder.encode(GOLDEN["io.wave"]), GOLDEN["io.codes"])
 
 
-def test_progress_is_told_by_segment(encoder: Encoder) -> None:
+def test_progress_is_reported_by_segment(encoder: Encoder) -> None:
     """One number per segment, the codes it gave; together all codes."""
     reported: list[int] = []
     samples = encoder.dims.segment_samples

@@ -244,7 +244,7 @@ def test_full_size_inventory() -> None:
     assert shapes[f"{root}mid_blocks.11.1.3.ff.net.0.proj.weight"] == (1024, 256)
     assert shapes["encoder.encoders.5.self_attn.pos_bias_v"] == (8, 64)
     assert flow.estimator.layers == 56
-    assert flow.estimator.tail_values() == 2 * (29 * 256 + 320 + 512)  # spec 2.8: 31 convolutions
+    assert flow.estimator.tail_values() == 2 * (29 * 256 + 320 + 512)  # 31 convolutions
 
 
 @pytest.mark.parametrize(

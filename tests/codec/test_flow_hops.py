@@ -24,7 +24,7 @@ def test_first_hop_table(prompt: int, hop: int, needed: int, samples: int) -> No
 
 def test_later_hops() -> None:
     """After the first hop every hop is one chunk, also when the codes are complete and fewer
-    than another first hop are left (S8, not the older loop)."""
+    than another first hop are left."""
     first = next_hop(12, 0, 11, 5)
     assert first == 9
     assert next_hop(9 + 7, 9, 11, 5) is None
@@ -56,6 +56,8 @@ def test_settled_prompt(prompt: int, chunk: int, settled: int) -> None:
     [(3, 0, 50, True), (7, 0, 5, True), (2, 0, 50, False), (3, 5, 50, False), (3, 0, 51, False),
      (3, 0, 0, False), (3, 0, 4, False)],
 )  # fmt: skip
-def test_who_leads_in(available: int, cursor: int, prompt: int, leads: bool) -> None:
+def test_when_the_end_of_the_prompt_can_be_computed(
+    available: int, cursor: int, prompt: int, leads: bool
+) -> None:
     """Three codes, before the first hop, after a prompt of whole chunks."""
     assert leads_in(available, cursor, prompt, 5) == leads

@@ -1,4 +1,4 @@
-"""Folding weight norm: both spellings, plain tensors beside them, and files that do not add up."""
+"""Folding weight norm: both spellings, plain tensors next to them, and files that do not add up."""
 
 import pytest
 import torch

@@ -64,7 +64,9 @@ def error(found: Tensor, wanted: Tensor) -> float:
         (8, 9, {"activation": "leaky", "slope": 0.1}),
     ],
 )
-def test_twin(dtype: torch.dtype, inputs: int, outputs: int, options: dict[str, Any]) -> None:
+def test_kernel_equals_the_definition(
+    dtype: torch.dtype, inputs: int, outputs: int, options: dict[str, Any]
+) -> None:
     """Any place of the taps, any channels, ends of zeros, and what comes after the product."""
     x, w, bias = signal(2, inputs, 37, dtype=dtype), weight(outputs, inputs, 5, dtype), None
     found = triton_conv1d.conv1d(x, w, bias, **options)

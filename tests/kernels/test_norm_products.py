@@ -80,7 +80,7 @@ def given(count: int, float8: bool) -> tuple[Tensor, Tensor, Tensor, float, list
 
 @pytest.mark.parametrize("float8", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 3, 70])
-def test_twins(count: int, float8: bool) -> None:
+def test_triton_kernels(count: int, float8: bool) -> None:
     """The number of rows decides which kernels run, and does not change the result."""
     hidden, delta, norm, eps, (qkv, gate_up, down) = given(count, float8)
     results = []

@@ -61,7 +61,9 @@ def check(case: Case) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, SHORT])
 @pytest.mark.parametrize(("heads", "kv_heads", "width"), [(4, 2, 16), (9, 3, 24), (1, 1, 2)])
-def test_twin(heads: int, kv_heads: int, width: int, dtype: torch.dtype) -> None:
+def test_kernel_equals_the_definition(
+    heads: int, kv_heads: int, width: int, dtype: torch.dtype
+) -> None:
     """Odd numbers of heads, a width that is no power of two, pages written only at the slots."""
     check(Case(5, heads, kv_heads, width, dtype))
 

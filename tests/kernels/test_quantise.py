@@ -55,7 +55,7 @@ def test_zero_rows_and_tiny_rows_stay_finite() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(1, 1), (5, 77), (2, 1030)])
-def test_twin_equals_the_definition(shape: tuple[int, int], dtype: torch.dtype) -> None:
+def test_kernel_equals_the_definition(shape: tuple[int, int], dtype: torch.dtype) -> None:
     """Same bits and same scales, at odd widths, with a zero row among them."""
     x = representable(*shape).to(dtype)
     x[-1] *= shape[0] == 1

@@ -18,7 +18,9 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize(("batch", "times"), [(1, 1), (1, 4), (3, 3), (2, 8)])
 @pytest.mark.parametrize(("inputs", "outputs"), [(5, 3), (600, 7)])
 @pytest.mark.parametrize("kind", ["plain", "residual", "gelu"])
-def test_twin(batch: int, times: int, inputs: int, outputs: int, kind: str) -> None:
+def test_kernel_equals_the_definition(
+    batch: int, times: int, inputs: int, outputs: int, kind: str
+) -> None:
     """Any number of rows and channels, and what follows the product; float32 to its rounding."""
     x, bias = random(batch, times, inputs), random(outputs, seed=2)
     weight = random(outputs, inputs, seed=1) / inputs**0.5

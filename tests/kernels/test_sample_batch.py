@@ -127,7 +127,7 @@ def test_bad_logits_give_no_id(sampler: Callable[[Tensor, SamplingBatch], Tensor
     assert found[5] == int(logits[5].argmax())
 
 
-def test_greedy_twin_takes_the_lowest_of_equals() -> None:
+def test_greedy_kernel_takes_the_lowest_of_equals() -> None:
     """Ties within a group of ids, across groups, and across the chunks of several programs."""
     logits = torch.zeros(5, 5000, device=DEVICE)
     logits[1, [4999, 4998, 63, 64]] = 1
@@ -159,7 +159,7 @@ def test_kernel_samples_the_same_ids(top_k: int, top_p: float, rounded: bool) ->
     check(logits, sampling_of(6, legal=1700, temperature=0.8, top_k=top_k, top_p=top_p, seed=77))
 
 
-def test_twin_handles_more_ties_than_it_gathers() -> None:
+def test_kernel_handles_more_ties_than_it_gathers() -> None:
     """All ids equal, or two values only: the order among equals is by id, however many."""
     logits = torch.zeros(8, 2100, device=DEVICE)
     logits[4:, ::3] = 1
@@ -169,7 +169,7 @@ def test_twin_handles_more_ties_than_it_gathers() -> None:
     check(logits, given)
 
 
-def test_twin_reads_half_precision_and_every_kind_of_row_together() -> None:
+def test_kernel_reads_half_precision_and_every_kind_of_row_together() -> None:
     """Greedy, penalised and plain rows, each with its own settings, in one batch."""
     logits = logits_of(8, 500, 4, torch.float16)
     seen = torch.rand(8, 500, generator=torch.Generator().manual_seed(1)).to(DEVICE) < 0.3

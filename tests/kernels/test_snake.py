@@ -25,7 +25,7 @@ def error(found: Tensor, wanted: Tensor) -> float:
 @pytest.mark.parametrize("samples", [1, 2, 5, 11, 40])
 @pytest.mark.parametrize("log_scale", [True, False])
 @pytest.mark.parametrize("channels", [3, 24])
-def test_twin(samples: int, log_scale: bool, channels: int) -> None:
+def test_kernel_equals_the_definition(samples: int, log_scale: bool, channels: int) -> None:
     """Any length, both ends, uneven filters; float32 to its rounding."""
     x = channels_together(random(2, channels, samples))
     alpha, beta = random(channels, seed=1).abs() + 0.2, random(channels, seed=2).abs() + 0.2

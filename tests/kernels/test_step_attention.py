@@ -51,7 +51,7 @@ def test_each_state_sees_exactly_what_came_before() -> None:
     ("new", "positions"), [(4, [0, 70, 128, 132]), (9, [0, 3, 61, 127]), (5, [63, 64, 59, 2])]
 )
 @pytest.mark.parametrize("bounded", [True, False])
-def test_twin(new: int, positions: list[int], bounded: bool) -> None:
+def test_kernel_equals_the_definition(new: int, positions: list[int], bounded: bool) -> None:
     """Streams at, before and across the borders of splits; the pasts end up the same."""
     q, k, v = fresh(4, new)
     at = torch.tensor(positions, device=DEVICE)

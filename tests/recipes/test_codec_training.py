@@ -109,8 +109,8 @@ def test_pitch_is_placed_where_a_frame_begins() -> None:
     torch.testing.assert_close(shared, found[:5])
 
 
-def test_taught_rows_hum_the_pitch_they_are_given() -> None:
-    """Taught rows use the given pitch; only the others use the predicted one."""
+def test_rows_with_a_given_pitch_use_it() -> None:
+    """Rows with a given pitch use it; only the others use the predicted pitch."""
     torch.manual_seed(0)
     hift = fresh_hift(TOY.hift)
     mel, pitch = torch.randn(2, 80, 12), torch.full((2, 12), 200.0)
@@ -128,7 +128,7 @@ def test_taught_rows_hum_the_pitch_they_are_given() -> None:
     assert not torch.allclose(other, own)
 
 
-def test_judge_tells_what_the_flow_adds(bank: Bank) -> None:
+def test_judge_measures_what_the_flow_adds(bank: Bank) -> None:
     """The mel distance shows a flow that leaves its noise in."""
     torch.manual_seed(0)
     model = CodecModel(TOY, 2)

@@ -213,7 +213,7 @@ def test_long_sums_meet_no_held_out_pair() -> None:
         assert NUMBER[result(then, between, z)] == fact.slots["e"]
 
 
-def test_drawn_sums_use_no_held_out_pair() -> None:
+def test_sampled_sums_use_no_held_out_pair() -> None:
     """Sums between a name and its recall use no held-out pair in training."""
     rng = random.Random(11)
     sampled = [

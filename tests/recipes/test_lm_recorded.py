@@ -40,7 +40,7 @@ def test_batches_of_a_length_have_one_shape(
     assert full <= 2
 
 
-def test_what_has_no_room_is_left_out(builder: RowBuilder) -> None:
+def test_predictions_beyond_the_capacity_are_skipped(builder: RowBuilder) -> None:
     """Predictions without space are skipped, and nothing else changes."""
     made = build_examples(builder, Tasks(), 30, "train")
     batches, chosen = batches_of(builder, made, 1024), np.arange(6)
@@ -51,7 +51,7 @@ def test_what_has_no_room_is_left_out(builder: RowBuilder) -> None:
         assert torch.equal(one.value[:8], other.value)
 
 
-def test_room_grows_from_set_to_set(builder: RowBuilder) -> None:
+def test_capacity_grows_from_set_to_set(builder: RowBuilder) -> None:
     """A later set keeps the space of earlier ones, so that shapes stay the same."""
     made = build_examples(builder, Tasks(), 30, "train")
     plain: Capacities = {}
@@ -132,7 +132,7 @@ def test_recorded_steps_learn_the_same(builder: RowBuilder) -> None:
 
 @gpu
 @pytest.mark.gpu
-def test_recorded_dropout_is_drawn_anew(builder: RowBuilder) -> None:
+def test_recorded_dropout_is_sampled_anew(builder: RowBuilder) -> None:
     """Every replay samples new dropout."""
     made = build_examples(builder, Tasks(), 8, "train")
     batch = batches_of(builder, made, 512, "cuda").gather(np.arange(6), None)

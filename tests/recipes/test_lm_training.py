@@ -274,7 +274,7 @@ def test_many_words_do_not_crowd_out_the_rest() -> None:
     assert np.diff(cumulative_shares(many, "heldout")) == pytest.approx(1 / 104)
 
 
-def test_shares_are_told_apart(builder: RowBuilder) -> None:
+def test_shares_are_reported_by_task(builder: RowBuilder) -> None:
     """Shares and losses are reported by task and by held-out kind; the loss is that of training."""
     split: Split = "heldout"
     made = build_examples(builder, Tasks(), 40, split)

@@ -48,7 +48,7 @@ def test_one_that_dies_is_tried_again_where_it_was(
     assert failures[0] in capsys.readouterr().out
 
 
-def test_nothing_is_waited_for_beyond_the_end(tmp_path: Path) -> None:
+def test_no_process_is_awaited_beyond_the_end(tmp_path: Path) -> None:
     """A hanging process is ended at the limit; without time left there is no second try."""
     stages, now = _Stages(tmp_path), time.time()
     failures = run_groups([("hangs",), ("dies",)], stages, stages.left, now, now + 3)

@@ -206,7 +206,7 @@ def test_logits_do_not_depend_on_how_large_the_stored_values_are(tmp_path: Path)
         torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=0)
 
 
-def test_shipped_model_can_be_taught_further(trained: Trained, tmp_path: Path) -> None:
+def test_shipped_model_can_be_trained_further(trained: Trained, tmp_path: Path) -> None:
     """A carried and exported model has the same bytes with the same codec; another codec or no
     model fails and leaves no files."""
     carried = tmp_path / "carried"

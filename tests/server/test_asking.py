@@ -62,7 +62,7 @@ def test_reading_aloud(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     run(test())
 
 
-def test_writing_down(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transcribing(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transcript uses the training prompt for transcription."""
 
     async def test() -> None:

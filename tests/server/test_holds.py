@@ -109,7 +109,9 @@ def test_a_conversation_is_restored(parts: Parts) -> None:
     run(test())
 
 
-def test_a_long_text_is_tokenised_elsewhere(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_is_tokenised_on_another_thread(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Long instructions and items are tokenised on other threads than that of the event loop."""
     real, here = TextTokenizer.encode, threading.get_ident()
     not_found: list[bool] = []

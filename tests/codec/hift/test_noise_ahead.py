@@ -50,7 +50,7 @@ def test_without_a_thread_it_is_drawn_when_taken(monkeypatch: pytest.MonkeyPatch
     assert draw_ahead(draw, 4, torch.Generator()) is None
 
 
-def test_what_fails_is_told_to_whoever_takes_it() -> None:
+def test_take_raises_the_error_of_the_thread() -> None:
     def broken(frames: int, generator: torch.Generator) -> Tensor:
         raise MemoryError
 
