@@ -1,8 +1,8 @@
 """Random operations on a small pool: every table reads its own history through its pages.
 
 The tensors are modelled by dictionaries slot → history, the rows up to and including the one
-computed there, which is exactly what a key depends on. Nothing here knows how the pool keeps its
-books, beyond reference counts and the marks of the tails.
+computed there, which is exactly what a key depends on. Nothing here knows the internals of the
+pool, except reference counts and the marks of the tails.
 """
 
 import copy

@@ -248,7 +248,7 @@ def test_closing_frees_and_ends(codec: Codec, voice: Voice) -> None:
 
 @pytest.mark.parametrize("codes", [[500], [-1], [3, 16384]])
 def test_ids_above_the_codes_are_refused(codec: Codec, voice: Voice, codes: list[int]) -> None:
-    """The table may have more rows than there are codes: they would decode to garbage."""
+    """The table may have more rows than there are codes: the further rows decode to noise."""
     with pytest.raises(MossliveError, match=r"allowed: 0\.\.499"):
         codec.decode(codes, voice)
     with pytest.raises(MossliveError, match=r"allowed: 0\.\.499"):

@@ -177,7 +177,7 @@ def test_limit_is_below_the_table() -> None:
     ],
 )
 def test_lengths_that_are_refused(codes: list[int] | Tensor, finalize: bool, message: str) -> None:
-    """Nothing to say, or more than there is noise for, gets an answer instead of a crash."""
+    """No codes, or more codes than the fixed noise covers, raise `MossliveError`."""
     with pytest.raises(MossliveError, match=message):
         small_flow().mel_prefix(codes, small_voice(2, 0), 5, finalize)
 

@@ -278,7 +278,7 @@ def test_close_frees() -> None:
 
 
 def test_full_pool() -> None:
-    """A pool without a page left says so and how to get one; no stream has moved, and all go on
+    """A full pool raises and says how to free pages; no stream has moved, and all go on
     when another gives its pages back."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(5, pool_seconds=5 * 5 * 0.08, trace_cpu_steps=False))

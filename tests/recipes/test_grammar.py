@@ -58,8 +58,8 @@ def trained() -> list[Talk]:
 
 
 @cache
-def language(courteous: bool) -> Language:
-    return Language(TOPICS, frozenset() if courteous else polite_words())
+def language(keep_polite: bool) -> Language:
+    return Language(TOPICS, frozenset() if keep_polite else polite_words())
 
 
 def fills(topic: Topic) -> list[Fact]:
@@ -91,7 +91,7 @@ def test_no_frame_turns_a_training_wording_into_a_held_out_one() -> None:
         for wording in {w for step in topic.steps for w in step.heldout}:
             for fact in fills(topic):
                 said = wording.format_map(fact.slots)
-                clash = language(courteous=False).says(said)
+                clash = language(keep_polite=False).says(said)
                 assert not clash, f"{topic.category}: {said!r} can be said by {clash!r}"
 
 
@@ -103,7 +103,7 @@ def test_no_held_out_frame_is_in_the_training_language() -> None:
         for step, wording in ((s, w) for s in topic.steps for w in s.train):
             for opening, ending in frames_for(step, wording, HELDOUT_FRAMES):
                 said = f"{opening} {wording.format_map(fact.slots)} {ending}"
-                clash = language(courteous=True).says(said)
+                clash = language(keep_polite=True).says(said)
                 assert not clash, f"{said!r} can be said by {clash!r}"
 
 
@@ -111,11 +111,11 @@ def test_no_held_out_frame_is_in_the_training_language() -> None:
 def test_no_held_out_question_is_in_the_training_language() -> None:
     """No examined question with a new wording is in the training language, even without polite
     words; none with a new frame is as it stands."""
-    for by, courteous in (("wording", False), ("frame", True)):
+    for by, keep_polite in (("wording", False), ("frame", True)):
         talks = heldout(260, by, 1)
         assert len(talks) == 260
         for talk in talks:
-            clash = language(courteous).says(talk.turns[-1][0])
+            clash = language(keep_polite).says(talk.turns[-1][0])
             assert not clash, f"{talk.turns[-1][0]!r} can be said by {clash!r}"
 
 
@@ -130,8 +130,8 @@ def test_the_proof_finds_what_it_looks_for() -> None:
         fact = fills(topic)[0]
         for step in topic.steps:
             said = step.train[0].format_map(fact.slots)
-            assert language(courteous=False).says(f"would you kindly {said} now, please"), said
-            assert language(courteous=True).says(said), said
+            assert language(keep_polite=False).says(f"would you kindly {said} now, please"), said
+            assert language(keep_polite=True).says(said), said
             leaks += 1
     assert leaks > 60
 
@@ -232,8 +232,8 @@ def test_the_language_says_all_that_training_says() -> None:
     """Sampled training questions are in both languages, so the proof covers the real grammar."""
     for talk in trained()[:800]:
         for said, _ in talk.turns:
-            assert language(courteous=True).says(said), said
-            assert language(courteous=False).says(said), said
+            assert language(keep_polite=True).says(said), said
+            assert language(keep_polite=False).says(said), said
 
 
 def test_polite_words_cover_every_training_frame() -> None:
@@ -242,7 +242,7 @@ def test_polite_words_cover_every_training_frame() -> None:
     for opening, ending in itertools.chain.from_iterable(FRAMES.values()):
         assert skeleton(f"{opening} {ending}", drop) == ""
     framed = "Could you please tell me, what is two plus three, please?"
-    assert language(courteous=False).says(framed) == language(courteous=False).says(
+    assert language(keep_polite=False).says(framed) == language(keep_polite=False).says(
         "what is two plus three"
     )
 

@@ -50,8 +50,8 @@ def passes_measured() -> Iterator[Passes]:
 
 
 def flood(served: Served, events: list[Event]) -> int:
-    """Sends all at once, and asks for a response, which comes when all is said; how many items
-    there are when it is done, itself not counted. Runs in a thread of its own."""
+    """Sends all events at once and creates a response, which comes after them. Returns the number
+    of items when it is done, without its own. Runs on a thread of its own."""
     items: int = -1
     last = {"output_modalities": ["text"], "max_output_tokens": 1}
     with connect(served.ws, max_size=None) as socket:
