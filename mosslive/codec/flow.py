@@ -132,7 +132,7 @@ class Flow(nn.Module):
         if len(wrong):
             index = int(wrong[0])
             raise MossliveError(
-                f"code {int(checked[index])} at index {index} is no code; allowed: "
+                f"code {int(checked[index])} at index {index} is not a code; allowed: "
                 f"0..{self.settings.code_limit - 1}"
             )
         return checked

@@ -52,7 +52,7 @@ class SpeakerEncoder:
             )
         if len(wave_16k) < MIN_SAMPLES:
             raise BadVoiceAudio(
-                f"a voice of {len(wave_16k) / RATE_HZ:.3f} s is too short to tell who is speaking; "
+                f"a voice of {len(wave_16k) / RATE_HZ:.3f} s is too short for a speaker vector; "
                 f"allowed: {MIN_SAMPLES / RATE_HZ} s or more"
             )
         if not torch.isfinite(wave_16k).all():

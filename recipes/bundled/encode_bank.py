@@ -146,7 +146,7 @@ def _groups(order: NDArray[np.int64], source: Source) -> list[NDArray[np.int64]]
 
 
 @torch.no_grad()
-def said_again(model: CodecModel, bank: Bank, spoken: Spoken) -> Tensor:
+def rendered_mel(model: CodecModel, bank: Bank, spoken: Spoken) -> Tensor:
     """Returns the mel of the assistant's codes as the flow renders it live: [A, 4, 80] float16, at
     the positions of the bank's own mel."""
     codes = np.zeros(bank.assistant_codes, np.int64)
@@ -161,5 +161,5 @@ def said_again(model: CodecModel, bank: Bank, spoken: Spoken) -> Tensor:
     for group in torch.split(table, _SPEAK_ROWS):
         mel = model.speak(model.quantiser.codebook[group], chunk=5)  # [B, 80, 4W]
         made.append(mel.mT.half())
-    again = torch.cat(made).reshape(rows * _SPEAK_CODES, 4, -1)
-    return again[: bank.assistant_codes]
+    mel = torch.cat(made).reshape(rows * _SPEAK_CODES, 4, -1)
+    return mel[: bank.assistant_codes]

@@ -44,7 +44,7 @@ class VocoderTraining:
     # After that, share of the rows. If the source does not have the pitch of the speech, spectra
     # teach noise in place of high harmonics. The other rows use the predicted pitch.
     true_pitch: float = 0.75
-    again_share: float = 0.67  # of the rows, once there is the codec's mel
+    rendered_share: float = 0.67  # of the rows, once there is the codec's mel
     seed: int = 5
     look_every: int = 100  # steps between checks for the codec's mel
     keep_every: int = 1000
@@ -79,7 +79,7 @@ class VocoderBatches:
 
     def __init__(self, bank: Bank, how: VocoderTraining) -> None:
         self.bank, self.how = bank, how
-        self.again: Tensor | None = None  # [A, 4, 80]: the codec's own mel
+        self.rendered_mel: Tensor | None = None  # [A, 4, 80]: the codec's own mel
         self.pitch = placed_pitch(bank.sound, bank.pitch)
         self.generator = torch.Generator(bank.device).manual_seed(how.seed)
 
@@ -93,9 +93,11 @@ class VocoderBatches:
         step = torch.randint(0, FRAMES, (how.rows, 1), generator=self.generator, device=bank.device)
         frames = step + torch.arange(how.codes * FRAMES, device=bank.device)
         true = bank.mel[codes].flatten(1, 2)
-        if self.again is not None:
+        if self.rendered_mel is not None:
             number = torch.rand(how.rows, 1, 1, generator=self.generator, device=bank.device)
-            true = torch.where(number < how.again_share, self.again[codes].flatten(1, 2), true)
+            true = torch.where(
+                number < how.rendered_share, self.rendered_mel[codes].flatten(1, 2), true
+            )
         mel = true.gather(1, frames[..., None].expand(-1, -1, true.shape[2])).mT.float()
         pitch = self.pitch[codes].flatten(1).gather(1, frames).float()
         samples = step * _FRAME_SAMPLES
@@ -111,12 +113,12 @@ def train_vocoder(
     budget: Budget,
     how: VocoderTraining,
     curves: Path,
-    find_again: Callable[[], Tensor | None] = lambda: None,
+    find_rendered_mel: Callable[[], Tensor | None] = lambda: None,
     begin_step: int = 0,
     keep: Callable[[Hift], object] = lambda average: None,
 ) -> Hift:
-    """Returns the running average of the network. `find_again` returns the codec's own mel [A, 4,
-    80] when there is a new one. `begin_step`: steps of earlier runs, which decide whether
+    """Returns the running average of the network. `find_rendered_mel` returns the codec's own mel
+    [A, 4, 80] when there is a new one. `begin_step`: steps of earlier runs, which decide whether
     discriminators are active. Calls `keep` with the average from time to time and at the end."""
     average = deepcopy(hift).requires_grad_(False)
     batches = VocoderBatches(bank, how)
@@ -127,8 +129,8 @@ def train_vocoder(
     while budget.progress(step) < 1:
         for each in (maker, judge):
             set_rate(each, budget.rate(step, lowest=0.1))
-        if step % how.look_every == 0 and (found := find_again()) is not None:
-            batches.again = found
+        if step % how.look_every == 0 and (found := find_rendered_mel()) is not None:
+            batches.rendered_mel = found
         mel, pitch, sound = batches.next()
         judged = begin_step + step >= how.judges_from
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):

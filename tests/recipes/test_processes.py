@@ -21,10 +21,10 @@ class _Stages:
 
     folder: Path
 
-    def __call__(self, stages: Group, again: bool) -> None:
+    def __call__(self, stages: Group, retry: bool) -> None:
         for stage in stages:
-            (self.folder / f"{stage}{' again' if again else ''}").touch()
-            if stage == "dies" and not again:
+            (self.folder / f"{stage}{' again' if retry else ''}").touch()
+            if stage == "dies" and not retry:
                 os._exit(3)
             if stage == "hangs":
                 time.sleep(600)
@@ -80,7 +80,7 @@ def _work_below(folder: Path) -> None:
 class _Holds:
     folder: Path
 
-    def __call__(self, stages: Group, again: bool) -> None:
+    def __call__(self, stages: Group, retry: bool) -> None:
         assert _hold(self.folder / "lock")
         spawn = multiprocessing.get_context("spawn")
         spawn.Process(target=_work_below, args=(self.folder,), daemon=True).start()

@@ -287,7 +287,7 @@ def test_run_that_is_cut_off_leaves_a_whole_model(
 def test_second_try_goes_on_from_the_first(trained: Trained, tmp_path: Path) -> None:
     """A second try continues the language model of the first."""
     out = shutil.copytree(trained.plan.out, tmp_path / "out")
-    plan = replace(trained.plan, out=out, again=True, steps=3)
+    plan = replace(trained.plan, out=out, retry=True, steps=3)
     plan.curves("lm").unlink()
     run(plan, ("lm",), together=False)
     assert _curve(plan, "lm")[0]["audio"] < 0.8 * np.log(TOY.codes)
@@ -298,7 +298,7 @@ def test_second_try_keeps_the_codec_of_the_first(trained: Trained, tmp_path: Pat
     other codes."""
     out = shutil.copytree(trained.plan.out, tmp_path / "out")
     # One step: its loss is that of the model before it learned anything.
-    plan = replace(trained.plan, out=out, resume=trained.plan.carried, again=True, steps=1)
+    plan = replace(trained.plan, out=out, resume=trained.plan.carried, retry=True, steps=1)
     for name in ("codec", "lm"):
         plan.curves(name).unlink()
     drop_carried(plan.carried, "lm")
