@@ -139,7 +139,7 @@ def test_a_file_cut_while_it_is_read(monkeypatch: pytest.MonkeyPatch, bf16_engin
         load_engine_folder(bf16_engine, CPU)
 
 
-def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch, bf16_engine: Path) -> None:
+def test_too_little_memory_is_reported(monkeypatch: pytest.MonkeyPatch, bf16_engine: Path) -> None:
     """Too little memory raises with the device and the needed size, not PyTorch's error."""
 
     def full(*_: object, **__: object) -> Tensor:

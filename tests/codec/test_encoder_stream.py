@@ -68,7 +68,7 @@ def speak(stream: EncoderStream, wave: Tensor, chunks: list[int]) -> tuple[list[
 
 
 def corrected(live: list[int], turn: HeardTurn) -> list[int]:
-    """What a listener does with the result."""
+    """Returns the live codes, corrected by the result."""
     if turn.first_revised is None:
         return live + turn.rest
     return live[: turn.first_revised] + turn.codes[turn.first_revised :]

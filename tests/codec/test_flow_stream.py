@@ -157,7 +157,7 @@ def test_any_mix_of_streams_equals_recomputation(data: st.DataObject, chunk: int
 
 @cache
 def recording_stream(chunk: int) -> FlowStream:
-    """Shared by examples: to record its step takes a second."""
+    """Shared by examples: recording its step takes a second."""
     return FlowStream(small_flow(), StreamSettings(chunk))
 
 

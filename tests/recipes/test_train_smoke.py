@@ -329,7 +329,7 @@ def test_codes_are_reused_only_where_there_are_some(trained: Trained, tmp_path: 
         run(plan, ("lm",), together=False)
 
 
-# What the parts promise
+# Properties of the parts
 
 
 def test_bank_keeps_sound_and_targets_together(bank: Bank, corpus: Corpus) -> None:

@@ -5,7 +5,7 @@ import { ephemeralKey, socketAddress } from "./server.js";
 const WIRE_HZ = 24000;
 const OPEN_MS = 10000;
 
-export class SocketLine {
+export class SocketTransport {
   static name = "WebSocket";
 
   // `on`: event(event), closed(reason), playing(boolean), output(node).

@@ -122,7 +122,7 @@ def golden(kind: str) -> dict[str, Tensor]:
 
 @lru_cache
 def golden_network() -> BigVgan:
-    """Shared: not to be changed."""
+    """Shared: do not change it."""
     return BigVgan.from_tensors(golden("w"), GOLDEN_CONFIG)
 
 
