@@ -179,7 +179,8 @@ function wanted() {
 
 function chosenTransports(withMicrophone) {
   const chosen = find("transport").value;
-  if (chosen === "websocket" || !withMicrophone || !window.RTCPeerConnection) return [SocketTransport];
+  const socketOnly = chosen === "websocket" || !withMicrophone || !window.RTCPeerConnection;
+  if (socketOnly) return [SocketTransport];
   return chosen === "webrtc" ? [RtcTransport] : [RtcTransport, SocketTransport];
 }
 
