@@ -1,7 +1,7 @@
 """The model that is shipped holds a conversation: later questions are answered like the first.
 
-It was taught short dialogues. With a longer history it answers with babble, so its folder states
-how much of one it can use, and the server and `chat` trim conversations to that.
+It was trained on short dialogues. With a longer history its answers are noise, so its folder
+states how much of one it can use, and the server and `chat` trim conversations to that.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def backend() -> Iterator[Backend]:
     parts = find_parts("bundled")
     assert parts.codec is not None
     assert parts.voice is not None
-    codec, taught = load_codec(parts.codec), folder_capabilities(parts.model)
+    codec, capabilities = load_codec(parts.codec), folder_capabilities(parts.model)
     made = Backend(
         # Its clock stands still: it never refuses speech because the machine is slow.
         Engine(*load_stepper(parts.model), clock=lambda: 0.0),
@@ -63,7 +63,7 @@ def backend() -> Iterator[Backend]:
         VoiceStore(codec.voice(parts.voice), [], 1),
         ServerSettings(max_sessions=2, max_requests=1),
         default_sampling=folder_sampling(parts.model),
-        capabilities=taught,
+        capabilities=capabilities,
     )
     yield made
     asyncio.run(made.close())
@@ -71,7 +71,7 @@ def backend() -> Iterator[Backend]:
 
 
 async def spoken(backend: Backend, text: str) -> Sound:
-    """The model reads the question aloud, in the voice it was taught by."""
+    """The model reads the question aloud, in the voice it was trained on."""
     turns = [
         await turn_of(backend, "system", READ_ALOUD_SYSTEM),
         await turn_of(backend, "user", text),

@@ -65,13 +65,13 @@ def line_plot(lines: list[Line], x_name: str, y_name: str) -> str:
 
 def bar_plot(bars: list[Bar], unit: str) -> str:
     """The longest bar sets the scale. A thin line is the spread, a vertical mark the floor."""
-    room = _WIDTH - _LABEL - 90
+    width = _WIDTH - _LABEL - 90
     top = max(max(bar.value, bar.spread[1]) for bar in bars)
     parts = []
     for index, bar in enumerate(bars):
         y = index * (_BAR + _GAP) + 4
-        middle, length = y + _BAR / 2, bar.value / top * room
-        low, high = (_LABEL + value / top * room for value in bar.spread)
+        middle, length = y + _BAR / 2, bar.value / top * width
+        low, high = (_LABEL + value / top * width for value in bar.spread)
         parts += [
             _text(_LABEL - 8, middle + 4, bar.name, "end"),
             f'<rect class="bar c{bar.colour}" x="{_LABEL}" y="{y}" width="{length:.1f}" '
@@ -80,7 +80,7 @@ def bar_plot(bars: list[Bar], unit: str) -> str:
             _text(max(_LABEL + length, high) + 6, middle + 4, f"{bar.value:.3g} {unit}", "start"),
         ]
         if bar.best is not None:
-            x = _LABEL + bar.best / top * room
+            x = _LABEL + bar.best / top * width
             parts.append(
                 f'<line class="best" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 4}" y2="{y + _BAR + 4}"/>'
             )

@@ -27,18 +27,18 @@ def bundled(
         Path, typer.Option(metavar="DIR", help="Read spoken questions and their answers from DIR.")
     ],
     model: Annotated[
-        str, typer.Argument(help="A folder with lm, codec and voices, or bundled.")
+        str, typer.Argument(help="Examine this folder with lm, codec and voices, or bundled.")
     ] = "bundled",
     part: Annotated[
         list[str] | None,
         typer.Option(
             help="Run one part: answers, text, reference, hearing, codec, sampling, fp8, human or "
-            "live. Repeatable. Default: all."
+            "live; repeatable (default: all)."
         ),
     ] = None,
     questions: Annotated[
         int | None,
-        typer.Option(min=1, help="Limit each set. Figures from under 200 questions are marked."),
+        typer.Option(min=1, help="Limit each set; figures from under 200 questions are marked."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Set the number of PyTorch threads.")

@@ -92,8 +92,8 @@ def chat(
     context_rows: Annotated[
         int | None,
         typer.Option(
-            help="Limit the rows that are remembered, 12.5 a second (default: what the model was "
-            "taught; more is refused)."
+            help="Limit the rows of the conversation, 12.5 a second (default and maximum: the "
+            "model's limit)."
         ),
     ] = None,
     resume: Annotated[
@@ -131,21 +131,21 @@ def chat(
         raise typer.BadParameter("--vocoder needs a codec: give --codec")
     from mosslive.checkpoint.capabilities import folder_capabilities
 
-    taught = folder_capabilities(parts.model)
+    capabilities = folder_capabilities(parts.model)
     heard: list[Medium] = []
     if mic or files:
         heard.append("speech")
     if text or not heard:
         heard.append("text")
     for medium in heard:
-        if not taught.teaches(medium, reply.value):
+        if not capabilities.supports(medium, reply.value):
             raise typer.BadParameter(
-                f"this model was not taught {medium}-to-{reply.value}; allowed: "
-                f"{', '.join(taught.modes)}"
+                f"this model was not trained for {medium}-to-{reply.value}; allowed: "
+                f"{', '.join(capabilities.modes)}"
             )
-    if voice and not taught.voices:
+    if voice and not capabilities.voices:
         err.print("--voice has no effect: this model speaks with one voice")
-    rows = taught.limit(context_rows)
+    rows = capabilities.limit(context_rows)
     # "pad": text rows equal those of the prompt format, and the audio tail need not run for them.
     sampling = chosen_sampling(
         preset,

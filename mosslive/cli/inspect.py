@@ -165,15 +165,15 @@ def _show(report: dict[str, Any]) -> None:
     if sampling := report.get("sampling"):
         stated = ", ".join(f"{name} {value}" for name, value in sampling.items())
         out.print(f"default sampling: {stated}")
-    if taught := report.get("capabilities"):
-        out.print(f"the model was taught: {_taught(taught)}", soft_wrap=True)
+    if capabilities := report.get("capabilities"):
+        out.print(f"capabilities: {_capabilities(capabilities)}", soft_wrap=True)
     for fault in report["faults"]:
         err.print(fault["message"], style="red", markup=False)
     if report["usable"] and not report["values_read"]:
         err.print("The values were not read (--no-values); NaN and infinities would not be found.")
 
 
-def _taught(stated: dict[str, Any]) -> str:
+def _capabilities(stated: dict[str, Any]) -> str:
     rows = stated["context_rows"]
     return "; ".join(
         (

@@ -155,7 +155,7 @@ class Encoder(nn.Module):
             if own[name].shape != tensor.shape:
                 raise MossliveError(
                     f"encoder: {prefix}{name} is {list(own[name].shape)}; "
-                    f"the other tensors ask for {list(tensor.shape)}"
+                    f"the other tensors require {list(tensor.shape)}"
                 )
         encoder.load_state_dict({name: own[name].float() for name in needed}, assign=True)
         return encoder.requires_grad_(False)

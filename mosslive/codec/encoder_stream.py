@@ -30,7 +30,7 @@ _EDGE_SAMPLES = HEARING_N_FFT // 2
 _NEEDED_SAMPLES = 6 * HEARING_HOP_SAMPLES + _EDGE_SAMPLES
 # A block's eight frames reach this far beyond a block, from the start of the first one on.
 _OVERLAP_SAMPLES = HEARING_N_FFT - HEARING_HOP_SAMPLES
-_REACH_STEP = 64  # attention reads a multiple of so many positions: few shapes, little waste
+_REACH_STEP = 64  # attention reads a multiple of this many positions: few shapes, little waste
 
 
 @dataclass(frozen=True)

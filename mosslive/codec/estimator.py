@@ -38,7 +38,7 @@ class EstimatorDims:
         inner, channels = shape_of(tensors, f"{_ROOT}mid_blocks.0.1.0.attn1.to_q.weight", 2)
         if inner % head_dim:
             raise MossliveError(
-                f"flow: the estimator's attention is {inner} wide, which is no multiple of "
+                f"flow: the estimator's attention is {inner} wide, which is not a multiple of "
                 f"head_dim {head_dim}"
             )
         return cls(

@@ -1,4 +1,4 @@
-"""Kaldi filter-bank features: what the speaker encoder hears.
+"""Kaldi filter-bank features: the input of the speaker encoder.
 
 25 ms frames every 10 ms, only whole ones; 80 triangles drawn in the mel domain; natural logarithm.
 Own code, because the published front end (torchaudio's Kaldi module) has no CPU build for the torch

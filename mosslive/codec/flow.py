@@ -132,7 +132,7 @@ class Flow(nn.Module):
         if len(wrong):
             index = int(wrong[0])
             raise MossliveError(
-                f"code {int(checked[index])} at index {index} is no code; allowed: "
+                f"code {int(checked[index])} at index {index} is not a code; allowed: "
                 f"0..{self.settings.code_limit - 1}"
             )
         return checked
@@ -154,7 +154,7 @@ class Flow(nn.Module):
         return codes
 
     def check_length(self, tokens: int) -> None:
-        """Raises `MossliveError` if the fixed noise is too short for so many tokens."""
+        """Raises `MossliveError` if the fixed noise is too short for this many tokens."""
         most = self.noise.shape[1] // FRAMES_PER_TOKEN
         if tokens > most:
             raise MossliveError(

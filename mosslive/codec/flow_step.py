@@ -130,7 +130,7 @@ class FlowStep:
         return self._trace(*given)
 
     def _numbers(self, streams: Sequence[ChunkInput], rows: int, columns: int) -> NDArray[np.int32]:
-        """[rows, width] int32, with tables of so many `columns`: see `_compute`. Padding is a
+        """[rows, width] int32, with tables of `columns` entries: see `_compute`. Padding is a
         stream at its start that writes to the scratch page."""
         codes = self._chunk + LOOK_AHEAD
         numbers = np.zeros((rows, codes + 2 + 2 * columns), dtype=np.int32)

@@ -39,7 +39,7 @@ class StreamSettings:
     pool_seconds: float = POOL_SECONDS
     dtype: torch.dtype = torch.float32  # of the estimator's products and of its keys and values
     # On a CPU, record the step of a single stream when it first runs, and run the recording without
-    # Python afterwards. To record takes seconds. The results are the same.
+    # Python afterwards. Recording takes seconds. The results are the same.
     trace_cpu_steps: bool = True
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class FlowStream:
         self._page_bytes = tokens + frames, estimator
 
     def compile(self, streams: int) -> None:
-        """On a GPU: compiles the kernels of a step of so many streams."""
+        """On a GPU: compiles the kernels of a step of this many streams."""
         self._step.compile(streams)
 
     @torch.no_grad()

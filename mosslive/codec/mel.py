@@ -83,7 +83,7 @@ def _hz_to_mel(hz: float) -> float:
 @lru_cache(maxsize=16)
 def slaney_filterbank(sample_rate: int, n_fft: int, bands: int, fmin: float, fmax: float) -> Tensor:
     """Triangles, straight in Hz and of equal area, [bands, n_fft/2 + 1] float32. Shared between
-    callers: not to be written to."""
+    callers: do not write to it."""
     wide = torch.float64
     mels = torch.linspace(_hz_to_mel(fmin), _hz_to_mel(fmax), bands + 2, dtype=wide)
     above = 1000 * torch.exp((mels - 15) * (math.log(6.4) / 27))

@@ -21,8 +21,8 @@ class RecordingCache(Generic[Item]):
         self._weight: Tensor | None = None
 
     def get(self, weight: Tensor, key: Hashable, record: Callable[[], Item]) -> Item:
-        """The recording of this key; calls `record` if there is none. `weight`: any weight of the
-        network; if it was moved or converted, all were."""
+        """Returns the recording of this key; calls `record` if there is none. `weight`: any weight
+        of the network; if it was moved or converted, all were."""
         if not self.has(weight, key):
             self._recordings[key] = record()
         return self._recordings[key]

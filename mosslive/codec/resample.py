@@ -101,7 +101,7 @@ class ResampleStream:
             return wave[..., :0]
         kernel = _kernel_on(wave.device, self._from, self._to)
         windows = wave.unfold(-1, self._taps, self._from)  # [..., blocks, taps]
-        # Products, not a convolution, which cuDNN may round to TF32 on its own account.
+        # Products, not a convolution, which cuDNN may round to TF32.
         pieces = torch.split(windows, max(1, _PIECE_TAPS // self._taps), -2)
         return torch.cat([F.linear(piece, kernel).flatten(-2) for piece in pieces], -1)
 
@@ -128,7 +128,7 @@ def _kernel_on(device: torch.device, orig: int, new: int) -> Tensor:
     """One filter for each of the `new` outputs of a block, [new, 2·reach + orig] float32."""
     reach, base = _reach(orig, new), min(orig, new) * _ROLLOFF
     taps = torch.arange(-reach, reach + orig, dtype=torch.float64) / orig
-    # The published code rounds these fractions to float32 and nothing else; codes are at stake.
+    # The published code rounds these fractions to float32 and nothing else; codes depend on it.
     phases = (torch.arange(new) / new).double()
     t = ((taps - phases[:, None]) * base).clamp(-_ZERO_CROSSINGS, _ZERO_CROSSINGS)
     window = (t * (math.pi / (2 * _ZERO_CROSSINGS))).cos().square()

@@ -3,7 +3,7 @@
 Runs the published CAM++ graph with onnxruntime on the CPU, once per voice. The network may be any
 graph of the published form, whatever its widths and weights. Knows nothing of voices or files of
 sound, and does not scale the vector to length one: the flow does that.
-Invariant: what a constructed encoder returns is finite; a file that cannot promise it is refused.
+Invariant: a constructed encoder returns finite values; the constructor raises for any other file.
 """
 
 from pathlib import Path
@@ -52,7 +52,7 @@ class SpeakerEncoder:
             )
         if len(wave_16k) < MIN_SAMPLES:
             raise BadVoiceAudio(
-                f"a voice of {len(wave_16k) / RATE_HZ:.3f} s is too short to tell who is speaking; "
+                f"a voice of {len(wave_16k) / RATE_HZ:.3f} s is too short for a speaker vector; "
                 f"allowed: {MIN_SAMPLES / RATE_HZ} s or more"
             )
         if not torch.isfinite(wave_16k).all():

@@ -42,7 +42,7 @@ from mosslive.codec.random_networks import (
 
 def synthesise_codec(out: Path, size: SizeName, seed: int = 0) -> Path:
     """Writes `out/codec` and returns it. Its codes are those of the language model of that size."""
-    import yaml  # of the voice extra; a benchmark that only draws weights does without
+    import yaml  # in the voice extra; benchmarks that make weights in memory do not need it
 
     s, codes = CODEC_SIZES[size], SIZES[size].codes
     with new_folder(out / "codec") as work:
@@ -53,9 +53,9 @@ def synthesise_codec(out: Path, size: SizeName, seed: int = 0) -> Path:
         _write_json(work / CONFIG_FILE, _encoder_config(s, codes))
         _write_json(work / "preprocessor_config.json", _EXTRACTOR)
         for profile, name in FLOW_FILES.items():
-            drawn = random_tensors(empty_flow(s, codes), f"{seed}:{profile}")
+            tensors = random_tensors(empty_flow(s, codes), f"{seed}:{profile}")
             notes = {} if profile == "offline" else {"epoch": 1, "step": 1000}
-            torch.save({**drawn, **notes}, flow_folder / name)
+            torch.save({**tensors, **notes}, flow_folder / name)
         torch.save(_split_hift(s, f"{seed}:hift"), flow_folder / VOCODER_FILE)
         speaker = campplus_onnx(random_campplus(seed, *s.speaker))
         (flow_folder / SPEAKER_FILE).write_bytes(speaker)

@@ -34,7 +34,7 @@ class Vocoder(Protocol):
         ...
 
     def warm_chunks(self, frames: int) -> int:
-        """Chunks of so many frames after which a stream computes the same shapes for ever."""
+        """Returns after how many chunks of this many frames a stream repeats the same shapes."""
         ...
 
     def whole(self, mel: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""`capabilities.json`: what a model was taught, stated by those who trained it, read strictly.
+"""`capabilities.json`: what a model was trained for, as its publishers state it; read strictly.
 
 A folder without the file says nothing: everything is allowed and the context is as long as
 `config.json` has positions. Knows no torch and no folder. Invariant: an unknown key is an error,
@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from mosslive.config.files import ConfigError, refuse
 
 Medium = Literal["speech", "text"]
-# What is understood, then what is given back.
+# Input, then output.
 Mode = Literal["speech-to-speech", "speech-to-text", "text-to-speech", "text-to-text"]
 LEAST_CONTEXT_ROWS = 64
 
@@ -26,7 +26,7 @@ class Capabilities:
     modes: tuple[Mode, ...] = get_args(Mode)
     languages: tuple[str, ...] = ()  # BCP 47 tags; empty: not stated
     voices: bool = True  # whether replies sound like the voice that is asked for
-    transcripts: bool = False  # whether it writes down speech well enough to show it unasked
+    transcripts: bool = False  # whether its transcripts are good enough to be shown by default
 
     def __post_init__(self) -> None:
         rows = self.context_rows
@@ -40,20 +40,22 @@ class Capabilities:
             if not isinstance(getattr(self, name), bool):
                 raise refuse(name, getattr(self, name), "true or false")
 
-    def teaches(self, heard: Medium, reply: Medium) -> bool:
+    def supports(self, heard: Medium, reply: Medium) -> bool:
         return f"{heard}-to-{reply}" in self.modes
 
     def limit(self, asked: int | None) -> int | None:
-        """Rows of a conversation where a user asks for so many; None: neither states a limit.
-        Raises `ConfigError` if the user asks for more rows than the model was taught."""
+        """Returns the limit of a conversation's rows; `asked`: the user's. None: no limit is set.
+        Raises `ConfigError` if the user asks for more rows than the model was trained for."""
         most = self.context_rows
         if asked is not None and most is not None and asked > most:
             least = LEAST_CONTEXT_ROWS
-            raise refuse("context_rows", asked, f"{least} to {most}, which the model was taught")
+            raise refuse(
+                "context_rows", asked, f"{least} to {most}, which the model was trained for"
+            )
         return most if asked is None else asked
 
     def replies(self) -> tuple[Medium, ...]:
-        """The media in which it replies to anything."""
+        """The kinds of output that it has for at least one kind of input."""
         return tuple(
             medium
             for medium in get_args(Medium)

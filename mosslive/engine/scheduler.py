@@ -171,7 +171,8 @@ def prefill_rows(
     limits: Limits,
     settings: EngineSettings,
 ) -> int:
-    """Returns how many rows a step may prefill beside this batch. `first`: the most urgent one."""
+    """Returns how many rows a step that decodes this batch may also prefill. `first`: the most
+    urgent one."""
     if underrun == math.inf:
         return limits.rows
     decode_s = limits.decode.seconds(len(batch), now)

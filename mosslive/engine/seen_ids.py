@@ -1,8 +1,8 @@
 """Which ids each reply's history contains, as tensors on the device, for the repetition penalty.
 
-The table has one slot per reply that uses a penalty. All other replies share slot 0. Slots are
-lent: if more replies need a slot than exist, the least recently used slot goes to another reply,
-and it is filled again when its former user returns. Knows nothing of steps. Engine thread.
+The table has one slot per reply that uses a penalty. All other replies share slot 0. If more
+replies need a slot than exist, the least recently used slot goes to another reply, and it is filled
+again when its former user returns. Knows nothing of steps. Engine thread.
 """
 
 from collections import OrderedDict

@@ -1,8 +1,8 @@
 """The runner for CPUs: passes of one row, as in every decode step, run as TorchScript traces.
 
-Such a pass is about 400 small operations. As a trace they take half the time, and they do not hold
-Python's lock, for which the codec's thread would wait. Longer passes run as in `Runner`. Invariant:
-the traces are made from the definitions, so a row is the same either way.
+A pass of one row is about 400 small operations. As a trace they take half the time, and they do not
+hold Python's lock, for which the codec's thread would wait. Longer passes run as in `Runner`.
+Invariant: the traces are made from the definitions, so a row is the same either way.
 """
 
 from collections.abc import Sequence

@@ -34,17 +34,17 @@ def disable_onednn_on_arm() -> None:
 
 
 @contextmanager
-def arithmetic(precision: Precision, *, trials: bool = False) -> Iterator[None]:
+def arithmetic(precision: Precision, *, cudnn_benchmark: bool = False) -> Iterator[None]:
     """Computes float32 products in float32 for "fp32", through TF32 for all others. Restores the
     previous settings at the end.
 
-    `trials`: cuDNN chooses its algorithms by timing them (`cudnn.benchmark`), worth it where shapes
-    repeat; the timing takes memory for workspaces. The switches are the process's, not the
-    thread's: threads that compute at the same time must use the same settings.
+    `cudnn_benchmark`: cuDNN chooses its algorithms by timing them. Use it where shapes repeat; the
+    timing takes memory for workspaces. The switches belong to the process, not to the thread:
+    threads that compute at the same time must use the same settings.
     """
     cudnn = torch.backends.cudnn
     before = cudnn.allow_tf32, cudnn.benchmark, torch.get_float32_matmul_precision()
-    cudnn.allow_tf32, cudnn.benchmark = precision != "fp32", trials
+    cudnn.allow_tf32, cudnn.benchmark = precision != "fp32", cudnn_benchmark
     torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
     try:
         yield

@@ -1,7 +1,7 @@
 """From the joint QKV projection to attention's inputs: norm and rotate q and k, cache k and v.
 
-Between the projection and attention a layer does five small things to the same few kilobytes. Here
-they are one operation, so that a GPU touches the data once. Knows nothing of requests: a row brings
+Between the projection and attention a layer does five small steps on the same few kilobytes. Here
+they are one operation, so that a GPU touches the data once. Knows nothing of requests: a row has
 its position and the slot for its key and value.
 """
 

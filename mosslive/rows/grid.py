@@ -61,7 +61,7 @@ def checked_rows(rows: Any, ids: RowIds, longest: int) -> list[Row]:
     if len(listed) > longest:
         raise RowsError(f"{len(listed)} rows; allowed: at most {longest} (the context)")
     sizes = (ids.text_size, ids.audio_size)
-    if _all_right(listed, sizes):
+    if _are_valid(listed, sizes):
         return listed
     for index, row in enumerate(listed):
         if not isinstance(row, list | tuple) or len(row) != 2:
@@ -72,9 +72,9 @@ def checked_rows(rows: Any, ids: RowIds, longest: int) -> list[Row]:
     return [(_as_int(text), _as_int(audio)) for text, audio in listed]
 
 
-def _all_right(rows: list[Any], sizes: tuple[int, int]) -> bool:
-    """Whether these are tuples of two legal ids, told without a Python step per row: a long context
-    is checked in 2 ms instead of 20."""
+def _are_valid(rows: list[Any], sizes: tuple[int, int]) -> bool:
+    """Whether these are tuples of two legal ids, without a Python step per row: this checks a long
+    context in 2 ms instead of 20."""
     if set(map(type, rows)) != {tuple} or set(map(len, rows)) != {2}:
         return False
     return all(

@@ -64,7 +64,7 @@ class Backend:
 
     def check_mode(self, heard: Medium, reply: Medium) -> None:
         """Raises `ApiError` if the model was not trained for this input and output."""
-        if not self.capabilities.teaches(heard, reply):
+        if not self.capabilities.supports(heard, reply):
             raise ApiError(
                 f"this model was not trained for {heard}-to-{reply}; "
                 f"allowed: {', '.join(self.capabilities.modes)}",

@@ -1,7 +1,7 @@
 """uvicorn's connections, with an abort: for slow peers, and for peers that never send a request.
 
 A normal close waits until the peer has read everything. A peer that does not read would block it
-for ever, so such a connection is aborted.
+for ever, so its connection is aborted.
 
 Runs on the event loop. Knows uvicorn's protocol classes; does not know the requests.
 """

@@ -33,7 +33,7 @@ class Gaps:
         self._formats: dict[str, AudioFormat] = {}
 
     def sent(self, reply: str, samples: int, rate_hz: int) -> None:
-        """Records that so many samples of a reply's audio were sent now."""
+        """Records that this many samples of a reply's audio were sent now."""
         playback = self._playbacks.setdefault(reply, Playback(rate_hz, math.inf))
         before_s = playback.silence_s
         playback.send(samples, self._clock())

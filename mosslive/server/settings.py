@@ -30,7 +30,7 @@ def _setting(default: Any, help_text: str, least: float | None = None) -> Any:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    # What is served.
+    # The model.
     model: Path = _setting(Path(BUNDLED), "Serve this model or engine folder.")
     codec: Path | None = _setting(
         None, "Use this codec folder; default: the one in the model's folder, if any."
@@ -78,7 +78,7 @@ class ServerSettings:
         "Limit the rows of a conversation, 12.5 a second; default and maximum: the model's limit.",
         64,
     )
-    # Where, and for whom.
+    # Address and access.
     host: str = _setting(
         "127.0.0.1", "Listen at this address; addresses beyond loopback require a key."
     )

@@ -53,39 +53,39 @@ def augmented_features(wave: Tensor, how: Augment, generator: torch.Generator) -
     """Returns features of rows as if other speakers had said them in other rooms."""
     count = wave.shape[0]
 
-    def draw(*shape: int) -> Tensor:
+    def uniform(*shape: int) -> Tensor:
         return torch.rand(shape, generator=generator, device=wave.device)
 
-    chosen = (draw(count, 1) < how.share).float()
-    wet = _in_a_room(wave, how.room_s * draw(count, 1), generator)
-    wave = torch.lerp(wave, wet, chosen * (draw(count, 1) < 0.4))
-    wave = wave + chosen * _noise_for(wave, how, draw, generator)
-    # Recordings differ in level by much more than the 16 bits of ours do.
-    wave = wave * 10 ** (chosen * (draw(count, 1) * 1.4 - 1.0))
+    chosen = (uniform(count, 1) < how.share).float()
+    wet = _in_a_room(wave, how.room_s * uniform(count, 1), generator)
+    wave = torch.lerp(wave, wet, chosen * (uniform(count, 1) < 0.4))
+    wave = wave + chosen * _noise_for(wave, how, uniform, generator)
+    # The level of live recordings varies much more than that of the corpus.
+    wave = wave * 10 ** (chosen * (uniform(count, 1) * 1.4 - 1.0))
     log10 = segment_log10_mel(wave, _BANDS)
-    factor = torch.exp(chosen * how.tract * (2 * draw(count, 1) - 1))
+    factor = torch.exp(chosen * how.tract * (2 * uniform(count, 1) - 1))
     log10 = _stretched(log10, factor)
     place = torch.linspace(-0.5, 0.5, _BANDS, device=wave.device)
-    tilt = how.tilt_db * (2 * draw(count, 1) - 1) * place
-    knots = how.colour_db * (2 * draw(count, 1, 9) - 1)
+    tilt = how.tilt_db * (2 * uniform(count, 1) - 1) * place
+    knots = how.colour_db * (2 * uniform(count, 1, 9) - 1)
     colour = torch.nn.functional.interpolate(knots, _BANDS, mode="linear", align_corners=True)
     log10 = (log10 + (chosen * (tilt + colour[:, 0]) / 10)[..., None]).clamp(min=-10)
     return floor_and_scale(log10, log10.amax((1, 2), keepdim=True))
 
 
 def _noise_for(
-    wave: Tensor, how: Augment, draw: Callable[..., Tensor], generator: torch.Generator
+    wave: Tensor, how: Augment, uniform: Callable[..., Tensor], generator: torch.Generator
 ) -> Tensor:
     """Returns noise of a random colour, `_FAINT_DB` to `noise_db` below the speech."""
     count, samples = wave.shape
     white = torch.randn(wave.shape, generator=generator, device=wave.device)
     spectrum = torch.fft.rfft(white)
     hz = torch.linspace(1, 2, spectrum.shape[1], device=wave.device)
-    bent = spectrum * hz ** (-6 * draw(count, 1))
+    bent = spectrum * hz ** (-6 * uniform(count, 1))
     noise: Tensor = torch.fft.irfft(bent, samples)
     noise = noise / noise.square().mean(1, keepdim=True).sqrt()
     speech = wave.square().mean(1, keepdim=True).sqrt()
-    below_db = how.noise_db + (_FAINT_DB - how.noise_db) * draw(count, 1)
+    below_db = how.noise_db + (_FAINT_DB - how.noise_db) * uniform(count, 1)
     level: Tensor = speech * 10 ** (-below_db / 20)
     return noise * level
 

@@ -93,8 +93,8 @@ def laid_out(corpus: Corpus, utterance: Utterance, later: int = 0) -> NDArray[np
     spoken = lay_out(corpus.pcm(utterance), utterance.role, later)
     if utterance.role == "assistant":
         return spoken
-    draws = np.random.default_rng(utterance.id)
-    before, after = (int(draws.integers(most + 1)) for most in (_MOST_BEFORE, _MOST_AFTER))
+    generator = np.random.default_rng(utterance.id)
+    before, after = (int(generator.integers(most + 1)) for most in (_MOST_BEFORE, _MOST_AFTER))
     return np.pad(spoken, (before * CODE_SAMPLES, after * CODE_SAMPLES))
 
 

@@ -47,11 +47,11 @@ class Budget:
         first, last = self.span
         return first + (last - first) * self.progress(step)
 
-    def rate(self, step: int, floor: float = 0.02) -> float:
-        """Returns the learning-rate factor: a short rise, then half a cosine down to `floor`."""
+    def rate(self, step: int, lowest: float = 0.02) -> float:
+        """Returns the learning-rate factor: a short rise, then half a cosine down to `lowest`."""
         rise = min(1.0, (step + 1) / min(_WARM_STEPS, max(1, self.steps // 10)))
         fall = 0.5 * (1 + math.cos(math.pi * self.course(step)))
-        return rise * (floor + (1 - floor) * fall)
+        return rise * (lowest + (1 - lowest) * fall)
 
 
 class Curves:

@@ -5,7 +5,7 @@
 
 So the shipped model can be trained further from the repository alone. The folder has the language
 model and the encoder with its codebook, which is all that this needs; `export --codec-of` writes a
-new language model beside the codec that it was trained with. Knows files and names, not training.
+new language model next to the codec that it was trained with. Knows files and names, not training.
 Invariant: exported again without training, the language model is the same, byte by byte.
 """
 

@@ -29,7 +29,7 @@ MEL_SCALE = 2.5  # standard deviation of ln mel values: the unit of the losses
 _MEL_MEAN = -6.0
 _FRAMES_PER_CODE = 4
 _POSITIONS_SCALE = 0.1
-_UNTOLD = 0.2  # share of rows without a condition, for the guidance
+_UNCONDITIONAL = 0.2  # share of rows without a condition, for the guidance
 
 
 def speaker_vector() -> Tensor:
@@ -128,19 +128,19 @@ class CodecModel(nn.Module):
         time of every row."""
         rows = len(mel)
 
-        def draw(*shape: int) -> Tensor:
+        def uniform(*shape: int) -> Tensor:
             return torch.rand(shape, generator=generator, device=mel.device)
 
-        t = 1 - torch.cos(draw(rows) * (math.pi / 2))
+        t = 1 - torch.cos(uniform(rows) * (math.pi / 2))
         noise = torch.randn(mel.shape, generator=generator, device=mel.device)
         at = t[:, None, None]
         x = (1 - at) * noise + at * mel
         speaker = self.flow.spk_embed_affine_layer(self.speaker)[None, :, None].expand_as(mel)
-        told = torch.cat((mu, speaker, known), 1)
+        condition = torch.cat((mu, speaker, known), 1)
         if self.sizes.guidance:  # the unconditional output has to be learned as well
-            told = told * (draw(rows, 1, 1) >= _UNTOLD)
+            condition = condition * (uniform(rows, 1, 1) >= _UNCONDITIONAL)
         past = self._pasts(mel.shape[2] // _FRAMES_PER_CODE, chunk)[1]
-        found = self.flow.estimator(torch.cat((x, told), 1), t, past)
+        found = self.flow.estimator(torch.cat((x, condition), 1), t, past)
         loss: Tensor = (found.float() - (mel - noise)).square().mean() / MEL_SCALE**2
         return loss
 
@@ -152,8 +152,8 @@ class CodecModel(nn.Module):
         prompt = torch.zeros_like(mu) if known is None else known
         noise = self.flow.noise[None, :, : mu.shape[2]].expand_as(mu)
         past = self._pasts(vectors.shape[1], chunk)[1]
-        told = Condition(mu, speaker, prompt)
-        return solve(self.flow.estimator, noise, told, past, self.flow.settings)
+        condition = Condition(mu, speaker, prompt)
+        return solve(self.flow.estimator, noise, condition, past, self.flow.settings)
 
     def phone_losses(
         self, heard: Heard, vectors: Tensor, phones: Tensor, counts: Tensor

@@ -87,12 +87,12 @@ def encode_bank(
     order = np.argsort(source.count, kind="stable")
     first = np.cumsum(source.count) - source.count
     recorded = np.zeros(int(source.count.sum()), np.int16)
-    draws = torch.Generator(source.device).manual_seed(seed)
+    generator = torch.Generator(source.device).manual_seed(seed)
 
     def fill(
         version: int, group: NDArray[np.int64], wave: Tensor, found: NDArray[np.int16]
     ) -> None:
-        codes = _codes(model, wave, version, how, draws).cpu().numpy()
+        codes = _codes(model, wave, version, how, generator).cpu().numpy()
         for row, utterance in zip(codes, group, strict=True):
             count, begin = int(source.count[utterance]), int(first[utterance])
             found[begin : begin + count] = row[:count]
@@ -115,16 +115,18 @@ def encode_bank(
 
 
 def _codes(
-    model: CodecModel, wave: Tensor, version: int, how: Augment, draws: torch.Generator
+    model: CodecModel, wave: Tensor, version: int, how: Augment, generator: torch.Generator
 ) -> Tensor:
     """wave [B, (W + 1) · 1280] → codes [B, W] int16."""
     length = wave.shape[1] - HEARD_SAMPLES
     if not version:
         heard = features(wave[:, :length])
     else:
-        start = torch.randint(0, HEARD_SAMPLES, (len(wave), 1), generator=draws, device=wave.device)
+        start = torch.randint(
+            0, HEARD_SAMPLES, (len(wave), 1), generator=generator, device=wave.device
+        )
         moved = wave.gather(1, start + torch.arange(length, device=wave.device))
-        heard = augmented_features(moved, how, draws)
+        heard = augmented_features(moved, how, generator)
     with torch.autocast(wave.device.type, torch.bfloat16, enabled=version > 0):
         states = model.hear(heard).states
     return model.quantiser.nearest(states).to(torch.int16)
@@ -144,7 +146,7 @@ def _groups(order: NDArray[np.int64], source: Source) -> list[NDArray[np.int64]]
 
 
 @torch.no_grad()
-def said_again(model: CodecModel, bank: Bank, spoken: Spoken) -> Tensor:
+def rendered_mel(model: CodecModel, bank: Bank, spoken: Spoken) -> Tensor:
     """Returns the mel of the assistant's codes as the flow renders it live: [A, 4, 80] float16, at
     the positions of the bank's own mel."""
     codes = np.zeros(bank.assistant_codes, np.int64)
@@ -159,5 +161,5 @@ def said_again(model: CodecModel, bank: Bank, spoken: Spoken) -> Tensor:
     for group in torch.split(table, _SPEAK_ROWS):
         mel = model.speak(model.quantiser.codebook[group], chunk=5)  # [B, 80, 4W]
         made.append(mel.mT.half())
-    again = torch.cat(made).reshape(rows * _SPEAK_CODES, 4, -1)
-    return again[: bank.assistant_codes]
+    mel = torch.cat(made).reshape(rows * _SPEAK_CODES, 4, -1)
+    return mel[: bank.assistant_codes]

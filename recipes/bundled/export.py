@@ -229,7 +229,7 @@ def export(carried: Path, out: Path, how: Storing | None = None) -> dict[str, in
 
 
 def export_lm(carried: Path, out: Path, model: Path) -> dict[str, int]:
-    """Writes a new language model beside the codec and the voice of `model`, on whose codes it was
+    """Writes a new language model next to the codec and the voice of `model`, on whose codes it was
     trained. Returns bytes by folder."""
     sizes = _sizes_of(carried)
     lm, encoder = _parts(carried, "lm", "encoder")

@@ -16,13 +16,13 @@ from torch.nn import functional as F
 from mosslive.codec.estimator import Estimator
 from mosslive.codec.flow_past import Whole
 
-_SIGNAL = 0.3  # inner scale of the line
+_SIGNAL = 0.3  # inner scale of the linear path
 _ANCHOR = 4.0  # of the spare channels before the last norm: far above the signal, so that its
-# length hardly changes and the norm is nearly linear; they also keep the mean it takes away
+# length hardly changes and the norm is nearly linear; they also keep the mean that it subtracts
 _LIFT = 3.0  # where Mish is nearly linear
 _FAINT = 0.1  # scale of all other weights
 _SPREAD, _MEAN = 2.6, 5.0  # of mu - x
-_LEAST_HEED = 0.5
+_LEAST_SHARE = 0.5
 _PROBE_ROWS, _PROBE_FRAMES = 4, 32
 
 
@@ -50,9 +50,10 @@ def begin_straight(estimator: Estimator) -> None:
         _bias(conv).zero_()
     first.weight[band, band, 0] = -_SIGNAL
     first.weight[band, bands + band, 0] = _SIGNAL
-    second.weight[channel, width + channel, 0] = 1  # after the middle's comes what was skipped
+    # The skip connection's channels come after those of the middle stages.
+    second.weight[channel, width + channel, 0] = 1
     for conv in convs[2:]:
-        conv.weight[band, band, 2] = 1  # the last tap is now
+        conv.weight[band, band, 2] = 1  # the last tap is the current frame
     anchors = torch.zeros(width - bands)
     anchors[:spare:2], anchors[1:spare:2] = _ANCHOR, -_ANCHOR
     _bias(estimator.final_block.conv)[bands:] = anchors
@@ -84,12 +85,12 @@ def _bias(conv: torch.nn.Conv1d) -> Tensor:
 
 
 @torch.no_grad()
-def heed(estimator: Estimator) -> float:
+def subtracted_noise_share(estimator: Estimator) -> float:
     """Returns the share of the noise that an estimator subtracts at time 0; 1 is all of it."""
     dims, like = estimator.dims, _bias(estimator.final_proj)
-    draws = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     shape = (2, _PROBE_ROWS, dims.bands, _PROBE_FRAMES)
-    one, other = torch.randn(shape, generator=draws).to(like)
+    one, other = torch.randn(shape, generator=generator).to(like)
     rows = like.new_zeros(2 * _PROBE_ROWS, dims.inputs, _PROBE_FRAMES)
     rows[:, : dims.bands] = torch.cat((one, other))
     rows[:, dims.bands : 2 * dims.bands] = -_MEAN
@@ -100,9 +101,9 @@ def heed(estimator: Estimator) -> float:
 
 
 @torch.no_grad()
-def begin_again_unless_heeding(estimator: Estimator) -> bool:
+def restart_if_noise_stays(estimator: Estimator) -> bool:
     """Replaces a carried estimator that leaves the noise in. Returns whether it did."""
-    if not can_begin_straight(estimator) or heed(estimator) >= _LEAST_HEED:
+    if not can_begin_straight(estimator) or subtracted_noise_share(estimator) >= _LEAST_SHARE:
         return False
     fresh = Estimator(estimator.dims)
     begin_straight(fresh)

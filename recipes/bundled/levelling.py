@@ -65,6 +65,6 @@ def _frame_db(sound: NDArray[np.float32]) -> NDArray[np.float32]:
     if frames.size == 0:
         return np.zeros(0, np.float32)
     power = np.mean(frames**2, axis=1) + 1e-14
-    quietest = 1e-8  # a whisper of rounding is not speech
+    quietest = 1e-8  # rounding noise is not speech
     relative: NDArray[np.float32] = 10 * np.log10(power / max(float(power.max()), quietest))
     return relative.astype(np.float32)

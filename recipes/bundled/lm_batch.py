@@ -22,7 +22,7 @@ from recipes.bundled.lm_rows import HEARD, PLAIN, SPEAK, WRITE, Examples
 
 IGNORED = -100
 _STEP_ROWS = 16  # lengths of batches are multiples of this
-_ROOM_ROWS = 4  # for doubled codes where something is heard; longer rows are cut off
+_SPARE_ROWS = 4  # for doubled codes where something is heard; longer rows are cut off
 _STEP_PLACES = 256  # in a test, numbers of predictions are multiples of this
 # In training all batches of a length have one number, a multiple of this, so that there are few
 # shapes. Sampled batches differ: there is space for some standard deviations above the mean, and
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
         return Batch(self.text.clone(), self.audio.clone(), write, speak, self.meant.clone())
 
 
-Rooms = dict[int, tuple[int, int]]  # by length: for predictions of the text and the audio head
+Capacities = dict[int, tuple[int, int]]  # by length: for predictions of the text and the audio head
 
 
 class Batches:
@@ -81,10 +81,10 @@ class Batches:
         device: torch.device,
         rows: int,
         seed: int,
-        rooms: Rooms | None = None,
+        capacities: Capacities | None = None,
     ) -> None:
-        """`rows`: rows per batch, padding included. `rooms`: sizes of earlier sets of examples,
-        raised where these need more, so that shapes stay the same."""
+        """`rows`: rows per batch, padding included. `capacities`: sizes of earlier sets of
+        examples, raised where these need more, so that shapes stay the same."""
         self.ids, self.device, self._rows = ids, device, rows
         self.examples = examples
         self._text, self._audio, self._kind, self._code, self._meant = (
@@ -97,23 +97,23 @@ class Batches:
             np.add.reduceat(examples.kind == kind, examples.first, dtype=np.int64)
             for kind in (WRITE, SPEAK, HEARD)
         )
-        room = np.where(heard > 0, _ROOM_ROWS, 0)
-        self._width = -(-(examples.count + room) // _STEP_ROWS) * _STEP_ROWS
+        spare = np.where(heard > 0, _SPARE_ROWS, 0)
+        self._width = -(-(examples.count + spare) // _STEP_ROWS) * _STEP_ROWS
         self._buckets = [np.flatnonzero(self._width == width) for width in np.unique(self._width)]
         # A bucket is sampled by its share of the examples.
         per_batch = [self._batch_size(bucket) for bucket in self._buckets]
         needed = np.asarray([len(b) / n for b, n in zip(self._buckets, per_batch, strict=True)])
         self._weights = needed / needed.sum()
-        self._rooms = {} if rooms is None else rooms
+        self._capacities = {} if capacities is None else capacities
         for bucket, size in zip(self._buckets, per_batch, strict=True):
             width = int(self._width[bucket[0]])
-            write, speak = self._rooms.get(width, (0, 0))
-            self._rooms[width] = (
-                max(write, _room(self._writes[bucket], size)),
-                max(speak, _room(self._speaks[bucket], size)),
+            write, speak = self._capacities.get(width, (0, 0))
+            self._capacities[width] = (
+                max(write, _capacity(self._writes[bucket], size)),
+                max(speak, _capacity(self._speaks[bucket], size)),
             )
         self._host = np.random.default_rng(seed)
-        self.draws = torch.Generator(device).manual_seed(seed)
+        self.generator = torch.Generator(device).manual_seed(seed)
 
     def _batch_size(self, bucket: NDArray[np.int64]) -> int:
         return max(1, self._rows // int(self._width[bucket[0]]))
@@ -121,7 +121,7 @@ class Batches:
     def next(self, noise: Mishearing | None) -> Batch:
         bucket = self._buckets[int(self._host.choice(len(self._buckets), p=self._weights))]
         chosen = bucket[self._host.integers(len(bucket), size=self._batch_size(bucket))]
-        return self._gather(chosen, self._rooms[int(self._width[bucket[0]])], noise)
+        return self._gather(chosen, self._capacities[int(self._width[bucket[0]])], noise)
 
     def all(self) -> Iterator[tuple[NDArray[np.int64], Batch]]:
         """Yields every example once, as recorded, by its number."""
@@ -137,7 +137,7 @@ class Batches:
         return self._gather(chosen, [_whole(count, _STEP_PLACES) for count in counts], noise)
 
     def _gather(
-        self, chosen: NDArray[np.int64], rooms: Sequence[int], noise: Mishearing | None
+        self, chosen: NDArray[np.int64], capacities: Sequence[int], noise: Mishearing | None
     ) -> Batch:
         width = int(self._width[chosen].max())
         examples = self.examples
@@ -152,10 +152,12 @@ class Batches:
         audio = self._audio[row].long()
         kind = torch.where(inside, self._kind[row], PLAIN)
         write, speak = (
-            _wanted(values, kind == which, room)
-            for values, which, room in zip((text, audio), (WRITE, SPEAK), rooms, strict=True)
+            _wanted(values, kind == which, capacity)
+            for values, which, capacity in zip(
+                (text, audio), (WRITE, SPEAK), capacities, strict=True
+            )
         )
-        # Of the row that is predicted, which is the next one; the last place predicts nothing.
+        # The letters of the predicted row, which is the next one; the last row predicts nothing.
         said = row.flatten()[(speak.place + 1).clamp(max=row.numel() - 1)]
         meant = self._meant[said].long()
         missing = (speak.value == IGNORED)[:, None] | (meant == NOTHING)
@@ -169,34 +171,36 @@ class Batches:
         versions = len(self._codes)
         if versions == 1:
             return audio
-        drawn = torch.randint(versions, (len(row), 1), generator=self.draws, device=self.device)
+        numbers = torch.randint(
+            versions, (len(row), 1), generator=self.generator, device=self.device
+        )
         at = self._code[row].long()
-        return torch.where(at >= 0, self._codes[drawn, at.clamp(min=0)].long(), audio)
+        return torch.where(at >= 0, self._codes[numbers, at.clamp(min=0)].long(), audio)
 
     def _misplaced(self, first: Tensor, count: Tensor, place: Tensor, noise: Mishearing) -> Tensor:
         """Returns, for each row of the batch, which row of its example it is."""
         row = first + torch.minimum(place, count - 1)
         heard = (self._kind[row] == HEARD) & (place < count)
-        drawn = torch.rand(place.shape, generator=self.draws, device=self.device)
-        times = torch.where(drawn < noise.dropped, 0, 1)
-        times = torch.where(drawn > 1 - noise.doubled, 2, times)
+        numbers = torch.rand(place.shape, generator=self.generator, device=self.device)
+        times = torch.where(numbers < noise.dropped, 0, 1)
+        times = torch.where(numbers > 1 - noise.doubled, 2, times)
         until = torch.where(heard, times, 1).cumsum(1)
         return torch.searchsorted(until, place.contiguous(), right=True)
 
     def _misheard(self, audio: Tensor, kind: Tensor, noise: Mishearing) -> Tensor:
-        drawn = torch.rand(audio.shape, generator=self.draws, device=self.device)
+        numbers = torch.rand(audio.shape, generator=self.generator, device=self.device)
         others = torch.randint(
-            0, self.ids.eosp, audio.shape, generator=self.draws, device=self.device
+            0, self.ids.eosp, audio.shape, generator=self.generator, device=self.device
         )
         mask = self.ids.eosp + 1  # above the end of speech: never legal, so free for this use
         heard = kind == HEARD
-        audio = torch.where(heard & (drawn < noise.masked), mask, audio)
-        audio = torch.where(heard & (drawn > 1 - noise.random), others, audio)
+        audio = torch.where(heard & (numbers < noise.masked), mask, audio)
+        audio = torch.where(heard & (numbers > 1 - noise.random), others, audio)
         own = (kind == SPEAK) & (audio != self.ids.eosp)
-        return torch.where(own & (drawn < noise.masked_reply), mask, audio)
+        return torch.where(own & (numbers < noise.masked_reply), mask, audio)
 
 
-def _room(counts: NDArray[np.int64], size: int) -> int:
+def _capacity(counts: NDArray[np.int64], size: int) -> int:
     """Returns the space for the predictions of `size` examples sampled from those with these
     counts."""
     most = size * counts.mean() + _SPREADS * size**0.5 * counts.std()
@@ -207,17 +211,17 @@ def _whole(count: int, step: int) -> int:
     return max(1, -(-count // step)) * step  # never empty, because some kernels fail on empty input
 
 
-def _wanted(values: Tensor, wanted: Tensor, room: int) -> Wanted:
-    """[B, L] each: the next row where it is a target. Returns the first `room` targets; the host
-    knows that number, so no shape is read back."""
+def _wanted(values: Tensor, wanted: Tensor, capacity: int) -> Wanted:
+    """[B, L] each: the next row where it is a target. Returns the first `capacity` targets;
+    the host knows that number, so no shape is read back."""
     after = torch.full_like(values, IGNORED)
     after[:, :-1] = torch.where(wanted[:, 1:], values[:, 1:], IGNORED)
     after = after.flatten()
     counts = after != IGNORED
     # Each target gets its number; ignored rows, and targets without space, go to one place past
     # the end.
-    number = torch.where(counts, counts.cumsum(0) - 1, room).clamp(max=room)
-    place = torch.full((room + 1,), len(after) - 1, device=values.device)  # no row follows
+    number = torch.where(counts, counts.cumsum(0) - 1, capacity).clamp(max=capacity)
+    place = torch.full((capacity + 1,), len(after) - 1, device=values.device)  # no row follows
     place.scatter_(0, number, torch.arange(len(after), device=values.device))
-    place = place[:room]
+    place = place[:capacity]
     return Wanted(place, after[place])

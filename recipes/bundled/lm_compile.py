@@ -128,10 +128,10 @@ class CompiledLayers:
 def _gradient(model: LmModel, how: Computing, size: tuple[int, int]) -> Tensor:
     """Returns the gradient of a value that depends on all layers, as one vector."""
     config = model.config
-    draws = torch.Generator().manual_seed(0)
-    text = torch.randint(config.vocab_size, size, generator=draws)
+    generator = torch.Generator().manual_seed(0)
+    text = torch.randint(config.vocab_size, size, generator=generator)
     text[:, ::2] = config.modality_pad_token_id
-    audio = torch.randint(config.eosp_token_id, size, generator=draws)
+    audio = torch.randint(config.eosp_token_id, size, generator=generator)
     device = model.cos.device
     states = model(text.to(device), audio.to(device), how)
     loss = (model.text_lm_head(states.text.float()).logsumexp(-1)).mean()

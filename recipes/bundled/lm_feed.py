@@ -22,7 +22,7 @@ from recipes.bundled import grammar
 from recipes.bundled.budget import save_whole
 from recipes.bundled.corpus import Corpus, Split
 from recipes.bundled.encode_bank import load_spoken
-from recipes.bundled.lm_batch import Batch, Batches, Mishearing, Rooms
+from recipes.bundled.lm_batch import Batch, Batches, Capacities, Mishearing
 from recipes.bundled.lm_rows import Examples, RowBuilder, Tasks, build_examples, written_dialogues
 from recipes.bundled.processes import leave_with_parent
 from recipes.bundled.vocabulary import load_tokenizer
@@ -79,7 +79,7 @@ class Feed:
         self.taken = 0  # sets so far
         self._batches: Batches | None = None
         self._codes: Tensor | None = None
-        self._rooms: Rooms = {}
+        self._capacities: Capacities = {}
         for stale in folder.glob("examples-*.pt"):
             stale.unlink()
         spawn = multiprocessing.get_context("spawn")
@@ -111,7 +111,7 @@ class Feed:
         seed = self._what.seed + self.taken
         self.taken += 1
         ids = self._what.ids
-        return Batches(examples, self._codes, ids, self.device, self._rows, seed, self._rooms)
+        return Batches(examples, self._codes, ids, self.device, self._rows, seed, self._capacities)
 
     def _first(self) -> Examples:
         until = time.monotonic() + _PATIENCE_S

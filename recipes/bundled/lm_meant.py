@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from mosslive.config import ModelConfig
 
-NOTHING = -1  # meant by a row outside a spoken reply, at its end, and where its text has ended
-# Which letters, from the one that belongs to the code that is said next: letters pass faster than
-# rows, so one alone would leave some out, and a word must be known before its first code.
+NOTHING = -1  # target of rows outside a spoken reply, at its end, and after the end of its text
+# Which letters a row predicts, counted from the letter of the next code. Several, because there are
+# more letters than rows, and because a word must be known before its first code.
 AHEAD = (0, 1, 2, 3, 5, 8)
 
 
@@ -34,7 +34,7 @@ class Meanings(nn.Module):
         super().__init__()
         self.vocabulary = config.vocab_size
         self.letters = nn.Linear(config.hidden_size, len(AHEAD) * config.vocab_size, bias=False)
-        nn.init.zeros_(self.letters.weight)  # what is asked of the trunk begins with nothing
+        nn.init.zeros_(self.letters.weight)  # the first gradient of the trunk is zero
 
     def forward(self, states: Tensor, ahead: int = len(AHEAD)) -> Tensor:
         """[N, H] → [N, ahead, V], the nearest letters first."""

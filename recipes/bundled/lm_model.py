@@ -101,7 +101,7 @@ class _Layer(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, signed_sin: Tensor, kept: Tensor) -> Tensor:
         """x [B, L, H]; kept [2, B, 1, H]: what of either branch is kept, 1 where nothing is
-        dropped. Drawn outside, so that this stays a plain function."""
+        dropped. Sampled by the caller, so that this stays a plain function."""
         x = x + self.self_attn(self.input_layernorm(x), cos, signed_sin) * kept[0]
         y: Tensor = x + self.mlp(self.post_attention_layernorm(x)) * kept[1]
         return y

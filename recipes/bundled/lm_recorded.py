@@ -17,8 +17,8 @@ from torch import Tensor
 
 from recipes.bundled.lm_batch import Batch
 
-# A shape is run as written first: what is compiled, chosen or set aside at first sight must not be
-# recorded. Shapes that stay rare are not worth the time that recording takes.
+# Runs of a shape before it is recorded. Compiling, choosing algorithms and allocating on first use
+# must not be recorded, and rare shapes are not worth the time that recording takes.
 _BEFORE = 3
 
 Step = Callable[[Batch], Tensor]
@@ -83,7 +83,7 @@ class RecordedSteps:
             found = self._recorded[shape] = _Recording(self._step, batch, self._pool)
         except Exception as error:
             if stream is not None:
-                torch.cuda.set_stream(stream)  # one that fails leaves its own current
+                torch.cuda.set_stream(stream)  # a failed recording leaves its own stream current
             self._given_up = True
             self.forget()
             what = f"{type(error).__name__}: {str(error).strip()[:200]}"

@@ -27,12 +27,12 @@ from recipes.bundled.vocabulary import TASK_SYSTEM
 # The role of a row in training.
 PLAIN, HEARD, SPEAK, WRITE = 0, 1, 2, 3  # HEARD may be misheard; SPEAK, WRITE are to be predicted
 _LONGEST_ROWS = 640
-# Categories that have more to be learned from one dialogue than others: letters that sound alike,
-# sums that must be worked out, and the many fixed sentences of small talk.
-_OFTENER = {"spelling": 1.3, "long sums": 1.5, "chat": 1.5}
-# How often a spoken reply in a dialogue is begun where the corpus has it begun; else at any place
-# within a code that there is (`encode_corpus --starts`), that one included. A fixed reply need then
-# be known in one form; how words sound begun elsewhere is learned from the rest and from sentences.
+# Categories that need more training than others: letters that sound alike, sums that must be
+# computed, and the many fixed sentences of small talk.
+_CATEGORY_WEIGHTS = {"spelling": 1.3, "long sums": 1.5, "chat": 1.5}
+# Share of the spoken replies in dialogues that begin where the corpus begins them. The others begin
+# at any available start within a code (`encode_corpus --starts`), that one included. So a fixed
+# reply mostly has one form; other starts and sentences teach how words sound at other positions.
 _FIRST_START_SHARE = 0.7
 _MOST_TEXTS = 200_000  # remembered as rows
 
@@ -227,7 +227,7 @@ def build_examples(
     questions; some of their answers are spoken."""
     host = builder.host
     sources = _sources(builder.corpus, split, written)
-    until = {name: drawn_until(source, split) for name, source in sources.items() if source}
+    until = {name: cumulative_shares(source, split) for name, source in sources.items() if source}
     shares = {name: getattr(tasks, name) for name in until}
     names = list(shares)
     if not sum(shares.values()):
@@ -236,15 +236,15 @@ def build_examples(
     made: list[Growing] = []
     kept: list[str] = []
     groups: list[str] = []
-    for pick, drawn in zip(
+    for pick, number in zip(
         host.choice(len(names), size=4 * count, p=weights), host.random(4 * count), strict=True
     ):
         name = names[pick]
-        chosen = sources[name][int(np.searchsorted(until[name], drawn, side="right"))]
+        chosen = sources[name][int(np.searchsorted(until[name], number, side="right"))]
         if isinstance(chosen, Dialogue):
             heard, reply = name.split("_")
             rows = builder.answer(chosen, _mode(heard), _mode(reply), split)
-            # A training dialogue in a test is there for its voice.
+            # A test contains a training dialogue only because of its unseen voice.
             group = chosen.heldout_by or ("voice" if split == "heldout" else "")
         else:
             user, own = (
@@ -261,14 +261,17 @@ def build_examples(
     return _flat(made, kept, groups)
 
 
-def drawn_until(source: Sequence["Dialogue | _Sentence"], split: Split) -> NDArray[np.float64]:
+def cumulative_shares(
+    source: Sequence["Dialogue | _Sentence"], split: Split
+) -> NDArray[np.float64]:
     """Returns cumulative probabilities from 0 to 1. In training a category with twice as many
     dialogues is sampled only 1.6 times as often, so that large categories do not crowd out the
-    rest; some come more often (`_OFTENER`)."""
+    rest; some come more often (`_CATEGORY_WEIGHTS`)."""
     names = [each.category if isinstance(each, Dialogue) else "" for each in source]
     many = Counter(names)
     weight = [
-        _OFTENER.get(name, 1.0) * many[name] ** -0.3 if split == "train" else 1.0 for name in names
+        _CATEGORY_WEIGHTS.get(name, 1.0) * many[name] ** -0.3 if split == "train" else 1.0
+        for name in names
     ]
     until = np.cumsum(weight)
     found: NDArray[np.float64] = until / until[-1]
@@ -310,7 +313,7 @@ def _sources(
     """Returns the source of each task."""
     users: dict[str, list[int]] = defaultdict(list)
     own: dict[str, list[int]] = defaultdict(list)
-    # What the assistant says of a held-out text it may say in training, too, in a joined corpus.
+    # In a joined corpus the assistant can say a held-out text in training too.
     known = {u.text for u in corpus.utterances if (u.role, u.split) == ("assistant", "train")}
     for each in corpus.utterances:
         if each.split == split and each.role == "user":
@@ -324,7 +327,7 @@ def _sources(
             for role, part in zip(ROLES[::-1], name.split("_"), strict=True)
             if part == "speech"
         }
-        # An unseen voice may ask what training knows; typed, that would not be held out.
+        # An unseen voice may ask a training question; the typed question would not be held out.
         voices = split == "heldout" and "user" in said
         asked = [d for d in corpus.dialogues if d.split == split or voices]
         found[name] = [

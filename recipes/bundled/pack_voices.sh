@@ -6,7 +6,7 @@
 # Needs Debian 12 (apt-get, dpkg-deb), pip, readelf, unzip and xz, on any processor; nothing is
 # installed. The pack is for this machine's processor or the one that is named (for another one, the
 # package sources must not be bound to theirs by [arch=...]). Every package is pinned by
-# version and SHA-256 in voices-PROCESSOR.lock beside this script. The pack holds all shared
+# version and SHA-256 in voices-PROCESSOR.lock next to this script. The pack holds all shared
 # libraries down to the C library, since the machine that trains may have others. Unpacked:
 #
 #   voices/bin/festival         run through voices/lib/ld.so

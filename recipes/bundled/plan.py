@@ -33,7 +33,7 @@ FORMS, MOST_FORMS = 2, 5  # spoken forms of a user's turn: at first, and if it c
 # Many open words by one voice each teach more than few words by many voices.
 _OPEN_FORMS = 1
 _LEAST_S = 4.0  # a dialogue takes more
-_OPEN_CATEGORIES = frozenset(topic.category for topic in grammar.TOPICS if topic.draw)
+_OPEN_CATEGORIES = frozenset(topic.category for topic in grammar.TOPICS if topic.sample_fact)
 
 
 @dataclass(frozen=True)

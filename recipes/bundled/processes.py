@@ -19,12 +19,12 @@ _NAP_S = 0.2
 
 
 class Target(Protocol):
-    def __call__(self, stages: Group, again: bool) -> None: ...
+    def __call__(self, stages: Group, retry: bool) -> None: ...
 
 
 def leave_with_parent() -> None:
     """Call at the start of a process. Ends it when its parent is killed: otherwise it would hold
-    the GPU and write beside the next run."""
+    the GPU and write at the same time as the next run."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -35,9 +35,9 @@ def leave_with_parent() -> None:
     threading.Thread(target=leave, daemon=True).start()
 
 
-def _run_attended(target: Target, stages: Group, again: bool) -> None:
+def _run_attended(target: Target, stages: Group, retry: bool) -> None:
     leave_with_parent()
-    target(stages, again)
+    target(stages, retry)
 
 
 def run_groups(
@@ -51,8 +51,8 @@ def run_groups(
     group. `end` and `last`, of time.time(): when the run should be over and when it must be."""
     spawn = multiprocessing.get_context("spawn")
 
-    def start(stages: Group, again: bool) -> multiprocessing.process.BaseProcess:
-        process = spawn.Process(target=_run_attended, args=(target, stages, again))
+    def start(stages: Group, retry: bool) -> multiprocessing.process.BaseProcess:
+        process = spawn.Process(target=_run_attended, args=(target, stages, retry))
         process.start()
         return process
 
@@ -68,7 +68,7 @@ def run_groups(
             running.append((stages, start(stages, False), False))
         while running:
             for one in list(running):
-                stages, process, again = one
+                stages, process, retry = one
                 if process.is_alive():
                     if time.time() < last:
                         continue
@@ -78,7 +78,7 @@ def run_groups(
                 elif process.exitcode:
                     rest = left(stages)
                     failed(rest or stages, f"exit status {process.exitcode}")
-                    if rest and not again and time.time() < end - _WORTHWHILE_S:
+                    if rest and not retry and time.time() < end - _WORTHWHILE_S:
                         running.append((rest, start(rest, True), True))
                 running.remove(one)
             if running:

@@ -75,8 +75,8 @@ class _Target:
 
     plan: Plan
 
-    def __call__(self, stages: Group, again: bool) -> None:
-        run_stages(replace(self.plan, again=True, compiled=False) if again else self.plan, stages)
+    def __call__(self, stages: Group, retry: bool) -> None:
+        run_stages(replace(self.plan, retry=True, compiled=False) if retry else self.plan, stages)
 
 
 def run(plan: Plan, stages: tuple[str, ...] = STAGES, together: bool = True) -> None:

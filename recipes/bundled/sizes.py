@@ -19,12 +19,13 @@ from mosslive.config import ModelConfig
 MEL_BANDS = 80
 SPEAKER_WIDTH = 192
 SIZES_FILE = "sizes.json"  # in a folder `carried`: which sizes its tensors have
-# The pulse needs harmonics up to 12 kHz; above it they would fold back. 40 · 300 Hz is the border
+# The pulse needs harmonics up to 12 kHz; above it they would alias. 40 · 300 Hz is the limit
 # for the highest pitch of the assistant's voice.
 HARMONICS = 40
 _SOURCE = SourceSettings()
 
-# The vocoder's shapes, by what happens at the end: rates whose product times the hop is 480.
+# The vocoder's shapes, which differ in their last stages. The product of the rates and the hop is
+# always 480.
 HIFT_SHAPES: dict[str, HiftSettings] = {
     "published": HiftSettings(channels=128, f0_channels=128, harmonics=HARMONICS, source=_SOURCE),
     # Half the last rate: spectra of 32 samples, 3000 a second.
@@ -67,11 +68,11 @@ class Sizes:
     lm_head_dim: int
     text_vocab: int
     context_rows: int = 8192
-    # How far the flow is pushed away from what it would say unasked; published: 0.7. One voice has
-    # nothing to be pushed away from, and without it a step is one pass. A number of
-    # flow/config.yaml, as the next one: they can be changed afterwards.
+    # Strength of the classifier-free guidance; published: 0.7. A model of one voice does not need
+    # it, and without it a step is one pass. Stored in flow/config.yaml, like the next field, so
+    # both can be changed after training.
     guidance: float = 0.0
-    # Of the solver; published: 10. Of this voice two sound as six do: docs/bundled-evaluation.md.
+    # Of the solver; published: 10. For this voice two sound like six: docs/bundled-evaluation.md.
     steps: int = 2
     speaker: tuple[int, int] = field(default=(1, 4))  # CAM++: growth, first channels
 

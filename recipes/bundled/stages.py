@@ -29,8 +29,8 @@ from recipes.bundled.budget import (
 from recipes.bundled.codec_model import CodecModel
 from recipes.bundled.corpus import SPOKEN, Corpus
 from recipes.bundled.discriminators import Judges
-from recipes.bundled.encode_bank import encode_bank, load_spoken, said_again, save_spoken
-from recipes.bundled.flow_start import begin_again_unless_heeding
+from recipes.bundled.encode_bank import encode_bank, load_spoken, rendered_mel, save_spoken
+from recipes.bundled.flow_start import restart_if_noise_stays
 from recipes.bundled.judge_codec import judge_codec
 from recipes.bundled.lm_batch import Batches
 from recipes.bundled.lm_compile import CompiledLayers
@@ -72,7 +72,7 @@ class Plan:
     began: float = field(default_factory=time.time)  # the same in every process
     reuse_codes: bool = False  # resume without touching the encoder: the codes stay the same
     compiled: bool = True  # the language model's layers, and its steps recorded; on a GPU
-    again: bool = False  # a second try after a failure: continues from the state of the first
+    retry: bool = False  # a second try after a failure: continues from the state of the first
     # When each ends, as a share of the run; the language model has what is left after the codec,
     # and the GPU alone once the other two are done.
     codec_until: float = 0.36
@@ -105,7 +105,7 @@ class Plan:
     def begun(self, name: str, fits: bool = True) -> dict[str, Tensor] | None:
         """Returns the state that a stage continues from: that of the first try of this run, or, if
         it `fits`, that of the earlier run."""
-        kept = load_carried(self.carried, name) if self.again else None
+        kept = load_carried(self.carried, name) if self.retry else None
         return kept or (self.earlier(name) if fits else None)
 
     @property
@@ -138,7 +138,7 @@ def run_codec(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     model, resumed = codec_model(plan, corpus, bank.device)
     whole = plan.work / "codec.pt"
     kept = resumed and plan.reuse_codes
-    if plan.again and whole.exists():  # a first try came that far
+    if plan.retry and whole.exists():  # a first try came that far
         model.load_state_dict(_awaited(whole, plan.last))
         kept = True
     if not kept:
@@ -174,12 +174,12 @@ def run_flow(plan: Plan, bank: Bank, corpus: Corpus) -> None:
     model.load_state_dict(_awaited(plan.work / "codec.pt", plan.last))
     _await(plan.work / SPOKEN, plan.last)
     spoken = load_spoken(plan.work / SPOKEN)
-    begin_again_unless_heeding(model.flow.estimator)  # otherwise the vocoder would learn from noise
-    save_whole(said_again(model, bank, spoken).cpu(), plan.work / "again.pt")
+    restart_if_noise_stays(model.flow.estimator)  # otherwise the vocoder would learn from noise
+    save_whole(rendered_mel(model, bank, spoken).cpu(), plan.work / "again.pt")
     budget = plan.until(plan.flow_until)
     train_flow(model, bank, corpus.phone_names, budget, plan.codec, plan.curves("flow"))
     _keep_codec(plan, model)
-    save_whole(said_again(model, bank, spoken).cpu(), plan.work / "again-final.pt")
+    save_whole(rendered_mel(model, bank, spoken).cpu(), plan.work / "again-final.pt")
     log = Curves(plan.curves("flow"), "codec held out", Budget())
     log.note(0, **judge_codec(model, bank, corpus.phone_names))
 
@@ -197,7 +197,7 @@ def run_vocoder(plan: Plan, bank: Bank, corpus: Corpus) -> None:
 
     coming = ["again-final.pt", "again.pt"]
 
-    def find_again() -> Tensor | None:
+    def find_rendered_mel() -> Tensor | None:
         for place, name in enumerate(coming):
             if (plan.work / name).exists():
                 del coming[place:]
@@ -217,7 +217,7 @@ def run_vocoder(plan: Plan, bank: Bank, corpus: Corpus) -> None:
         plan.until(plan.vocoder_until),
         plan.vocoder,
         plan.curves("vocoder"),
-        find_again,
+        find_rendered_mel,
         begin,
         keep,
     )

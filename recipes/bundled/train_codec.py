@@ -2,8 +2,8 @@
 
 Unchanged rows of the assistant's voice teach the mel; augmented rows of all voices teach the words.
 If the first were augmented too, their codes would lose pitch and timbre, and the mel would be an
-average. The second stage starts when the codes are final and can run beside the language model.
-Knows no vocoder. Invariant: the loop reads nothing back from the device.
+average. The second stage starts when the codes are final and can run while the language model
+trains. Knows no vocoder. Invariant: the loop reads nothing back from the device.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from recipes.bundled.augment import Augment, augmented_features, features
 from recipes.bundled.bank import HEARD_SAMPLES, Bank, Rows, on_device, plan_rows
 from recipes.bundled.budget import Budget, Curves, optimiser, set_rate, take_step
 from recipes.bundled.codec_model import MEL_SCALE, CodecModel, Heard, Losses
-from recipes.bundled.flow_start import begin_again_unless_heeding
+from recipes.bundled.flow_start import restart_if_noise_stays
 
 _FRAME_SAMPLES = 320  # of a mel frame, at 16 kHz
 _CHUNKS: tuple[int | None, ...] = (5, 5, 5, 25, None)
@@ -38,8 +38,8 @@ class CodecTraining:
     # Shares of the budget, of a run that begins from nothing; a resumed one has both at once.
     flow_from: float = 0.4  # when the flow joins
     full_strength: float = 0.5  # when voices are changed at full strength
-    # Spoken rows that begin inside a code. What is to be said later begins on one, as the language
-    # model learns it; so most do, and the others keep codes from being bound to one beginning.
+    # Share of spoken rows that begin inside a code. Replies begin on a code border, as the language
+    # model learns them, so most rows do too; the others keep codes independent of the start.
     shifted: float = 0.25
     seed: int = 7
     augment: Augment = field(default_factory=Augment)
@@ -58,7 +58,7 @@ class CodecBatches:
         users = bank.where("user", "train")
         self._heard = np.concatenate((users, users, self._spoken)) if len(users) else self._spoken
         self._host = np.random.default_rng(how.seed)
-        self.draws = torch.Generator(bank.device).manual_seed(how.seed)
+        self.generator = torch.Generator(bank.device).manual_seed(how.seed)
 
     def next(self, heard_rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns features [B, 128, 8W], mel of the first rows [S, 80, 4W], phones [B, P], counts
@@ -68,26 +68,26 @@ class CodecBatches:
         rows = [said] if not heard_rows else [said, self._plan(self._heard, heard_rows)]
         codes = on_device(np.concatenate([each.codes for each in rows]), bank.device)
         count = len(codes)
-        # Codes may begin anywhere in a word. In the spoken rows by whole mel frames, so that the
-        # target moves along.
-        step = torch.randint(0, 4, (count,), generator=self.draws, device=bank.device)
-        fine = torch.randint(0, 320, (count,), generator=self.draws, device=bank.device)
+        # Codes may begin anywhere in a word. Spoken rows move by whole mel frames, so that
+        # the target moves along.
+        step = torch.randint(0, 4, (count,), generator=self.generator, device=bank.device)
+        fine = torch.randint(0, 320, (count,), generator=self.generator, device=bank.device)
         fine[: how.spoken_rows] = 0
         step[: round(how.spoken_rows * (1 - how.shifted))] = 0
         start = step * _FRAME_SAMPLES + fine
         samples = torch.arange(how.width_codes * HEARD_SAMPLES, device=bank.device)
         wave = bank.heard[codes].flatten(1).gather(1, start[:, None] + samples).float() / 32768
-        told = features(wave[: how.spoken_rows])
+        mel_features = features(wave[: how.spoken_rows])
         if heard_rows:
             changes = how.augment.scaled(self.strength)
-            other = augmented_features(wave[how.spoken_rows :], changes, self.draws)
-            told = torch.cat((told, other))
+            other = augmented_features(wave[how.spoken_rows :], changes, self.generator)
+            mel_features = torch.cat((mel_features, other))
         mel = bank.mel[codes[: how.spoken_rows]].flatten(1, 2)  # [S, 4(W + 1), 80]
         frames = torch.arange(4 * how.width_codes, device=bank.device)
         place = step[: how.spoken_rows, None] + frames
         mel = mel.gather(1, place[..., None].expand(-1, -1, mel.shape[2])).mT.float()
         phones, counts = _joined(rows)
-        return told, mel, on_device(phones, bank.device), torch.from_numpy(counts)
+        return mel_features, mel, on_device(phones, bank.device), torch.from_numpy(counts)
 
     def _plan(self, among: NDArray[np.int64], rows: int) -> Rows:
         return plan_rows(self.bank, among, self._phones, rows, self.how.width_codes, self._host)
@@ -116,7 +116,7 @@ def train_codec(
 ) -> dict[str, float]:
     """Trains encoder, codebook and flow together. `resumed`: a codebook exists."""
     batches = CodecBatches(bank, phone_names, how)
-    begin_again_unless_heeding(model.flow.estimator)
+    restart_if_noise_stays(model.flow.estimator)
     chosen = optimiser([(model, how.rate)])
     log = Curves(curves, "codec", budget)
     device, quantised = bank.device, resumed
@@ -126,19 +126,19 @@ def train_codec(
         set_rate(chosen, budget.rate(step))
         if not resumed:
             batches.strength = min(1.0, 0.4 + 0.6 * done / how.full_strength)
-        told, mel, phones, counts = batches.next(how.heard_rows)
+        mel_features, mel, phones, counts = batches.next(how.heard_rows)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            heard = model.hear(told)
+            heard = model.hear(mel_features)
             if not quantised:
                 kept = [*kept[-15:], heard.states.detach()]
                 if step >= how.free_steps or done >= how.most_free:
-                    model.quantiser.start(torch.cat(kept).flatten(0, 1), batches.draws)
+                    model.quantiser.start(torch.cat(kept).flatten(0, 1), batches.generator)
                     quantised, kept = True, []
             with_flow = resumed or done >= how.flow_from
             losses = _losses(model, batches, heard, mel, phones, counts, quantised, with_flow)
         take_step(chosen, losses.total())
         if quantised and (step + 1) % _REVIVE_EVERY == 0 and done < 0.8:
-            model.quantiser.revive(heard.states.detach().flatten(0, 1), batches.draws)
+            model.quantiser.revive(heard.states.detach().flatten(0, 1), batches.generator)
         log.add(step, vars(losses) | {"perplexity": model.quantiser.perplexity()})
         step += 1
     log.flush(step)
@@ -175,11 +175,11 @@ def _spoken_losses(
         return mu_loss, mu_loss.new_zeros(())
     # A prompt is a beginning whose mel is known; half of the rows have one.
     device = mel.device
-    lengths = torch.rand(len(mel), generator=batches.draws, device=device) * mel.shape[2] * 0.6
-    some = torch.rand(len(mel), generator=batches.draws, device=device) < 0.5
+    lengths = torch.rand(len(mel), generator=batches.generator, device=device) * mel.shape[2] * 0.6
+    some = torch.rand(len(mel), generator=batches.generator, device=device) < 0.5
     prompt = torch.arange(mel.shape[2], device=device) < (lengths * some)[:, None]
     known = mel * prompt[:, None]
-    flow_loss = model.flow_loss(mel, mu.detach(), known, chunk, batches.draws)
+    flow_loss = model.flow_loss(mel, mu.detach(), known, chunk, batches.generator)
     return mu_loss, flow_loss
 
 
@@ -193,16 +193,16 @@ def train_flow(
 ) -> dict[str, float]:
     """Trains the flow alone, on final codes."""
     batches = CodecBatches(bank, phone_names, how)
-    begin_again_unless_heeding(model.flow.estimator)
+    restart_if_noise_stays(model.flow.estimator)
     chosen = optimiser([(model.flow, how.rate / 2), (model.bridge, how.rate / 2)])
     log = Curves(curves, "flow", budget)
     device, step = bank.device, 0
     while budget.progress(step) < 1:
         set_rate(chosen, budget.rate(step))
-        told, mel, _, _ = batches.next(0)
+        mel_features, mel, _, _ = batches.next(0)
         # In full precision, because the package computes codes in float32.
         with torch.no_grad():
-            codes = model.quantiser.nearest(model.hear(told).states)
+            codes = model.quantiser.nearest(model.hear(mel_features).states)
             vectors = model.quantiser.codebook[codes]
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             mu_loss, flow_loss = _spoken_losses(model, batches, vectors, mel, True)

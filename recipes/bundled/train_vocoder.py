@@ -41,10 +41,10 @@ class VocoderTraining:
     judges_from: int = 1500
     judges_width: int = 16
     true_pitch_until: int = 500
-    # After that, of the rows. Where the hum has not the pitch of the speech, spectra teach noise in
-    # place of high harmonics; the other rows show what the network's own pitch is like.
+    # After that, share of the rows. If the source does not have the pitch of the speech, spectra
+    # teach noise in place of high harmonics. The other rows use the predicted pitch.
     true_pitch: float = 0.75
-    again_share: float = 0.67  # of the rows, once there is the codec's mel
+    rendered_share: float = 0.67  # of the rows, once there is the codec's mel
     seed: int = 5
     look_every: int = 100  # steps between checks for the codec's mel
     keep_every: int = 1000
@@ -79,23 +79,25 @@ class VocoderBatches:
 
     def __init__(self, bank: Bank, how: VocoderTraining) -> None:
         self.bank, self.how = bank, how
-        self.again: Tensor | None = None  # [A, 4, 80]: the codec's own mel
+        self.rendered_mel: Tensor | None = None  # [A, 4, 80]: the codec's own mel
         self.pitch = placed_pitch(bank.sound, bank.pitch)
-        self.draws = torch.Generator(bank.device).manual_seed(how.seed)
+        self.generator = torch.Generator(bank.device).manual_seed(how.seed)
 
     def next(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns mel [B, 80, T], pitch [B, T], sound [B, 480 · T]."""
         how, bank = self.how, self.bank
         last = bank.assistant_codes - how.codes - 1
-        begin = torch.randint(1, last, (how.rows,), generator=self.draws, device=bank.device)
+        begin = torch.randint(1, last, (how.rows,), generator=self.generator, device=bank.device)
         codes = begin[:, None] + torch.arange(how.codes + 1, device=bank.device)
         # Windows begin on any frame.
-        step = torch.randint(0, FRAMES, (how.rows, 1), generator=self.draws, device=bank.device)
+        step = torch.randint(0, FRAMES, (how.rows, 1), generator=self.generator, device=bank.device)
         frames = step + torch.arange(how.codes * FRAMES, device=bank.device)
         true = bank.mel[codes].flatten(1, 2)
-        if self.again is not None:
-            drawn = torch.rand(how.rows, 1, 1, generator=self.draws, device=bank.device)
-            true = torch.where(drawn < how.again_share, self.again[codes].flatten(1, 2), true)
+        if self.rendered_mel is not None:
+            number = torch.rand(how.rows, 1, 1, generator=self.generator, device=bank.device)
+            true = torch.where(
+                number < how.rendered_share, self.rendered_mel[codes].flatten(1, 2), true
+            )
         mel = true.gather(1, frames[..., None].expand(-1, -1, true.shape[2])).mT.float()
         pitch = self.pitch[codes].flatten(1).gather(1, frames).float()
         samples = step * _FRAME_SAMPLES
@@ -111,12 +113,12 @@ def train_vocoder(
     budget: Budget,
     how: VocoderTraining,
     curves: Path,
-    find_again: Callable[[], Tensor | None] = lambda: None,
+    find_rendered_mel: Callable[[], Tensor | None] = lambda: None,
     begin_step: int = 0,
     keep: Callable[[Hift], object] = lambda average: None,
 ) -> Hift:
-    """Returns the running average of the network. `find_again` returns the codec's own mel [A, 4,
-    80] when there is a new one. `begin_step`: steps of earlier runs, which decide whether
+    """Returns the running average of the network. `find_rendered_mel` returns the codec's own mel
+    [A, 4, 80] when there is a new one. `begin_step`: steps of earlier runs, which decide whether
     discriminators are active. Calls `keep` with the average from time to time and at the end."""
     average = deepcopy(hift).requires_grad_(False)
     batches = VocoderBatches(bank, how)
@@ -126,14 +128,14 @@ def train_vocoder(
     device, step = bank.device, 0
     while budget.progress(step) < 1:
         for each in (maker, judge):
-            set_rate(each, budget.rate(step, floor=0.1))
-        if step % how.look_every == 0 and (found := find_again()) is not None:
-            batches.again = found
+            set_rate(each, budget.rate(step, lowest=0.1))
+        if step % how.look_every == 0 and (found := find_rendered_mel()) is not None:
+            batches.rendered_mel = found
         mel, pitch, sound = batches.next()
         judged = begin_step + step >= how.judges_from
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             taught = 1.0 if begin_step + step < how.true_pitch_until else how.true_pitch
-            heard, wave = _render(hift, mel, pitch, taught, batches.draws)
+            heard, wave = _render(hift, mel, pitch, taught, batches.generator)
             losses = {
                 "pitch": F.smooth_l1_loss(heard / _PITCH_UNIT_HZ, pitch / _PITCH_UNIT_HZ),
                 "spectra": spectral_loss(wave, sound),
@@ -160,16 +162,16 @@ def train_vocoder(
 
 
 def _render(
-    hift: Hift, mel: Tensor, pitch: Tensor, taught: float, draws: torch.Generator
+    hift: Hift, mel: Tensor, pitch: Tensor, taught: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Returns the predicted pitch [B, T] and the waveform [B, 480 · T]. `taught`: rows that use the
     given pitch and not the predicted one."""
     found = hift.f0(mel)
     # The phase accumulates the pitch, so the gradient of a waveform is useless for it.
     rows, frames = pitch.shape
-    given = torch.rand(rows, 1, generator=draws, device=mel.device) < taught
+    given = torch.rand(rows, 1, generator=generator, device=mel.device) < taught
     hummed = torch.where(given, pitch, found.detach())
-    noise = torch.randn(rows, *hift.noise_shape(frames), generator=draws, device=mel.device)
+    noise = torch.randn(rows, *hift.noise_shape(frames), generator=generator, device=mel.device)
     source = hift.source(hummed, noise)
     # A live window takes the source of its first frames from the window before, which has another
     # phase: the two halves of a batch exchange these frames.

@@ -36,7 +36,8 @@ ESPEAK = tuple(
     [f"{sex}{number}" for sex, top in (("f", 4), ("m", 4)) for number in range(1, top + 1)]
     + ["m6", "m7", "Alicia", "Andy", "Annie", "Michael", "linda", "max", "steph"]
 )
-USERS: dict[str, float] = {  # voice: how often; people differ more than our best voices do
+# Weight of each voice. Many voices, because people differ more than the best synthetic ones do.
+USERS: dict[str, float] = {
     **{f"flite-{name}": 4.0 for name in FLITE},
     **{f"espeak-{name}": 1.0 for name in ESPEAK},
     ASSISTANT: 3.5,

@@ -23,7 +23,7 @@ from mosslive.errors import MossliveError
 CPU = torch.device("cpu")
 
 
-def test_manifest_tells_source_and_settings(nano_folder: Path, bf16_engine: Path) -> None:
+def test_manifest_records_source_and_settings(nano_folder: Path, bf16_engine: Path) -> None:
     """The manifest records version, options and every source file with size and SHA-256."""
     engine = open_engine(bf16_engine)
     check_hashes(engine)
@@ -139,7 +139,7 @@ def test_an_existing_folder_is_not_touched(nano_folder: Path, tmp_path: Path) ->
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_link_that_leads_nowhere_is_said_at_once(nano_folder: Path, tmp_path: Path) -> None:
+def test_a_dangling_link_is_refused_at_once(nano_folder: Path, tmp_path: Path) -> None:
     """A dangling link as output raises before the slow part."""
     (tmp_path / "out").symlink_to(tmp_path / "nothing")
     with pytest.raises(FolderExists):

@@ -56,9 +56,9 @@ def test_ratio_of_the_first_product(
     """The signal-to-noise ratio of trunk.0.qkv equals its definition."""
     decoder = decoder_of(nano_checkpoint, dtype)
     quantised = quantise_trunk(decoder.config, decoder.weights)
-    told: list[int] = []
-    ratios = snr_db(decoder, quantised, samples, told.append)
-    assert sum(told) == len(samples)
+    reported: list[int] = []
+    ratios = snr_db(decoder, quantised, samples, reported.append)
+    assert sum(reported) == len(samples)
     assert ratios.keys() == set(trunk_matrices(decoder.config))
     rows = torch.tensor([row for sample in samples for row in sample.rows])
     tails, first = decoder.weights.tails, decoder.weights.trunk[0]
@@ -73,7 +73,7 @@ def test_ratio_of_the_first_product(
     assert all(27 < ratio < 31 for ratio in ratios.values())
 
 
-def test_listening_changes_nothing(decoder: Decoder, samples: list[Sample]) -> None:
+def test_measuring_changes_nothing(decoder: Decoder, samples: list[Sample]) -> None:
     """Each ratio is measured in the unquantised model, so one bad matrix affects no other."""
     quantised = quantise_trunk(decoder.config, decoder.weights)
     right = snr_db(decoder, quantised, samples, lambda _: None)
@@ -179,7 +179,7 @@ def test_no_noise_has_no_ratio() -> None:
     assert report.to_dict()["snr_db"] == {"trunk.0.o": None}
 
 
-def test_exchange_leaves_the_rest(decoder: Decoder) -> None:
+def test_replacing_matrices_leaves_the_rest(decoder: Decoder) -> None:
     """Only the given matrices are replaced; the original weights are unchanged."""
     quantised = quantise_trunk(decoder.config, decoder.weights)
     changed = replace_matrices(decoder.weights, {"trunk.1.o": quantised["trunk.1.o"]})

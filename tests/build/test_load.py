@@ -77,11 +77,11 @@ def test_pieces_and_threads_do_not_matter(
     """Any block size gives the same weights, and progress reports every byte once."""
     _, _, whole = load_engine_folder(bf16_engine, CPU)
     monkeypatch.setattr(load_module, "_BLOCK_BYTES", 999)
-    told: list[int] = []
-    _, _, pieces = load_engine_folder(bf16_engine, CPU, told.append)
+    reported: list[int] = []
+    _, _, pieces = load_engine_folder(bf16_engine, CPU, reported.append)
     for (name, a), (_, b) in zip(named(whole), named(pieces), strict=True):
         assert torch.equal(tensor_of(a), tensor_of(b)), name
-    assert sum(told) == sum(tensor_of(weight).nbytes for _, weight in named(whole))
+    assert sum(reported) == sum(tensor_of(weight).nbytes for _, weight in named(whole))
 
 
 @given(data=st.data())
@@ -139,7 +139,7 @@ def test_a_file_cut_while_it_is_read(monkeypatch: pytest.MonkeyPatch, bf16_engin
         load_engine_folder(bf16_engine, CPU)
 
 
-def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch, bf16_engine: Path) -> None:
+def test_too_little_memory_is_reported(monkeypatch: pytest.MonkeyPatch, bf16_engine: Path) -> None:
     """Too little memory raises with the device and the needed size, not PyTorch's error."""
 
     def full(*_: object, **__: object) -> Tensor:

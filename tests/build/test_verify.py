@@ -160,7 +160,7 @@ def test_wrong_rotary_base_fails(nano_checkpoint: Checkpoint, probes: list[Probe
     assert not check_probes(decoder, probes, "bfloat16").passed
 
 
-def test_no_number_passes_as_nothing() -> None:
+def test_values_that_are_not_finite_fail() -> None:
     """NaN and infinity fail every limit."""
     wanted = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
     assert _compare(wanted, wanted, LIMITS["float32"]).passed

@@ -15,11 +15,13 @@ moves = st.one_of(
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(plan=st.lists(moves, min_size=5, max_size=40), page_size=st.integers(1, 5))
-def test_an_append_takes_what_was_said(plan: list[tuple[str, int, int]], page_size: int) -> None:
+def test_an_append_takes_the_predicted_pages(
+    plan: list[tuple[str, int, int]], page_size: int
+) -> None:
     """`pages_for` is exact whatever is shared; one page more only if `may_share_last`."""
     pool = PagePool(2000, page_size)
     tables = [PageTable(pool)]
-    alone: dict[int, int] = {}  # tables whose last page nobody can come to share: their length
+    alone: dict[int, int] = {}  # length of each table whose last page cannot become shared
     for kind, number, value in plan:
         index = number % len(tables)
         table = tables[index]

@@ -1,8 +1,8 @@
 """Random operations on a small pool: every table reads its own history through its pages.
 
 The tensors are modelled by dictionaries slot → history, the rows up to and including the one
-computed there, which is exactly what a key depends on. Nothing here knows how the pool keeps its
-books, beyond reference counts and the marks of the tails.
+computed there, which is exactly what a key depends on. Nothing here knows the internals of the
+pool, except reference counts and the marks of the tails.
 """
 
 import copy
@@ -181,8 +181,8 @@ class Pages(RuleBasedStateMachine):
         for tail in CHANNELS:
             for table in self.tables:
                 # `missing` may remember what it found: ask a copy, so that asking changes nothing.
-                twin = copy.deepcopy(table, {id(self.pool): self.pool})
-                missing = twin.missing(tail, len(table))
+                copied = copy.deepcopy(table, {id(self.pool): self.pool})
+                missing = copied.missing(tail, len(table))
                 if len(table):
                     assert table.has_last(tail) == (len(table) - 1 not in missing)
                 for position, slot in enumerate(self.slots(table)):

@@ -132,7 +132,7 @@ def test_a_page_published_under_two_pasts_is_forgotten_under_both() -> None:
     """Two tables can know one prefix by two nodes; overwriting removes the page under each."""
     pool = PagePool(2, 2)
     pool.take(2)
-    # Node 8 and node 9 stand for the same past, published by twins at different times.
+    # Node 8 and node 9 stand for the same past, published by two equal tables at different times.
     for parent in (8, 9):
         pool.publish(1, parent, A)
     pool.release(1)

@@ -95,7 +95,7 @@ def test_the_beginning_of_a_conversation_is_forgotten_last() -> None:
     assert adopted(pool, "abcdef!").rows == rows_of("abcd")
 
 
-def test_twins_share_what_follows() -> None:
+def test_equal_tables_share_what_follows() -> None:
     """Two tables that computed the same rows apart: later rows of either are found by content."""
     pool = PagePool(6, 2)
     first, second = filled(pool, "ab"), filled(pool, "ab")
@@ -148,13 +148,13 @@ def test_of_two_forks_the_first_writer_copies_and_the_second_writes_in_place() -
     """Copy on write: nothing is copied before a write, and never more than once."""
     pool = PagePool(4, 4)
     table = filled(pool, "abcdef")
-    twin = table.fork()
+    fork = table.fork()
     shared = table.pages[1]
-    assert (twin.pages, twin.rows, pool.free) == (table.pages, table.rows, 2)
-    assert twin.append(rows_of("x")) == [PageCopy(shared, twin.pages[1], 2)]
+    assert (fork.pages, fork.rows, pool.free) == (table.pages, table.rows, 2)
+    assert fork.append(rows_of("x")) == [PageCopy(shared, fork.pages[1], 2)]
     assert table.append(rows_of("y")) == []
-    assert (table.pages[1], table.pages[0]) == (shared, twin.pages[0])
-    assert [pool.references[page] for page in (*table.pages, twin.pages[1])] == [2, 1, 1]
+    assert (table.pages[1], table.pages[0]) == (shared, fork.pages[0])
+    assert [pool.references[page] for page in (*table.pages, fork.pages[1])] == [2, 1, 1]
 
 
 @pytest.mark.parametrize(("done", "kept", "carried"), [(6, 6, 6), (5, 6, 5), (4, 6, 4), (6, 5, 5)])
@@ -163,10 +163,10 @@ def test_a_copy_carries_the_tails_of_the_rows_it_copies(done: int, kept: int, ca
     pool = PagePool(5, 4)
     table = filled(pool, "abcdef")
     compute(table, "audio", done)
-    twin = table.fork()
-    twin.truncate(kept)
-    twin.append(rows_of("xyz"))
-    assert twin.missing("audio", 9) == list(range(carried, kept + 3))
+    fork = table.fork()
+    fork.truncate(kept)
+    fork.append(rows_of("xyz"))
+    assert fork.missing("audio", 9) == list(range(carried, kept + 3))
     assert table.missing("audio", 9) == list(range(done, 6))
 
 
@@ -174,21 +174,21 @@ def test_a_fork_at_a_page_border_copies_nothing() -> None:
     """Full pages stay shared."""
     pool = PagePool(4, 2)
     table = filled(pool, "abcd")
-    twin = table.fork()
-    assert twin.append(rows_of("x")) == table.append(rows_of("y")) == []
-    assert twin.pages[:2] == table.pages[:2]
-    assert twin.pages[2] != table.pages[2]
+    fork = table.fork()
+    assert fork.append(rows_of("x")) == table.append(rows_of("y")) == []
+    assert fork.pages[:2] == table.pages[:2]
+    assert fork.pages[2] != table.pages[2]
 
 
 @pytest.mark.parametrize(("letters", "wanted"), [("x", 1), ("xyz", 2)])
-def test_a_fork_without_room_for_its_copy_is_refused(letters: str, wanted: int) -> None:
+def test_a_fork_without_a_page_for_its_copy_is_refused(letters: str, wanted: int) -> None:
     """The page of the copy counts, and a failed append changes nothing."""
     pool = PagePool(2, 4)
     table = filled(pool, "abcdef")
-    twin = table.fork()
+    fork = table.fork()
     with pytest.raises(OutOfPages, match=f"^{wanted} pages wanted and 0 of 2 free"):
-        twin.append(rows_of(letters))
-    assert (twin.rows, twin.pages) == (rows_of("abcdef"), table.pages)
+        fork.append(rows_of(letters))
+    assert (fork.rows, fork.pages) == (rows_of("abcdef"), table.pages)
     assert pool.references == [2, 2]
 
 
@@ -196,11 +196,11 @@ def test_shared_pages_stay_when_one_of_two_lets_go() -> None:
     """Truncating or freeing one table takes nothing from the other."""
     pool = PagePool(3, 2)
     table = filled(pool, "abcdef")
-    twin = table.fork()
-    twin.truncate(1)
+    fork = table.fork()
+    fork.truncate(1)
     assert pool.free == 0
-    twin.free()
-    assert (pool.free, twin.pages, twin.rows) == (0, [], [])
+    fork.free()
+    assert (pool.free, fork.pages, fork.rows) == (0, [], [])
     table.free()
     assert pool.free == 3
 
@@ -268,11 +268,11 @@ def test_a_failed_computation_is_missing_for_the_other_table_too() -> None:
     """`unmark` is seen by tables that had taken the rows as done."""
     pool = PagePool(4, 2)
     table = filled(pool, "abcd")
-    twin = table.fork()
+    fork = table.fork()
     claimed = compute(table, "text")
-    assert twin.missing("text", 9) == []
+    assert fork.missing("text", 9) == []
     table.unmark("text", claimed)
-    for one in (twin.fork(), twin):
+    for one in (fork.fork(), fork):
         assert one.missing("text", 9) == [0, 1, 2, 3]
 
 

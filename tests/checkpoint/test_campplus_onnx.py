@@ -41,7 +41,7 @@ def runner(tensors: Tensors) -> Network:
     return lambda x: torch.from_numpy(session.run(None, {"feature": x.numpy()})[0])
 
 
-def twin(w: Tensors, features: Tensor) -> Tensor:
+def torch_reference(w: Tensors, features: Tensor) -> Tensor:
     """The same network in PyTorch, written independently; computes the gate at every frame."""
 
     def norm(x: Tensor, name: str) -> Tensor:
@@ -117,7 +117,7 @@ def test_published_model(golden: Tensors, weights: Tensors, network: Network, in
     """Graph and PyTorch reference equal the golden vectors to 1e-5, for 430 and 37 frames."""
     x, wanted = golden[f"io.feat{index}"][None], golden[f"io.embedding{index}"][None]
     assert error(network(x), wanted) <= 1e-5
-    assert error(twin(weights, x), wanted) <= 1e-5
+    assert error(torch_reference(weights, x), wanted) <= 1e-5
 
 
 def test_graph_is_valid_onnx(weights: Tensors) -> None:
@@ -137,7 +137,7 @@ def test_graph_is_valid_onnx(weights: Tensors) -> None:
 def test_window_edges(weights: Tensors, network: Network, frames: int) -> None:
     """The last segment is averaged over its true length, and short inputs work."""
     x = features(frames)
-    assert error(network(x), twin(weights, x)) <= 1e-5
+    assert error(network(x), torch_reference(weights, x)) <= 1e-5
 
 
 @SETTINGS
@@ -145,7 +145,7 @@ def test_window_edges(weights: Tensors, network: Network, frames: int) -> None:
 def test_any_length(frames: int, seed: int) -> None:
     """The graph accepts any number of frames."""
     x = features(frames, seed)
-    assert error(ODD_NETWORK(x), twin(ODD_WEIGHTS, x)) <= 1e-5
+    assert error(ODD_NETWORK(x), torch_reference(ODD_WEIGHTS, x)) <= 1e-5
 
 
 # No power of two anywhere, and channel counts that do not halve evenly.

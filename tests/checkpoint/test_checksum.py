@@ -13,7 +13,7 @@ MASK = (1 << 64) - 1
 HARD = settings(derandomize=True, deadline=None, max_examples=150)
 
 
-def by_hand(data: bytes) -> int:
+def expected_checksum(data: bytes) -> int:
     """The definition, in unsigned Python integers."""
     total = len(data) * 0x94D049BB133111EB
     for place in range(-(-len(data) // 8)):
@@ -38,7 +38,7 @@ def unsigned(data: bytes) -> int:
 @HARD
 def test_is_its_definition(data: bytes) -> None:
     """Wrapping int64 tensor arithmetic equals the unsigned definition, for any length."""
-    assert unsigned(data) == by_hand(data)
+    assert unsigned(data) == expected_checksum(data)
 
 
 @given(st.binary(min_size=1, max_size=64), st.data())
@@ -70,7 +70,7 @@ def test_blocks_and_dtypes_do_not_matter(
     raw = bytes(tensor.view(torch.uint8).flatten().tolist())
     monkeypatch.setitem(module._BLOCK_WORDS, "cpu", 5)
     assert int(checksum(tensor)) == whole
-    assert whole & MASK == by_hand(raw)
+    assert whole & MASK == expected_checksum(raw)
 
 
 @pytest.mark.gpu

@@ -169,10 +169,10 @@ def test_values_of_a_folder_at_fault_are_not_read(nano_copy: Path) -> None:
     poison(float("nan"))(nano_copy)
     put(nano_copy, TEXT_HEAD, None)
     inventory = take_inventory(nano_copy)
-    told: list[int] = []
-    scan_values(inventory, told.append)
+    reported: list[int] = []
+    scan_values(inventory, reported.append)
     assert [type(found) for found in inventory.found] == [faults.DanglingIndex]
-    assert told == []
+    assert reported == []
 
 
 def test_parent_folder_is_accepted(nano_copy: Path) -> None:

@@ -109,9 +109,9 @@ def test_progress_counts_every_byte_once(
 ) -> None:
     """The progress calls sum to the bytes of all tensors."""
     monkeypatch.setattr(reader, "_BLOCK_BYTES", block_bytes)
-    told: list[int] = []
-    Checkpoint.open(nano_folder, told.append)
-    assert sum(told) == sum(tensor.nbytes for tensor in all_tensors(nano_folder).values())
+    reported: list[int] = []
+    Checkpoint.open(nano_folder, reported.append)
+    assert sum(reported) == sum(tensor.nbytes for tensor in all_tensors(nano_folder).values())
 
 
 def test_single_file_is_read_alike(nano_copy: Path) -> None:

@@ -154,7 +154,7 @@ def test_full_disk_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size:
     monkeypatch.setattr(shutil, "disk_usage", usage)
     with pytest.raises(NoSpace, match=r"needs .* GB and its disk has 0\.0 GB free"):
         synthesise(tmp_path / "new" / "deeper", size)
-    assert asked == [tmp_path]  # the nearest folder that exists tells the disk
+    assert asked == [tmp_path]  # the nearest existing folder determines the disk
     assert list(tmp_path.iterdir()) == []
 
 
@@ -179,11 +179,13 @@ def test_interruption_leaves_nothing(
 
 def test_progress_reaches_the_total(tmp_path: Path) -> None:
     """Progress only grows and ends at the bytes of all tensors."""
-    told: list[tuple[int, int]] = []
-    target = synthesise(tmp_path, "nano", progress=lambda done, total: told.append((done, total)))
+    reported: list[tuple[int, int]] = []
+    target = synthesise(
+        tmp_path, "nano", progress=lambda done, total: reported.append((done, total))
+    )
     size = sum(entry.data_bytes for entry in take_inventory(target).entries.values())
-    done = [count for count, _ in told]
-    assert {total for _, total in told} == {size}
+    done = [count for count, _ in reported]
+    assert {total for _, total in reported} == {size}
     assert done == sorted(set(done))
     assert done[-1] == size
 

@@ -128,7 +128,7 @@ def test_inspect_of_half_an_engine(engine: Path, tmp_path: Path) -> None:
     assert "was not finished" in fault["message"]
 
 
-def test_inspect_shows_how_replies_are_drawn(nano_copy: Path, tmp_path: Path) -> None:
+def test_inspect_shows_the_sampling(nano_copy: Path, tmp_path: Path) -> None:
     """An engine folder has its source's generation_config.json and reports the same sampling."""
     stated = {"do_sample": False, "repetition_penalty": 1.25}
     (nano_copy / GENERATION_FILE).write_text(json.dumps(stated))
@@ -139,7 +139,7 @@ def test_inspect_shows_how_replies_are_drawn(nano_copy: Path, tmp_path: Path) ->
     assert sampling == document("inspect", nano_copy)["sampling"]
 
 
-def test_inspect_shows_what_the_model_was_taught(nano_copy: Path, tmp_path: Path) -> None:
+def test_inspect_shows_the_capabilities(nano_copy: Path, tmp_path: Path) -> None:
     """An engine carries its source's capabilities.json; a bad one makes a folder unusable."""
     file = nano_copy / CAPABILITIES_FILE
     file.write_text('{"context_rows": 300, "voices": false}')

@@ -62,7 +62,7 @@ def test_one_part_alone_and_its_inventory(tmp_path: Path, part: str) -> None:
     assert all(block["verdict"] == "ok" for block in report["blocks"])
 
 
-def test_a_missing_extra_is_said_before_anything_is_written(
+def test_a_missing_extra_is_reported_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the packages of the extra `voice` only `--only lm` works."""

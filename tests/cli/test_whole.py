@@ -155,7 +155,7 @@ def test_a_server_that_cannot_start_leaves_no_thread(
     assert not [thread.name for thread in left if thread.name.startswith("mosslive")]
 
 
-def test_inspect_tells_all_parts(whole: Path) -> None:
+def test_inspect_reports_all_parts(whole: Path) -> None:
     """`inspect` reports language model, codec, voices and sampling in one table."""
     report = json.loads(run("inspect", whole, "--json").stdout)
     blocks = [block["block"] for block in report["blocks"]]
@@ -221,16 +221,16 @@ def test_engine_and_codec_share_the_cores(
     monkeypatch: pytest.MonkeyPatch, had: int, gets: int
 ) -> None:
     """On a CPU engine and codec get half of the threads each; with a GPU nothing changes."""
-    told: list[int] = []
+    set_to: list[int] = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: had)
-    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
     share_cpu_threads("cuda")
-    assert not told
+    assert not set_to
     share_cpu_threads("cpu")
-    assert told == [gets]
+    assert set_to == [gets]
     with shared_cpu_threads("cpu"):
-        assert told == [gets, gets]
-    assert told == [gets, gets, had], "others have them all again"
+        assert set_to == [gets, gets]
+    assert set_to == [gets, gets, had], "others have them all again"
 
 
 def test_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,5 +36,5 @@ def flow_bigvgan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def codec(codec_folder: Path) -> Codec:
-    """Runs every step in Python. To record the steps takes seconds for each kind of stream."""
+    """Runs every step in Python. Recording the steps takes seconds for each kind of stream."""
     return load_codec(codec_folder, trace_cpu_steps=False)

@@ -79,10 +79,10 @@ def test_hearing_live_equals_hearing_whole(codec: Codec, rate: int, sizes: list[
         position, turn = position + step, turn + 1
     heard = stream.finish()
     assert heard.codes == codec.encode(pcm, rate)
-    mended = live + heard.rest
+    corrected = live + heard.rest
     if heard.first_revised is not None:
-        mended = mended[: heard.first_revised] + heard.codes[heard.first_revised :]
-    assert mended == heard.codes
+        corrected = corrected[: heard.first_revised] + heard.codes[heard.first_revised :]
+    assert corrected == heard.codes
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ def test_closing_frees_and_ends(codec: Codec, voice: Voice) -> None:
 
 
 @pytest.mark.parametrize("codes", [[500], [-1], [3, 16384]])
-def test_ids_that_are_no_codes(codec: Codec, voice: Voice, codes: list[int]) -> None:
-    """The table may have more rows than there are codes: they would decode to garbage."""
+def test_ids_above_the_codes_are_refused(codec: Codec, voice: Voice, codes: list[int]) -> None:
+    """The table may have more rows than there are codes: the further rows decode to noise."""
     with pytest.raises(MossliveError, match=r"allowed: 0\.\.499"):
         codec.decode(codes, voice)
     with pytest.raises(MossliveError, match=r"allowed: 0\.\.499"):
@@ -256,8 +256,8 @@ def test_ids_that_are_no_codes(codec: Codec, voice: Voice, codes: list[int]) -> 
 
 
 @pytest.mark.parametrize("codes", [[1.5], [True], [None], ["1"], [10**30], np.ones(9), 7])
-def test_what_is_no_whole_number_is_no_code(codec: Codec, voice: Voice, codes: Any) -> None:
-    """Nothing is rounded to a code, and nothing else than our error comes out."""
+def test_only_whole_numbers_are_codes(codec: Codec, voice: Voice, codes: Any) -> None:
+    """A value that is not a whole number raises `MossliveError` and is not rounded."""
     with pytest.raises(MossliveError, match=r"allowed: integers|one axis is needed"):
         codec.decode(codes, voice)
 

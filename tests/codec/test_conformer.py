@@ -24,7 +24,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def encoding(difference: int, width: int) -> Tensor:
-    """pe(r) of spec 2.2, for any sign of r."""
+    """The position encoding pe(r), for any sign of r."""
     pairs = [(math.sin(difference * w), math.cos(difference * w)) for w in frequencies(width)]
     return torch.tensor(pairs, dtype=torch.float64).flatten()
 

@@ -164,8 +164,8 @@ def test_a_reply_that_is_too_long_does_not_stop_others(codec: Codec, voices: lis
 
 
 def test_a_full_pool_takes_no_sound_with_it(codec_folder: Path, voices: list[Voice]) -> None:
-    """A push or a finish that the pool stops half way keeps what it has rendered: once there is
-    room, the reply is what it would have been."""
+    """A push or a finish that the pool stops half way keeps what it has rendered: once pages
+    are free, the reply is what it would have been."""
     codec = load_codec(codec_folder, pool_seconds=3.2, trace_cpu_steps=False)  # 8 pages
     stream, other = (codec.decoder_stream(voices[0], seed=seed) for seed in (1, 2))
     other.push(some_codes(8, 2))

@@ -53,13 +53,13 @@ def test_waveform_to_codes(encoder: Encoder) -> None:
     assert torch.equal(encoder.encode(GOLDEN["io.wave"]), GOLDEN["io.codes"])
 
 
-def test_progress_is_told_by_segment(encoder: Encoder) -> None:
+def test_progress_is_reported_by_segment(encoder: Encoder) -> None:
     """One number per segment, the codes it gave; together all codes."""
-    told: list[int] = []
+    reported: list[int] = []
     samples = encoder.dims.segment_samples
-    codes = encoder.encode(noise(samples + 2000).clamp(-1, 1), told.append)
-    assert told == [encoder.dims.segment_codes, 2]
-    assert sum(told) == len(codes)
+    codes = encoder.encode(noise(samples + 2000).clamp(-1, 1), reported.append)
+    assert reported == [encoder.dims.segment_codes, 2]
+    assert sum(reported) == len(codes)
 
 
 def test_sizes_are_read_from_the_tensors(encoder: Encoder) -> None:
@@ -248,11 +248,11 @@ def test_names_are_the_published_ones(encoder: Encoder) -> None:
     own = {name.removeprefix("encoder."): tensor for name, tensor in WEIGHTS.items()}
     assert set(own) - set(encoder.state_dict()) == {"embed_positions2.weight"}
     del own["embed_positions2.weight"]
-    twin = Encoder(encoder.dims)
-    twin.load_state_dict(own, strict=True)
-    assert torch.equal(twin.encode(GOLDEN["io.wave"]), GOLDEN["io.codes"])
-    twin = Encoder.from_tensors(encoder.state_dict(), HEADS, prefix="")
-    assert torch.equal(twin.encode(GOLDEN["io.wave"]), GOLDEN["io.codes"])
+    copied = Encoder(encoder.dims)
+    copied.load_state_dict(own, strict=True)
+    assert torch.equal(copied.encode(GOLDEN["io.wave"]), GOLDEN["io.codes"])
+    copied = Encoder.from_tensors(encoder.state_dict(), HEADS, prefix="")
+    assert torch.equal(copied.encode(GOLDEN["io.wave"]), GOLDEN["io.codes"])
 
 
 def test_what_the_file_has_besides_is_ignored() -> None:

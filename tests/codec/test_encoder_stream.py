@@ -67,8 +67,8 @@ def speak(stream: EncoderStream, wave: Tensor, chunks: list[int]) -> tuple[list[
     return live, stream.finish()
 
 
-def mend(live: list[int], turn: HeardTurn) -> list[int]:
-    """What a listener does with the result."""
+def corrected(live: list[int], turn: HeardTurn) -> list[int]:
+    """Returns the live codes, corrected by the result."""
     if turn.first_revised is None:
         return live + turn.rest
     return live[: turn.first_revised] + turn.codes[turn.first_revised :]
@@ -90,7 +90,7 @@ def test_live_is_offline(encoder: Encoder, kind: str, samples: int, chunks: list
     wave = sound(kind, samples)
     live, turn = speak(EncoderStream(encoder), wave, chunks)
     assert turn.codes == encoder.encode(wave).tolist()
-    assert mend(live, turn) == turn.codes
+    assert corrected(live, turn) == turn.codes
     assert turn.rest == turn.codes[len(live) :]
     if turn.first_revised is not None:
         assert live[turn.first_revised] != turn.codes[turn.first_revised]
@@ -149,7 +149,7 @@ def test_loud_after_quiet_is_revised(encoder: Encoder, monkeypatch: pytest.Monke
     assert turn.first_revised is not None
     assert 10 <= turn.first_revised <= 13
     assert steps[19:] == [9]  # one step from the first quiet block on
-    assert mend(live, turn) == turn.codes == encoder.encode(wave).tolist()
+    assert corrected(live, turn) == turn.codes == encoder.encode(wave).tolist()
 
 
 def test_nothing_is_redone_without_need(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_the_true_segment_of_thirty_seconds() -> None:
     wave = sound("bursts", 16_000 * 31)
     live, turn = speak(EncoderStream(encoder), wave, [24_000])
     assert turn.codes == encoder.encode(wave).tolist()
-    assert mend(live, turn) == turn.codes
+    assert corrected(live, turn) == turn.codes
     assert len(turn.codes) == 375 + 13
 
 

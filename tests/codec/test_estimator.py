@@ -1,4 +1,4 @@
-"""The estimator against golden outputs, its block formula, and the laws of its masks."""
+"""The estimator against golden outputs, its block formula, and the properties of its masks."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_head_dim_is_not_guessed() -> None:
     other = Flow.from_tensors(model.weights, limit, GOLDEN_HEAD_DIM // 2)
     found = other.estimator(x, model.io["est_t"], Whole(x.shape[2], None, x))[0]
     assert error(found, model.io["est_out_full"]) > 100 * LIMIT
-    with pytest.raises(MossliveError, match="32 wide, which is no multiple of head_dim 64"):
+    with pytest.raises(MossliveError, match="32 wide, which is not a multiple of head_dim 64"):
         EstimatorDims.from_tensors(model.weights, 64)
 
 

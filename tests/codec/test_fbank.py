@@ -1,4 +1,4 @@
-"""The filter bank against the published front end, and the laws its steps imply."""
+"""The filter bank against the published front end, and the properties that its steps imply."""
 
 import math
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_published_front_end() -> None:
     assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
 
 
-def test_one_frame_by_hand() -> None:
+def test_one_frame_by_its_formula() -> None:
     """The formula in float64, sum by sum: offset, pre-emphasis, window, spectrum, triangles."""
     wave = noise(400)
     x = [float(sample) for sample in wave]

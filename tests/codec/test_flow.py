@@ -131,18 +131,18 @@ def test_euler_with_guidance(steps: int, guidance: float) -> None:
     found = solve(flow.estimator, noise, condition, past, FlowSettings(steps, guidance))
     for row in range(2):
         x = flow.noise[None, :, :frames]
-        told = torch.cat((mu[row], speaker[row][:, None].expand(-1, frames), known[row]))[None]
+        channels = torch.cat((mu[row], speaker[row][:, None].expand(-1, frames), known[row]))[None]
         for k in range(steps):
             now, then = (1 - np.cos(np.pi / 2 * (k + j) / steps) for j in (0, 1))
             t = torch.tensor([now], dtype=torch.float32)
-            with_mu = flow.estimator(torch.cat((x, told), 1), t, past)
-            without = flow.estimator(torch.cat((x, 0 * told), 1), t, past)
+            with_mu = flow.estimator(torch.cat((x, channels), 1), t, past)
+            without = flow.estimator(torch.cat((x, 0 * channels), 1), t, past)
             x = x + (then - now) * ((1 + guidance) * with_mu - guidance * without)
         torch.testing.assert_close(found[row], x[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("code", [GOLDEN_CODES, 2**40, -1])
-def test_codes_that_are_none_are_refused(code: int) -> None:
+def test_invalid_codes_are_refused(code: int) -> None:
     """Codes beyond the limit, which have table rows, and negative ones are errors."""
     model = golden()
     codes = [*model.io["codes"].tolist()[:4], code, 7]
@@ -177,7 +177,7 @@ def test_limit_is_below_the_table() -> None:
     ],
 )
 def test_lengths_that_are_refused(codes: list[int] | Tensor, finalize: bool, message: str) -> None:
-    """Nothing to say, or more than there is noise for, gets an answer instead of a crash."""
+    """No codes, or more codes than the fixed noise covers, raise `MossliveError`."""
     with pytest.raises(MossliveError, match=message):
         small_flow().mel_prefix(codes, small_voice(2, 0), 5, finalize)
 
@@ -244,7 +244,7 @@ def test_full_size_inventory() -> None:
     assert shapes[f"{root}mid_blocks.11.1.3.ff.net.0.proj.weight"] == (1024, 256)
     assert shapes["encoder.encoders.5.self_attn.pos_bias_v"] == (8, 64)
     assert flow.estimator.layers == 56
-    assert flow.estimator.tail_values() == 2 * (29 * 256 + 320 + 512)  # spec 2.8: 31 convolutions
+    assert flow.estimator.tail_values() == 2 * (29 * 256 + 320 + 512)  # 31 convolutions
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_first_hop_table(prompt: int, hop: int, needed: int, samples: int) -> No
 
 def test_later_hops() -> None:
     """After the first hop every hop is one chunk, also when the codes are complete and fewer
-    than another first hop are left (S8, not the older loop)."""
+    than another first hop are left."""
     first = next_hop(12, 0, 11, 5)
     assert first == 9
     assert next_hop(9 + 7, 9, 11, 5) is None
@@ -36,7 +36,7 @@ def test_later_hops() -> None:
 @pytest.mark.parametrize("prompt", [0, 4, 25, 26])
 @pytest.mark.parametrize("cursor", [0, 50])
 def test_a_hop_takes_what_it_says_it_needs(cursor: int, prompt: int, chunk: int) -> None:
-    """So many codes are enough and one fewer is not; who waits for sound may rely on it."""
+    """The number of codes it returns is enough for the next hop, and one fewer is not."""
     needed = needed_codes(cursor, prompt, chunk)
     assert next_hop(cursor + needed, cursor, prompt, chunk) == needed - 3
     assert next_hop(cursor + needed - 1, cursor, prompt, chunk) is None
@@ -56,6 +56,8 @@ def test_settled_prompt(prompt: int, chunk: int, settled: int) -> None:
     [(3, 0, 50, True), (7, 0, 5, True), (2, 0, 50, False), (3, 5, 50, False), (3, 0, 51, False),
      (3, 0, 0, False), (3, 0, 4, False)],
 )  # fmt: skip
-def test_who_leads_in(available: int, cursor: int, prompt: int, leads: bool) -> None:
+def test_when_the_end_of_the_prompt_can_be_computed(
+    available: int, cursor: int, prompt: int, leads: bool
+) -> None:
     """Three codes, before the first hop, after a prompt of whole chunks."""
     assert leads_in(available, cursor, prompt, 5) == leads

@@ -67,7 +67,7 @@ def test_padding_changes_nothing() -> None:
     wanted = stream.step([state], [small_codes(7, 1)])[0]
     step, store = stream._step, stream._step._pages
     before = [layer.clone() for layer in (*store.layers, store.tails)]
-    # The same chunk once more, now with company that is not there.
+    # The same chunk once more, now with padding.
     pages = state.conformer.held, state.estimator.held
     chunk = flow_step.ChunkInput(
         small_codes(7, 1), 2, *pages, state.speaker, state.prompt_feat[2 * frames :]

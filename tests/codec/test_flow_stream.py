@@ -114,10 +114,10 @@ def test_golden_chunks() -> None:
         assert error(mel, model.io[f"mel_chunk{call}"]) < LIMIT
         cursor += hop
     assert next_hop(len(codes), cursor, 12, GOLDEN_CHUNK) is None
-    twin = state.fork()
+    fork = state.fork()
     mel = stream.finish(state, codes[cursor:], "reference")
     assert error(mel, model.io["mel_offline"][:, 4 * cursor :]) < LIMIT
-    mel = stream.finish(twin, codes[cursor:], "cached")
+    mel = stream.finish(fork, codes[cursor:], "cached")
     assert error(mel, model.io["mel_chunk_final"][:, 4 * cursor :]) < LIMIT
 
 
@@ -157,7 +157,7 @@ def test_any_mix_of_streams_equals_recomputation(data: st.DataObject, chunk: int
 
 @cache
 def recording_stream(chunk: int) -> FlowStream:
-    """Shared by examples: to record its step takes a second."""
+    """Shared by examples: recording its step takes a second."""
     return FlowStream(small_flow(), StreamSettings(chunk))
 
 
@@ -169,17 +169,17 @@ def test_both_ends(prompt: int, count: int, chunk: int) -> None:
     stream = recording_stream(chunk)
     flow = stream.flow
     talk = run(stream, begin(stream, prompt, count, seed=prompt))
-    cursor, twin = talk.cursor, talk.state.fork()
+    cursor, fork = talk.cursor, talk.state.fork()
     rest = talk.codes[cursor:]
     offline = flow.mel_offline(talk.codes, talk.voice)
     final = flow.mel_prefix(talk.codes, talk.voice, chunk, finalize=True)
     by_reference = stream.finish(talk.state, rest, "reference")
     assert by_reference.shape == (3, 4 * (count - cursor))
     assert error(by_reference, offline[:, 4 * cursor :]) < 1e-4
-    cached = stream.finish(twin, rest, "cached")
+    cached = stream.finish(fork, rest, "cached")
     assert error(torch.cat([*talk.pieces, cached], 1), final) < 1e-4
     assert talk.state.closed
-    assert twin.closed
+    assert fork.closed
 
 
 def test_without_guidance_there_is_one_run() -> None:
@@ -188,13 +188,13 @@ def test_without_guidance_there_is_one_run() -> None:
     stream = FlowStream(flow, StreamSettings(chunk, trace_cpu_steps=False))
     assert stream._step.forms[2].halves == 1
     talk = run(stream, begin(stream, 6, 17, seed=3))
-    cursor, twin = talk.cursor, talk.state.fork()
+    cursor, fork = talk.cursor, talk.state.fork()
     rest = talk.codes[cursor:]
     last = stream.finish(talk.state, rest, "cached")
     final = flow.mel_prefix(talk.codes, talk.voice, chunk, finalize=True)
     assert error(torch.cat([*talk.pieces, last], 1), final) < 1e-4
     offline = flow.mel_offline(talk.codes, talk.voice)
-    assert error(stream.finish(twin, rest, "reference"), offline[:, 4 * cursor :]) < 1e-4
+    assert error(stream.finish(fork, rest, "reference"), offline[:, 4 * cursor :]) < 1e-4
     guided = small_flow().mel_offline(talk.codes, talk.voice)
     assert error(offline, guided) > 1e-2  # or nothing was tested
 
@@ -204,8 +204,8 @@ def test_the_two_ends_differ() -> None:
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(3, trace_cpu_steps=False))
     talk = run(stream, begin(stream, 4, 16, seed=3))
-    twin, rest = talk.state.fork(), talk.codes[talk.cursor :]
-    cached = stream.finish(twin, rest, "cached")
+    fork, rest = talk.state.fork(), talk.codes[talk.cursor :]
+    cached = stream.finish(fork, rest, "cached")
     assert error(cached, stream.finish(talk.state, rest, "reference")) > 1e-3
 
 
@@ -278,7 +278,7 @@ def test_close_frees() -> None:
 
 
 def test_full_pool() -> None:
-    """A pool without a page left says so and how to get one; no stream has moved, and all go on
+    """A full pool raises and says how to free pages; no stream has moved, and all go on
     when another gives its pages back."""
     flow = small_flow()
     stream = FlowStream(flow, StreamSettings(5, pool_seconds=5 * 5 * 0.08, trace_cpu_steps=False))
@@ -378,7 +378,7 @@ def test_window_bounds_memory_and_changes_results() -> None:
 
 @pytest.mark.parametrize("given_codes", [[], [1, 2, 3], [1] * 8, [1] * 10])
 def test_codes_that_do_not_end_on_a_chunk(given_codes: list[int]) -> None:
-    """A chunk that is still filling would change later: such a step is refused, and named."""
+    """A step raises if a chunk is still filling, because its frames would change later."""
     stream = FlowStream(small_flow(), StreamSettings(5, trace_cpu_steps=False))
     state = stream.open(small_voice(4, 0)).fork()
     with pytest.raises(MossliveError, match="with 4 prompt codes and 0 rendered; allowed: 3 more"):

@@ -1,4 +1,4 @@
-"""Mel spectrograms against the public code's, and the laws a stream builds on."""
+"""Mel spectrograms against the public code's, and the properties that a stream relies on."""
 
 from pathlib import Path
 from typing import Any

@@ -91,7 +91,7 @@ def test_bad_rates(rate: float) -> None:
 
 
 def test_rates_without_common_factor() -> None:
-    """A kernel of gigabytes is refused with a way out, not built."""
+    """Rates that need a kernel of gigabytes raise, and the error names an alternative."""
     with pytest.raises(MossliveError, match="use resample_soxr"):
         resample(noise(10), 44101, 48000)
 
@@ -124,7 +124,7 @@ def test_soxr_for_listening() -> None:
 
 
 def test_soxr_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An optional package that is not there is one clear sentence."""
+    """A missing optional package raises one clear sentence."""
     monkeypatch.setitem(sys.modules, "soxr", None)
     with pytest.raises(MossliveError, match="pip install soxr"):
         resample_soxr(noise(100), 48000, 16000)

@@ -19,14 +19,14 @@ from mosslive.codec.sound import BadSound, mono, read_sound
         (np.array(["a"]), "sound of type <U1; allowed: floating point or int16"),
     ],
 )
-def test_what_is_no_sound_is_refused(given: object, said: str) -> None:
+def test_invalid_sound_is_refused(given: object, said: str) -> None:
     """Bad input of any container type is an error that names it."""
     with pytest.raises(BadSound, match=said):
         mono(given)  # type: ignore[arg-type]
 
 
 def test_the_first_channel_is_taken() -> None:
-    """Rule: of several channels the first, in any byte order and in int16 as in float."""
+    """Of several channels the first is used, in any byte order and in int16 as in float."""
     both = np.array([[0.5, -1.0], [0.25, 1.0]])
     wanted = torch.tensor([0.5, 0.25])
     assert torch.equal(mono(both), wanted)
@@ -34,7 +34,7 @@ def test_the_first_channel_is_taken() -> None:
     assert torch.equal(mono((both * 32768).clip(-32768, 32767).astype(np.int16)), wanted)
 
 
-def test_a_folder_is_no_file_of_sound(tmp_path: Path) -> None:
-    """Rule: the message says what is wrong, not what a library thinks of it."""
+def test_a_folder_is_not_an_audio_file(tmp_path: Path) -> None:
+    """The error is ours and says what is wrong; it is not that of a library."""
     with pytest.raises(BadSound, match="is a folder; allowed: a file of sound"):
         read_sound(tmp_path)

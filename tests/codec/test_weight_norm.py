@@ -1,4 +1,4 @@
-"""Folding weight norm: both spellings, plain tensors beside them, and files that do not add up."""
+"""Folding weight norm: both spellings, plain tensors next to them, and files that do not add up."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 )
 @pytest.mark.parametrize("layer", ["", "conv_pre.", "ups.0.0."])
 def test_formula(layer: str, g_name: str, v_name: str) -> None:
-    """w = g · v / ‖v‖, the norm over all axes but the first, by whatever name the layer goes."""
+    """w = g · v / ‖v‖, the norm over all axes but the first, whatever the name of the layer."""
     g, v = random(4, 1, 1), random(4, 3, 5, seed=1)
     folded = fold_weight_norm({layer + g_name: g, layer + v_name: v})
     assert list(folded) == [f"{layer}weight"]

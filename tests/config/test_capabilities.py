@@ -47,7 +47,7 @@ def test_what_is_wrong_is_named(raw: dict[str, Any], message: str) -> None:
 
 
 def test_an_error_names_the_file(tmp_path: Path) -> None:
-    """A user finds the file to mend."""
+    """The error names the file that must be corrected."""
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "capabilities.json").write_text(json.dumps({"voice": False}))
     with pytest.raises(ConfigError, match=r"capabilities\.json: voice is False, an unknown key"):
@@ -62,12 +62,12 @@ def test_a_user_may_ask_for_less_but_not_for_more() -> None:
         stated.limit(241)
 
 
-def test_modes_say_what_is_understood_and_given_back() -> None:
+def test_modes_are_pairs_of_input_and_output() -> None:
     """Each pair of media counts by itself."""
     stated = Capabilities(modes=("speech-to-speech", "text-to-speech"))
     assert stated.replies() == ("speech",)
-    assert stated.teaches("text", "speech")
-    assert not stated.teaches("speech", "text")
+    assert stated.supports("text", "speech")
+    assert not stated.supports("speech", "text")
 
 
 def test_the_bundled_model_states_what_it_can() -> None:

@@ -90,7 +90,9 @@ def test_random_arrival_changes_no_row(
 
 
 @pytest.mark.parametrize("piece", [1, 3, 10])
-def test_listening_in_pieces_beside_speech(served: Served, alone: Alone, piece: int) -> None:
+def test_listening_in_pieces_while_another_conversation_speaks(
+    served: Served, alone: Alone, piece: int
+) -> None:
     """Rows appended a few at a time, while another conversation speaks, give the same reply."""
     speaker = opened(served, "text to speech").reply(SETTINGS["filtered"])
     conversation = served.engine.open()

@@ -155,11 +155,11 @@ def test_forks_are_independent(switching: LanguageModel, page_size: int, setting
     for tail in CHANNELS:
         lm.runner.tail(tail, [table])
     shared = stored_bits(lm.runner, table)
-    twin = table.fork()
+    fork = table.fork()
     histories = [prefix + prompt_rows(lm, "short"), prefix]
     requests = [
         request_on(lm, one, rows, sampling)
-        for one, rows in zip((table, twin), histories, strict=True)
+        for one, rows in zip((table, fork), histories, strict=True)
     ]
     for _ in range(sampling.max_new):  # alternating
         for request in requests:
@@ -167,7 +167,7 @@ def test_forks_are_independent(switching: LanguageModel, page_size: int, setting
     for request, history in zip(requests, histories, strict=True):
         assert (request.new_rows, request.stop) == answer(fresh(switching), history, sampling)
         assert_kept(lm, request.table, shared)
-    for one in (table, twin):
+    for one in (table, fork):
         one.free()
     assert all_free(lm)
 
@@ -213,12 +213,12 @@ def test_a_missing_tail_is_computed_once_for_all_tables_that_share(
     prefix = prompt_rows(lm, OTHER)
     table = prefill(lm, prefix)
     lm.runner.tail("audio", [table])
-    twin, idle, short = table.fork(), table.fork(), table.fork()
+    fork, idle, short = table.fork(), table.fork(), table.fork()
     short.truncate(len(prefix) // 2)
     extend(lm, table, prompt_rows(lm, "short"))
-    extend(lm, twin, prompt_rows(lm, PROMPT))
+    extend(lm, fork, prompt_rows(lm, PROMPT))
     passes = watch(monkeypatch, lm.runner.decoder)
-    tables = [twin, short, table, idle]
+    tables = [fork, short, table, idle]
     given_out = lm.runner.tail_logits("text", tables)
     owners: dict[int, PageTable] = {}  # of each slot, the first table that needs it
     for one in tables:
@@ -240,12 +240,12 @@ def test_a_last_row_computed_before_the_rows_under_it(switching: LanguageModel, 
     one."""
     lm = fresh(switching, page_size=4, chunk=chunk)
     rows = prompt_rows(lm, OTHER)
-    twins = [PageTable(lm.pool) for _ in range(2)]
-    for twin in twins:  # equal rows in one pass: the pages of the first are published
-        lm.runner.reserve(twin, rows[:40])
-    lm.runner.trunk([(twin, 0) for twin in twins])
-    extend(lm, twins[1], rows[40:48])
-    lm.runner.tail("text", twins[1:])
+    equals = [PageTable(lm.pool) for _ in range(2)]
+    for each in equals:  # equal rows in one pass: the pages of the first are published
+        lm.runner.reserve(each, rows[:40])
+    lm.runner.trunk([(each, 0) for each in equals])
+    extend(lm, equals[1], rows[40:48])
+    lm.runner.tail("text", equals[1:])
     table = PageTable(lm.pool)
     assert table.adopt(rows) == 48
     assert table.missing("text", 99) == list(range(40))
@@ -263,9 +263,9 @@ def test_a_tail_that_failed_is_computed_again_for_all_tables_that_share(
     """After a failed pass no table uses rows that another table had marked as computed."""
     lm = fresh(switching, page_size=4, chunk=chunk)
     table = prefill(lm, prompt_rows(lm, OTHER))
-    twin = table.fork()
-    extend(lm, twin, prompt_rows(lm, "short"))
-    tables = [(table, twin)[index] for index in order]
+    fork = table.fork()
+    extend(lm, fork, prompt_rows(lm, "short"))
+    tables = [(table, fork)[index] for index in order]
     break_at(monkeypatch, lm.runner.decoder, "tail", call=1)
     with pytest.raises(RuntimeError, match="tail broke at call 1"):
         lm.runner.tail_logits("text", tables)
@@ -277,13 +277,13 @@ def test_a_refused_reservation_writes_nothing(nano_lm: LanguageModel) -> None:
     """`OutOfPages` for the copy of a shared page leaves tables and tensors unchanged."""
     lm = fresh(nano_lm, pages=3, page_size=8)
     table = prefill(lm, prompt_rows(lm, PROMPT)[:22])
-    twin = table.fork()
+    fork = table.fork()
     before = stored_bits(lm.runner, table)
     with pytest.raises(OutOfPages, match="1 pages wanted and 0 of 3 free"):
-        lm.runner.reserve(twin, [(1, 1)])
-    assert (twin.rows, twin.pages) == (table.rows, table.pages)
-    assert_kept(lm, twin, before)
-    assert_logits(lm, "audio", [table, twin])
+        lm.runner.reserve(fork, [(1, 1)])
+    assert (fork.rows, fork.pages) == (table.rows, table.pages)
+    assert_kept(lm, fork, before)
+    assert_logits(lm, "audio", [table, fork])
 
 
 some_rows = st.lists(

@@ -170,7 +170,7 @@ def test_speech_left_out_is_less_urgent(
         assert all(due_at(candidate, RULES) <= due_at(out, RULES) for candidate in taken)
 
 
-# Prefill beside speech.
+# Prefill while replies speak.
 
 
 @many
@@ -206,7 +206,7 @@ def test_prefill_takes_at_most_half_of_a_step_while_speech_is_due() -> None:
 
 
 def test_a_speech_reply_is_prefilled_before_everything_else() -> None:
-    """Prefill goes by due time, so a waiting reply goes before rows appended at the same time."""
+    """Prefill is in order of due time, so a waiting reply is before newly appended rows."""
     candidates = [
         appended(1, 100, waiting_since=0.9),
         waiting_reply(2, 40, waiting_since=1.0),

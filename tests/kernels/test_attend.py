@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mosslive.kernels.attend import attend
-from mosslive.kernels.gpu.attend import attend as twin
+from mosslive.kernels.gpu.attend import attend as triton_kernel
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.paged_attention import (
     LayerPages,
@@ -42,13 +42,13 @@ class Case:
         page_size: int = 16,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        draw = torch.Generator().manual_seed(7)
+        generator = torch.Generator().manual_seed(7)
 
         def random(*shape: int) -> Tensor:
-            return torch.randn(shape, generator=draw).to(dtype).to(DEVICE)
+            return torch.randn(shape, generator=generator).to(dtype).to(DEVICE)
 
         needs = [position // page_size + 1 for position in positions]
-        order = (torch.randperm(sum(needs), generator=draw) + 1).tolist()
+        order = (torch.randperm(sum(needs), generator=generator) + 1).tolist()
         self.tables = [[order.pop() for _ in range(need)] for need in needs]
         size = (sum(needs) + 2, page_size, heads[1], width)
         self.k, self.v = random(*size), random(*size)
@@ -86,7 +86,7 @@ class Case:
 
     def check(self) -> None:
         """The result by the definition in float32; the pages by the definition in this dtype."""
-        found, pages = self.run(twin, self.dtype)
+        found, pages = self.run(triton_kernel, self.dtype)
         wanted = self.run(attend, torch.float32)[0]
         bound = TOLERANCE[self.dtype]
         assert found.dtype == self.dtype
@@ -140,7 +140,7 @@ def test_nan_of_the_newest_row_stays_visible() -> None:
     """NaN in the projection gives NaN in the result; nothing hides it."""
     case = Case([40], heads=(2, 1))
     case.qkv[0, -1] = math.nan  # of its value
-    lost = case.run(twin, torch.float32)[0].isnan()
+    lost = case.run(triton_kernel, torch.float32)[0].isnan()
     assert lost[..., -1].all()
     assert not lost[..., :-1].any()
 
@@ -167,12 +167,12 @@ def test_a_recorded_step_serves_other_contexts() -> None:
     pages = LayerPages(case.k.clone(), case.v.clone())
     metadata = case.batch.metadata
     assert metadata is not None
-    scratch = torch.zeros_like(case.slots)  # page 0 is nobody's
+    scratch = torch.zeros_like(case.slots)  # page 0 belongs to no request
     angles = case.rotary.cos, case.rotary.signed_sin
 
     def step(positions: Tensor) -> Tensor:
         batch = PagedBatch(positions, scratch, [], metadata)
-        return twin(case.qkv, case.qk_norm, 1e-6, *angles, pages, batch)
+        return triton_kernel(case.qkv, case.qk_norm, 1e-6, *angles, pages, batch)
 
     graph = Graphed(step, torch.tensor([0], device=DEVICE))
     for position in (1100, 0, 63, 700):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from mosslive.kernels import conv1d as plain
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.conv1d import channels_together, join, taps_together, upsampling_as_conv1d
-from mosslive.kernels.gpu import conv1d as twin
+from mosslive.kernels.gpu import conv1d as triton_conv1d
 from mosslive.kernels.gpu.conv1d import Tiles
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -64,10 +64,12 @@ def error(found: Tensor, wanted: Tensor) -> float:
         (8, 9, {"activation": "leaky", "slope": 0.1}),
     ],
 )
-def test_twin(dtype: torch.dtype, inputs: int, outputs: int, options: dict[str, Any]) -> None:
+def test_kernel_equals_the_definition(
+    dtype: torch.dtype, inputs: int, outputs: int, options: dict[str, Any]
+) -> None:
     """Any place of the taps, any channels, ends of zeros, and what comes after the product."""
     x, w, bias = signal(2, inputs, 37, dtype=dtype), weight(outputs, inputs, 5, dtype), None
-    found = twin.conv1d(x, w, bias, **options)
+    found = triton_conv1d.conv1d(x, w, bias, **options)
     options = {name: value for name, value in options.items() if name != "tiles"}
     wanted = plain.conv1d(x.double(), w.double(), bias, **options)
     assert error(found, wanted) < LIMITS[dtype]
@@ -79,16 +81,19 @@ def test_addends(count: int) -> None:
     x, w, bias = signal(3, 6, 20), weight(10, 6, 3), random(10, seed=2)
     addends = [signal(3, 10, 25 + k, seed=3 + k)[..., 2 : 2 + 20] for k in range(count)]
     options: dict[str, Any] = {"padding": 1, "addends": addends, "scale": 1 / 3}
-    assert error(twin.conv1d(x, w, bias, **options), plain.conv1d(x, w, bias, **options)) < 2e-6
+    assert (
+        error(triton_conv1d.conv1d(x, w, bias, **options), plain.conv1d(x, w, bias, **options))
+        < 2e-6
+    )
 
 
 def test_snakes() -> None:
     """The snake alone, and together with the sum it is computed from."""
     x, w, bias = signal(1, 8, 19), weight(12, 8, 3), random(12, seed=2)
     alpha, addend = random(12, seed=3).abs(), signal(1, 12, 19, seed=4)
-    alone = twin.conv1d(x, w, bias, padding=1, activation="snake", alpha=alpha)
+    alone = triton_conv1d.conv1d(x, w, bias, padding=1, activation="snake", alpha=alpha)
     assert error(alone, plain.conv1d(x, w, bias, padding=1, activation="snake", alpha=alpha)) < 2e-6
-    both = twin.conv1d_snake(x, w, bias, alpha, padding=1, addends=[addend])
+    both = triton_conv1d.conv1d_snake(x, w, bias, alpha, padding=1, addends=[addend])
     wanted = plain.conv1d_snake(x, w, bias, alpha, padding=1, addends=[addend])
     assert max(error(a, b) for a, b in zip(both, wanted, strict=True)) < 2e-6
 
@@ -97,7 +102,10 @@ def test_a_window_in_time_needs_no_copy() -> None:
     """Rows of a batch that lie further apart than they are long, and do not start at the start."""
     long, w = signal(2, 6, 50), weight(4, 6, 3)
     assert (
-        error(twin.conv1d(long[..., 7:31], w, None), plain.conv1d(long[..., 7:31], w, None)) < 2e-6
+        error(
+            triton_conv1d.conv1d(long[..., 7:31], w, None), plain.conv1d(long[..., 7:31], w, None)
+        )
+        < 2e-6
     )
 
 
@@ -128,15 +136,15 @@ def test_wrong_layouts_are_refused() -> None:
     """A launcher checks the strides that its kernel relies on, and reports what is wrong."""
     x, w = signal(1, 4, 9), weight(3, 4, 3)
     with pytest.raises(ValueError, match="adjacent"):
-        twin.conv1d(x.contiguous(), w, None)
+        triton_conv1d.conv1d(x.contiguous(), w, None)
     with pytest.raises(ValueError, match="weight"):
-        twin.conv1d(x, w.contiguous(), None)
+        triton_conv1d.conv1d(x, w.contiguous(), None)
     with pytest.raises(ValueError, match="one dtype"):
-        twin.conv1d(x.half(), w, None)
+        triton_conv1d.conv1d(x.half(), w, None)
     with pytest.raises(ValueError, match="addends"):
-        twin.conv1d(x, w, None, addends=[x])
+        triton_conv1d.conv1d(x, w, None, addends=[x])
     with pytest.raises(ValueError, match="at least"):
-        twin.conv1d(x, w, None, dilation=9)
+        triton_conv1d.conv1d(x, w, None, dilation=9)
 
 
 @pytest.mark.gpu
@@ -149,7 +157,7 @@ def test_sizes_of_a_vocoder(dtype: torch.dtype, channels: int, times: int) -> No
     addends = [signal(2, channels, times, seed=k, dtype=dtype) for k in (3, 4, 5)]
     w, bias = weight(channels, channels, 11, dtype), random(channels, seed=2, dtype=dtype)
     options: dict[str, Any] = {"dilation": 5, "padding": 25, "scale": 1 / 3}
-    found = twin.conv1d(x, w, bias, addends=addends, **options)
+    found = triton_conv1d.conv1d(x, w, bias, addends=addends, **options)
     wide = [addend.double() for addend in addends]
     wanted = plain.conv1d(x.double(), w.double(), bias.double(), addends=wide, **options)
     assert error(found, wanted) < LIMITS[dtype]

@@ -10,7 +10,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @pytest.mark.parametrize("width", [16, 1100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_twin_equals_definition(width: int, dtype: torch.dtype) -> None:
+def test_kernel_equals_the_definition(width: int, dtype: torch.dtype) -> None:
     """The kernel returns the definition's vectors, and never reads the other table."""
     generator = torch.Generator().manual_seed(1)
     texts, audios = (torch.randn(n, width, generator=generator).to(DEVICE, dtype) for n in (7, 5))

@@ -1,7 +1,8 @@
-"""Products: the definition against double precision, the twin against the definition.
+"""Products: the definition against double precision, the Triton kernels against the definition.
 
 Triton's interpreter multiplies bf16 matrices wrongly and cuts off where it should round, so without
-a GPU the twin is tried in float32, float16 and float8 (with values that need no rounding there).
+a GPU the kernels are tested in float32, float16 and float8 (with values that need no
+rounding there).
 """
 
 import math
@@ -107,7 +108,7 @@ def test_matrices_that_fit_nothing_are_refused() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", [1, 2, 16, 35, 70])
 @pytest.mark.parametrize(("n", "k"), [(1, 3), (38, 70), (66, 300)])
-def test_twin_of_linear(count: int, n: int, k: int, dtype: torch.dtype) -> None:
+def test_triton_linear(count: int, n: int, k: int, dtype: torch.dtype) -> None:
     """Every kernel, at ragged sizes in all three dimensions."""
     x, matrix = random(count, k).to(DEVICE, dtype), Matrix(random(n, k, seed=1).to(DEVICE, dtype))
     assert_near(gpu.linear(x, matrix), linear(x, matrix), TOLERANCE[dtype])
@@ -116,7 +117,7 @@ def test_twin_of_linear(count: int, n: int, k: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", [1, 3, 35])
 @pytest.mark.parametrize(("n", "k"), [(2, 3), (74, 140)])
-def test_twin_of_gated(count: int, n: int, k: int, dtype: torch.dtype) -> None:
+def test_triton_gated(count: int, n: int, k: int, dtype: torch.dtype) -> None:
     """The gate computed within the product equals the gate computed after it."""
     x, matrix = random(count, k).to(DEVICE, dtype), Matrix(random(n, k, seed=1).to(DEVICE, dtype))
     assert_near(gpu.gated(x, matrix), gated(x, matrix), 2 * TOLERANCE[dtype])
@@ -124,7 +125,7 @@ def test_twin_of_gated(count: int, n: int, k: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 16, 35, 70])
 @pytest.mark.parametrize(("n", "k"), [(2, 16), (64, 112), (38, 70)])
-def test_twin_with_float8(count: int, n: int, k: int) -> None:
+def test_triton_float8(count: int, n: int, k: int) -> None:
     """Float8 rows and channels, each with its scale; sizes that cuBLAS takes, and others."""
     x, matrix = representable(count, k).to(DEVICE), float8(n, k)
     x = x if not CUDA or n % 16 or k % 16 else x.bfloat16()  # the vendor's gives bf16 only

@@ -1,4 +1,4 @@
-"""Products that begin with a norm: the definition is its parts; the twin rounds where they round.
+"""Products that begin with a norm: the definition is its parts; the Triton kernel rounds like them.
 
 Triton's interpreter rounds to float8 wrongly where a carry runs into the exponent, so there values
 need no rounding; a GPU is held to the bits of norm, then quantise, for any.
@@ -80,7 +80,7 @@ def given(count: int, float8: bool) -> tuple[Tensor, Tensor, Tensor, float, list
 
 @pytest.mark.parametrize("float8", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 3, 70])
-def test_twins(count: int, float8: bool) -> None:
+def test_triton_kernels(count: int, float8: bool) -> None:
     """The number of rows decides which kernels run, and does not change the result."""
     hidden, delta, norm, eps, (qkv, gate_up, down) = given(count, float8)
     results = []
@@ -149,7 +149,7 @@ def test_layouts_the_kernels_cannot_read_are_refused() -> None:
 @pytest.mark.skipif(not CUDA, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("count", [1, 64, 300])
 def test_full_size_bits(count: int) -> None:
-    """On a GPU: the bits of the twin's norm, then the definition's float8; and for the gate."""
+    """On a GPU: the bits of the Triton norm, then the definition's float8; and for the gate."""
     hidden, delta = (random(count, 4096, seed=s, dtype=torch.bfloat16) for s in (0, 1))
     norm = random(4096, seed=2, dtype=torch.bfloat16)
     wanted, wanted_scale = quantise_rows(gpu.add_rms_norm(hidden.clone(), delta, norm, EPS))

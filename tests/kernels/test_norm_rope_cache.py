@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mosslive.kernels.gpu.norm_rope_cache import norm_rope_cache as twin
+from mosslive.kernels.gpu.norm_rope_cache import norm_rope_cache as triton_kernel
 from mosslive.kernels.norm_rope_cache import norm_rope_cache
 from mosslive.kernels.paged_attention import LayerPages
 from mosslive.kernels.rms_norm import rms_norm
@@ -29,9 +29,9 @@ class Case:
         self.qkv = random(rows, (heads + 2 * kv_heads) * width, seed=1, dtype=dtype)
         self.qk_norm = random(heads + kv_heads, width, seed=2, dtype=dtype)
         self.table = RotaryTable(1e6, width, 500, dtype, DEVICE)
-        draw = torch.Generator().manual_seed(3)
-        self.positions = torch.randint(500, (rows,), generator=draw).to(DEVICE)
-        self.slots = torch.randperm(8 * rows, generator=draw)[:rows].to(DEVICE)
+        generator = torch.Generator().manual_seed(3)
+        self.positions = torch.randint(500, (rows,), generator=generator).to(DEVICE)
+        self.slots = torch.randperm(8 * rows, generator=generator)[:rows].to(DEVICE)
         self.pages = [
             LayerPages(
                 *(torch.zeros(rows, 8, kv_heads, width, device=DEVICE).to(dtype) for _ in "kv")
@@ -40,9 +40,9 @@ class Case:
         ]
 
     def both(self) -> tuple[list[Tensor], list[Tensor]]:
-        """q, k pages and v pages of the definition and of the twin."""
+        """q, k pages and v pages of the definition and of the Triton kernel."""
         results = []
-        for place, pages in zip((norm_rope_cache, twin), self.pages, strict=True):
+        for place, pages in zip((norm_rope_cache, triton_kernel), self.pages, strict=True):
             tables = self.table.cos, self.table.signed_sin
             q = place(self.qkv, self.qk_norm, 1e-6, *tables, self.positions, self.slots, pages)
             results.append([q, *pages])
@@ -61,7 +61,9 @@ def check(case: Case) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, SHORT])
 @pytest.mark.parametrize(("heads", "kv_heads", "width"), [(4, 2, 16), (9, 3, 24), (1, 1, 2)])
-def test_twin(heads: int, kv_heads: int, width: int, dtype: torch.dtype) -> None:
+def test_kernel_equals_the_definition(
+    heads: int, kv_heads: int, width: int, dtype: torch.dtype
+) -> None:
     """Odd numbers of heads, a width that is no power of two, pages written only at the slots."""
     check(Case(5, heads, kv_heads, width, dtype))
 

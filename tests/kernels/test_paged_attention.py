@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mosslive.kernels.gpu.paged_attention import paged_attention as twin
+from mosslive.kernels.gpu.paged_attention import paged_attention as triton_kernel
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.paged_attention import (
     PagedBatch,
@@ -42,10 +42,10 @@ class Case:
         dtype: torch.dtype = torch.float32,
         shared: int = 0,  # leading pages that all requests have in common
     ) -> None:
-        draw = torch.Generator().manual_seed(5)
+        generator = torch.Generator().manual_seed(5)
         contexts = [positions[-1] + 1 for positions in jobs]
         needs = [-(-context // page_size) for context in contexts]
-        order = (torch.randperm(shared + sum(needs), generator=draw) + 1).tolist()
+        order = (torch.randperm(shared + sum(needs), generator=generator) + 1).tolist()
         self.tables = []
         for need in needs:
             own = [order.pop() for _ in range(need)]
@@ -58,11 +58,11 @@ class Case:
                 device=DEVICE,
             )
             for target in (self.k, self.v):
-                values = torch.randn(context, *size[2:], generator=draw).to(dtype)
+                values = torch.randn(context, *size[2:], generator=generator).to(dtype)
                 write_pages(target, values.to(DEVICE), slots)
         counts = [len(positions) for positions in jobs]
         firsts = list(accumulate(counts, initial=0))
-        self.q = torch.randn(firsts[-1], heads[0], width, generator=draw).to(DEVICE, dtype)
+        self.q = torch.randn(firsts[-1], heads[0], width, generator=generator).to(DEVICE, dtype)
         where = torch.tensor([p for job in jobs for p in job], device=DEVICE)
         spans = [
             make_span(first, pages, positions, context, DEVICE)
@@ -79,7 +79,7 @@ class Case:
 
     def check(self) -> None:
         wanted = paged_attention(self.q.double(), self.k.double(), self.v.double(), self.batch)
-        found = twin(self.q, self.k, self.v, self.batch)
+        found = triton_kernel(self.q, self.k, self.v, self.batch)
         tolerance = TOLERANCE[self.q.dtype]
         torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)
 
@@ -151,7 +151,7 @@ def test_a_recorded_step_serves_other_contexts() -> None:
     assert metadata is not None
 
     def step(positions: Tensor) -> Tensor:
-        return twin(case.q, case.k, case.v, PagedBatch(positions, positions, [], metadata))
+        return triton_kernel(case.q, case.k, case.v, PagedBatch(positions, positions, [], metadata))
 
     graph = Graphed(step, torch.tensor([0, 0, 0], device=DEVICE))
     for contexts in ([900, 700, 1100], [0, 64, 1100], [63, 300, 2]):

@@ -28,10 +28,10 @@ def test_known_answers(counter: Words, key: tuple[int, int], words: Words) -> No
 
 def test_uniform_is_even_and_depends_on_everything() -> None:
     """In [0, 1), flat, and different for another seed (both halves), step or channel."""
-    drawn = [uniform(1, step, 0) for step in range(4000)]
-    assert all(0 <= number < 1 for number in drawn)
+    numbers = [uniform(1, step, 0) for step in range(4000)]
+    assert all(0 <= number < 1 for number in numbers)
     for tenth in range(10):
-        assert 330 < sum(tenth <= 10 * number < tenth + 1 for number in drawn) < 470
+        assert 330 < sum(tenth <= 10 * number < tenth + 1 for number in numbers) < 470
     same = uniform(7, 3, 0)
     assert uniform(7, 3, 0) == same
     others = {uniform(8, 3, 0), uniform(7 + 2**32, 3, 0), uniform(7, 4, 0), uniform(7, 3, 1)}

@@ -1,7 +1,7 @@
 """Float8 rows: the definition against the format's own rule, the kernel against the definition.
 
 Triton's interpreter rounds to float8 wrongly where a carry runs into the exponent, so there the
-twin is held to values that need no rounding; a GPU is held to equal bits.
+kernel is held to values that need no rounding; a GPU is held to equal bits.
 """
 
 import math
@@ -55,7 +55,7 @@ def test_zero_rows_and_tiny_rows_stay_finite() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(1, 1), (5, 77), (2, 1030)])
-def test_twin_equals_the_definition(shape: tuple[int, int], dtype: torch.dtype) -> None:
+def test_kernel_equals_the_definition(shape: tuple[int, int], dtype: torch.dtype) -> None:
     """Same bits and same scales, at odd widths, with a zero row among them."""
     x = representable(*shape).to(dtype)
     x[-1] *= shape[0] == 1
@@ -71,7 +71,7 @@ def test_what_is_not_finite_stays_visible(bad: float, place: int) -> None:
     """A row with NaN or infinity must not become finite, nor change its neighbours."""
     x = representable(3, 2600)
     x[1, place] = bad
-    for name, quantise in {"definition": quantise_rows, "twin": gpu.quantise_rows}.items():
+    for name, quantise in {"definition": quantise_rows, "Triton": gpu.quantise_rows}.items():
         scale = quantise(x.to(DEVICE))[1].cpu()
         assert scale.isfinite().tolist() == [True, False, True], name
         assert bool(scale[1].isnan()) == math.isnan(bad), name

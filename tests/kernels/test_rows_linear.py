@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mosslive.kernels.gpu.rows_linear import few_rows_linear as twin
+from mosslive.kernels.gpu.rows_linear import few_rows_linear as triton_kernel
 from mosslive.kernels.gpu.rows_linear import rows_linear as any_rows
 from mosslive.kernels.rows_linear import rows_linear
 
@@ -18,12 +18,14 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize(("batch", "times"), [(1, 1), (1, 4), (3, 3), (2, 8)])
 @pytest.mark.parametrize(("inputs", "outputs"), [(5, 3), (600, 7)])
 @pytest.mark.parametrize("kind", ["plain", "residual", "gelu"])
-def test_twin(batch: int, times: int, inputs: int, outputs: int, kind: str) -> None:
+def test_kernel_equals_the_definition(
+    batch: int, times: int, inputs: int, outputs: int, kind: str
+) -> None:
     """Any number of rows and channels, and what follows the product; float32 to its rounding."""
     x, bias = random(batch, times, inputs), random(outputs, seed=2)
     weight = random(outputs, inputs, seed=1) / inputs**0.5
     residual = random(batch, times, outputs, seed=3) if kind == "residual" else None
-    found = twin(x, weight, bias, residual=residual, gelu=kind == "gelu")
+    found = triton_kernel(x, weight, bias, residual=residual, gelu=kind == "gelu")
     wide = None if residual is None else residual.double()
     wanted = rows_linear(
         x.double(), weight.double(), bias.double(), residual=wide, gelu=kind == "gelu"
@@ -46,8 +48,8 @@ def test_wrong_layouts_are_refused() -> None:
     """A launcher checks the strides that its kernel relies on."""
     x, weight, bias = random(1, 4, 8), random(6, 8, seed=1), random(6, seed=2)
     with pytest.raises(ValueError, match="contiguous"):
-        twin(x, random(8, 6).T, bias)
+        triton_kernel(x, random(8, 6).T, bias)
     with pytest.raises(ValueError, match="residual"):
-        twin(x, weight, bias, residual=x)
+        triton_kernel(x, weight, bias, residual=x)
     with pytest.raises(ValueError, match="one dtype"):
-        twin(x.half(), weight, bias)
+        triton_kernel(x.half(), weight, bias)

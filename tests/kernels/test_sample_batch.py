@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mosslive.kernels.gpu.philox import uniform as uniform_twin
-from mosslive.kernels.gpu.sample_batch import sample_batch as twin
+from mosslive.kernels.gpu.sample_batch import sample_batch as triton_kernel
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.philox import uniform
 from mosslive.kernels.sample import sample_token
@@ -70,7 +70,9 @@ def on_cpu(batch: SamplingBatch) -> SamplingBatch:
 
 
 def check(logits: Tensor, batch: SamplingBatch) -> None:
-    assert twin(logits, batch).tolist() == sample_batch(logits.cpu(), on_cpu(batch)).tolist()
+    assert (
+        triton_kernel(logits, batch).tolist() == sample_batch(logits.cpu(), on_cpu(batch)).tolist()
+    )
 
 
 def test_definition_samples_each_row_by_its_own_settings() -> None:
@@ -106,7 +108,7 @@ def test_random_numbers_are_the_same_bits() -> None:
         assert numbers.tolist() == [uniform(seed % 2**64, step, channel) for seed, step in pairs]
 
 
-@pytest.mark.parametrize("sampler", [sample_batch, twin])
+@pytest.mark.parametrize("sampler", [sample_batch, triton_kernel])
 def test_bad_logits_give_no_id(sampler: Callable[[Tensor, SamplingBatch], Tensor]) -> None:
     """NaN or +inf anywhere legal, or nothing finite: -1. Ids that are not legal do not matter."""
     logits = logits_of(6, 70, 2)
@@ -125,7 +127,7 @@ def test_bad_logits_give_no_id(sampler: Callable[[Tensor, SamplingBatch], Tensor
     assert found[5] == int(logits[5].argmax())
 
 
-def test_greedy_twin_takes_the_lowest_of_equals() -> None:
+def test_greedy_kernel_takes_the_lowest_of_equals() -> None:
     """Ties within a group of ids, across groups, and across the chunks of several programs."""
     logits = torch.zeros(5, 5000, device=DEVICE)
     logits[1, [4999, 4998, 63, 64]] = 1
@@ -133,7 +135,7 @@ def test_greedy_twin_takes_the_lowest_of_equals() -> None:
     logits[3, [70, 71]] = 1
     logits[4] = -3
     given = sampling_of(5, legal=5000, greedy=True, temperature=0.0)
-    assert twin(logits, given).tolist() == [0, 63, 2047, 70, 0]
+    assert triton_kernel(logits, given).tolist() == [0, 63, 2047, 70, 0]
 
 
 @pytest.mark.parametrize("rounded", [False, True])
@@ -157,7 +159,7 @@ def test_kernel_samples_the_same_ids(top_k: int, top_p: float, rounded: bool) ->
     check(logits, sampling_of(6, legal=1700, temperature=0.8, top_k=top_k, top_p=top_p, seed=77))
 
 
-def test_twin_handles_more_ties_than_it_gathers() -> None:
+def test_kernel_handles_more_ties_than_it_gathers() -> None:
     """All ids equal, or two values only: the order among equals is by id, however many."""
     logits = torch.zeros(8, 2100, device=DEVICE)
     logits[4:, ::3] = 1
@@ -167,7 +169,7 @@ def test_twin_handles_more_ties_than_it_gathers() -> None:
     check(logits, given)
 
 
-def test_twin_reads_half_precision_and_every_kind_of_row_together() -> None:
+def test_kernel_reads_half_precision_and_every_kind_of_row_together() -> None:
     """Greedy, penalised and plain rows, each with its own settings, in one batch."""
     logits = logits_of(8, 500, 4, torch.float16)
     seen = torch.rand(8, 500, generator=torch.Generator().manual_seed(1)).to(DEVICE) < 0.3
@@ -192,7 +194,7 @@ def test_twin_reads_half_precision_and_every_kind_of_row_together() -> None:
     table[1] = seen[6]
     by_index = replace(given, seen=table, seen_rows=seen_rows)
     check(logits, by_index)
-    assert twin(logits, by_index).tolist() == twin(logits, given).tolist()
+    assert triton_kernel(logits, by_index).tolist() == triton_kernel(logits, given).tolist()
 
 
 @settings(derandomize=True, deadline=None, max_examples=15)
@@ -228,7 +230,7 @@ def test_full_vocabularies(size: int, dtype: torch.dtype) -> None:
         top_k=[0, 20, 50, 1, 0, 0, 1000, 64],
         top_p=[1.0, 0.95, 1.0, 1.0, 0.9, 1.0, 0.95, 0.5],
     )
-    graph = Graphed(lambda logits: twin(logits, given), logits_of(8, size, 0, dtype))
+    graph = Graphed(lambda logits: triton_kernel(logits, given), logits_of(8, size, 0, dtype))
     for seed in range(10):
         logits = logits_of(8, size, seed, dtype)
         assert graph(logits).tolist() == sample_batch(logits.cpu(), on_cpu(given)).tolist()

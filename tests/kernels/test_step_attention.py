@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mosslive.kernels.gpu.step_attention import step_attention as twin
+from mosslive.kernels.gpu.step_attention import step_attention as triton_kernel
 from mosslive.kernels.step_attention import step_attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -51,19 +51,19 @@ def test_each_state_sees_exactly_what_came_before() -> None:
     ("new", "positions"), [(4, [0, 70, 128, 132]), (9, [0, 3, 61, 127]), (5, [63, 64, 59, 2])]
 )
 @pytest.mark.parametrize("bounded", [True, False])
-def test_twin(new: int, positions: list[int], bounded: bool) -> None:
+def test_kernel_equals_the_definition(new: int, positions: list[int], bounded: bool) -> None:
     """Streams at, before and across the borders of splits; the pasts end up the same."""
     q, k, v = fresh(4, new)
     at = torch.tensor(positions, device=DEVICE)
     reach = max(positions) + new if bounded else None
     ours, theirs = pasts(4), pasts(4)
-    found = twin(q, k, v, *ours, at, reach)
+    found = triton_kernel(q, k, v, *ours, at, reach)
     wanted = step_attention(q, k, v, *theirs, at, reach)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=2e-6)
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("attend", [step_attention, twin])
+@pytest.mark.parametrize("attend", [step_attention, triton_kernel])
 def test_a_full_stream_loses_nothing(attend: object) -> None:
     """An idle stream without space stays as it was before its position, and gives no NaN."""
     q, k, v = fresh(1, 4)
@@ -81,8 +81,8 @@ def test_wrong_layouts_are_refused() -> None:
     past_k, past_v = pasts(1)
     at = torch.zeros(1, dtype=torch.int64, device=DEVICE)
     with pytest.raises(ValueError, match="one shape and stride"):
-        twin(q, k.contiguous(), v, past_k, past_v, at)
+        triton_kernel(q, k.contiguous(), v, past_k, past_v, at)
     with pytest.raises(ValueError, match="contiguous"):
-        twin(q, k, v, past_k.transpose(2, 3).contiguous().transpose(2, 3), past_v, at)
+        triton_kernel(q, k, v, past_k.transpose(2, 3).contiguous().transpose(2, 3), past_v, at)
     with pytest.raises(ValueError, match="int64"):
-        twin(q, k, v, past_k, past_v, at.int())
+        triton_kernel(q, k, v, past_k, past_v, at.int())

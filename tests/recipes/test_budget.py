@@ -9,8 +9,8 @@ from recipes.bundled.run import part_of
 from recipes.bundled.train_lm import LmTraining
 
 
-def test_budget_runs_from_rise_to_floor() -> None:
-    """The rate rises, falls and ends at its floor, by steps or by the clock."""
+def test_budget_rises_and_falls() -> None:
+    """The rate rises, falls and ends at its lowest value, by steps or by the clock."""
     now = [0.0]
     budget = Budget(seconds=100, clock=lambda: now[0])
     assert budget.rate(0) < 0.05
@@ -51,7 +51,7 @@ def test_the_course_is_that_of_the_whole_training() -> None:
 
 
 @pytest.mark.parametrize("text", ["2", "0/3", "4/3", "a/b", "1/", "-1/2"])
-def test_a_part_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_part_is_refused(text: str) -> None:
     """A bad part fails with the given and the allowed values."""
     with pytest.raises(argparse.ArgumentTypeError, match=f"{text!r}; allowed: I/N"):
         part_of(text)

@@ -12,7 +12,11 @@ from recipes.bundled.augment import features
 from recipes.bundled.bank import HEARD_SAMPLES, Bank
 from recipes.bundled.codec_model import MEL_SCALE, CodecModel
 from recipes.bundled.corpus import Utterance
-from recipes.bundled.flow_start import begin_again_unless_heeding, begin_straight, heed
+from recipes.bundled.flow_start import (
+    begin_straight,
+    restart_if_noise_stays,
+    subtracted_noise_share,
+)
 from recipes.bundled.judge_codec import judge_codec
 from recipes.bundled.pitch_places import placed_pitch
 from recipes.bundled.sizes import BUNDLED, TOY
@@ -31,30 +35,30 @@ def estimator() -> Estimator:
 def test_estimator_begins_at_the_straight_line(estimator: Estimator) -> None:
     """A new estimator has a velocity close to its condition minus its noise."""
     begin_straight(estimator)
-    draws = torch.Generator().manual_seed(1)
-    noise = torch.randn(2, 80, 24, generator=draws)
-    mu = -5 + 2.4 * torch.randn(noise.shape, generator=draws)
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randn(2, 80, 24, generator=generator)
+    mu = -5 + 2.4 * torch.randn(noise.shape, generator=generator)
     rows = torch.cat((noise, mu, torch.zeros(2, 160, 24)), 1)
     found = estimator(rows, torch.zeros(1), Whole(24, None, noise))
     assert (found - (mu - noise)).std() < 0.25 * (mu - noise).std()
-    assert heed(estimator) == pytest.approx(1, abs=0.15)
+    assert subtracted_noise_share(estimator) == pytest.approx(1, abs=0.15)
 
 
 def test_estimator_that_leaves_the_noise_is_replaced(estimator: Estimator) -> None:
     """A carried estimator is kept only if it subtracts its noise."""
-    assert heed(estimator) < 0.5
-    assert begin_again_unless_heeding(estimator)
+    assert subtracted_noise_share(estimator) < 0.5
+    assert restart_if_noise_stays(estimator)
     kept = {name: tensor.clone() for name, tensor in estimator.state_dict().items()}
-    assert not begin_again_unless_heeding(estimator)
+    assert not restart_if_noise_stays(estimator)
     assert all(torch.equal(kept[name], now) for name, now in estimator.state_dict().items())
 
 
 @pytest.fixture
 def bank() -> Bank:
     """One utterance of each role; the mel's values are the numbers of its frames."""
-    draws = torch.Generator().manual_seed(2)
+    generator = torch.Generator().manual_seed(2)
     codes = 2 * _CODES + 2
-    heard = torch.randint(-9000, 9000, (codes, HEARD_SAMPLES), generator=draws).to(torch.int16)
+    heard = torch.randint(-9000, 9000, (codes, HEARD_SAMPLES), generator=generator).to(torch.int16)
     heard[0] = heard[-1] = 0
     frames = torch.arange(4 * (_CODES + 1)).view(-1, 4, 1)
     mel = frames.expand(-1, -1, 80).half()
@@ -105,8 +109,8 @@ def test_pitch_is_placed_where_a_frame_begins() -> None:
     torch.testing.assert_close(shared, found[:5])
 
 
-def test_taught_rows_hum_the_pitch_they_are_given() -> None:
-    """Taught rows use the given pitch; only the others use the predicted one."""
+def test_rows_with_a_given_pitch_use_it() -> None:
+    """Rows with a given pitch use it; only the others use the predicted pitch."""
     torch.manual_seed(0)
     hift = fresh_hift(TOY.hift)
     mel, pitch = torch.randn(2, 80, 12), torch.full((2, 12), 200.0)
@@ -124,7 +128,7 @@ def test_taught_rows_hum_the_pitch_they_are_given() -> None:
     assert not torch.allclose(other, own)
 
 
-def test_judge_tells_what_the_flow_adds(bank: Bank) -> None:
+def test_judge_measures_what_the_flow_adds(bank: Bank) -> None:
     """The mel distance shows a flow that leaves its noise in."""
     torch.manual_seed(0)
     model = CodecModel(TOY, 2)

@@ -156,7 +156,7 @@ def test_an_answer_begun_later_is_another_form_of_it(
             assert all(form.text == turn.text for form in both.forms(changed))
     with pytest.raises(ValueError, match="5 starts; allowed: 1 to 4"):
         encode_corpus(corpus, carried, tmp_path / "five", 3, starts=5, size="toy")
-    # Whoever trains takes any of the forms, and in dialogues the first one most often.
+    # Training takes any of the forms, and in dialogues the first one most often.
     ids = RowIds.from_config(TOY.lm_config(**vocabulary.ids(vocabulary.load_tokenizer())))
     made = Maker(Sets(tmp_path / "both", tmp_path / "both" / SPOKEN, ids, 600, 0, 1)).make(0)
     said = Counter(_said(made))

@@ -22,7 +22,7 @@ from recipes.bundled.grammar import (
     typed,
 )
 from recipes.bundled.grammar import words as open_words
-from recipes.bundled.grammar.language import Language, courtesy, skeleton
+from recipes.bundled.grammar.language import Language, polite_words, skeleton
 from recipes.bundled.grammar.lexicon import LEXICON
 from recipes.bundled.grammar.number_line import NUMBER, is_heldout
 from recipes.bundled.grammar.numbers import pairs, result
@@ -58,16 +58,16 @@ def trained() -> list[Talk]:
 
 
 @cache
-def language(courteous: bool) -> Language:
-    return Language(TOPICS, frozenset() if courteous else courtesy())
+def language(keep_polite: bool) -> Language:
+    return Language(TOPICS, frozenset() if keep_polite else polite_words())
 
 
 def fills(topic: Topic) -> list[Fact]:
     """Returns facts that show every value of every slot of a topic; of open slots, some of either
     split."""
-    if topic.draw:
+    if topic.sample_fact:
         rng = random.Random(7)
-        return [topic.draw(rng, SPLITS[i % 2]) for i in range(OPEN_SAMPLES)]
+        return [topic.sample_fact(rng, SPLITS[i % 2]) for i in range(OPEN_SAMPLES)]
     chosen, seen = [topic.facts[0]], set(topic.facts[0].slots.items())
     for fact in topic.facts:
         if not seen.issuperset(fact.slots.items()):
@@ -91,7 +91,7 @@ def test_no_frame_turns_a_training_wording_into_a_held_out_one() -> None:
         for wording in {w for step in topic.steps for w in step.heldout}:
             for fact in fills(topic):
                 said = wording.format_map(fact.slots)
-                clash = language(courteous=False).says(said)
+                clash = language(keep_polite=False).says(said)
                 assert not clash, f"{topic.category}: {said!r} can be said by {clash!r}"
 
 
@@ -103,7 +103,7 @@ def test_no_held_out_frame_is_in_the_training_language() -> None:
         for step, wording in ((s, w) for s in topic.steps for w in s.train):
             for opening, ending in frames_for(step, wording, HELDOUT_FRAMES):
                 said = f"{opening} {wording.format_map(fact.slots)} {ending}"
-                clash = language(courteous=True).says(said)
+                clash = language(keep_polite=True).says(said)
                 assert not clash, f"{said!r} can be said by {clash!r}"
 
 
@@ -111,11 +111,11 @@ def test_no_held_out_frame_is_in_the_training_language() -> None:
 def test_no_held_out_question_is_in_the_training_language() -> None:
     """No examined question with a new wording is in the training language, even without polite
     words; none with a new frame is as it stands."""
-    for by, courteous in (("wording", False), ("frame", True)):
+    for by, keep_polite in (("wording", False), ("frame", True)):
         talks = heldout(260, by, 1)
         assert len(talks) == 260
         for talk in talks:
-            clash = language(courteous).says(talk.turns[-1][0])
+            clash = language(keep_polite).says(talk.turns[-1][0])
             assert not clash, f"{talk.turns[-1][0]!r} can be said by {clash!r}"
 
 
@@ -130,8 +130,8 @@ def test_the_proof_finds_what_it_looks_for() -> None:
         fact = fills(topic)[0]
         for step in topic.steps:
             said = step.train[0].format_map(fact.slots)
-            assert language(courteous=False).says(f"would you kindly {said} now, please"), said
-            assert language(courteous=True).says(said), said
+            assert language(keep_polite=False).says(f"would you kindly {said} now, please"), said
+            assert language(keep_polite=True).says(said), said
             leaks += 1
     assert leaks > 60
 
@@ -183,7 +183,7 @@ def test_held_out_facts_are_asked_by_no_training_question() -> None:
     """No dialogue of a held-out fact equals one of a training fact, over every listed fact and
     training wording."""
     found: set[str] = set()
-    for topic in (topic for topic in TOPICS if not topic.draw):
+    for topic in (topic for topic in TOPICS if not topic.sample_fact):
         asked: dict[bool, set[tuple[str, ...]]] = {True: set(), False: set()}
         for fact in topic.facts:
             for chosen in _spread(topic):
@@ -213,17 +213,17 @@ def test_long_sums_meet_no_held_out_pair() -> None:
         assert NUMBER[result(then, between, z)] == fact.slots["e"]
 
 
-def test_drawn_sums_use_no_held_out_pair() -> None:
+def test_sampled_sums_use_no_held_out_pair() -> None:
     """Sums between a name and its recall use no held-out pair in training."""
     rng = random.Random(11)
-    drawn = [
-        topic.draw(rng, split).slots
+    sampled = [
+        topic.sample_fact(rng, split).slots
         for topic in TOPICS
-        if topic.draw
+        if topic.sample_fact
         for split in SPLITS
         for _ in range(300)
     ]
-    sums = [(slots["a"], slots["b"]) for slots in drawn if "a" in slots and "b" in slots]
+    sums = [(slots["a"], slots["b"]) for slots in sampled if "a" in slots and "b" in slots]
     assert len(sums) >= 600
     assert not [pair for pair in sums if is_heldout("plus", *map(NUMBER.index, pair))]
 
@@ -232,17 +232,17 @@ def test_the_language_says_all_that_training_says() -> None:
     """Sampled training questions are in both languages, so the proof covers the real grammar."""
     for talk in trained()[:800]:
         for said, _ in talk.turns:
-            assert language(courteous=True).says(said), said
-            assert language(courteous=False).says(said), said
+            assert language(keep_polite=True).says(said), said
+            assert language(keep_polite=False).says(said), said
 
 
-def test_courtesy_covers_every_training_frame() -> None:
+def test_polite_words_cover_every_training_frame() -> None:
     """The skeleton removes every word of a frame, so 'please' does not make a question new."""
-    drop = courtesy()
+    drop = polite_words()
     for opening, ending in itertools.chain.from_iterable(FRAMES.values()):
         assert skeleton(f"{opening} {ending}", drop) == ""
     framed = "Could you please tell me, what is two plus three, please?"
-    assert language(courteous=False).says(framed) == language(courteous=False).says(
+    assert language(keep_polite=False).says(framed) == language(keep_polite=False).says(
         "what is two plus three"
     )
 
@@ -304,7 +304,7 @@ def test_a_held_out_run_is_counted_in_no_training_answer() -> None:
 
 def all_answers(topic: Topic) -> list[str]:
     """Returns every answer of a topic with listed facts that training can use."""
-    facts = [fact for fact in topic.facts if not fact.heldout_by and not topic.draw]
+    facts = [fact for fact in topic.facts if not fact.heldout_by and not topic.sample_fact]
     return [plain(step.answer.format_map(fact.slots)) for fact in facts for step in topic.steps]
 
 

@@ -22,10 +22,10 @@ def test_logits_stay_the_same(shared: int, modality: int) -> None:
     """Growing keeps the logits bit by bit; with as many layers every tensor is unchanged."""
     small, large = fresh(), _larger(shared, modality)
     large.load_state_dict(grown(small.state_dict(), large.config))
-    draws = torch.Generator().manual_seed(0)
-    text = torch.randint(large.config.vocab_size, (2, 9), generator=draws)
+    generator = torch.Generator().manual_seed(0)
+    text = torch.randint(large.config.vocab_size, (2, 9), generator=generator)
     text[:, ::2] = large.config.modality_pad_token_id
-    audio = torch.randint(TOY.codes, (2, 9), generator=draws)
+    audio = torch.randint(TOY.codes, (2, 9), generator=generator)
     with torch.no_grad():
         for mine, theirs in zip(large.logits(text, audio), small.logits(text, audio), strict=True):
             assert torch.equal(mine, theirs)

@@ -65,7 +65,7 @@ def test_a_batch_means_what_its_codes_say(builder: RowBuilder, noise: Mishearing
         assert (expected != NOTHING).any()
 
 
-def test_what_is_meant_is_asked_of_the_trunk(builder: RowBuilder) -> None:
+def test_the_loss_of_letters_trains_the_trunk(builder: RowBuilder) -> None:
     """The loss of letters has gradients in the trunk and in neither tail."""
     made = build_examples(builder, Tasks(), 30, "train")
     batch = batches_of(builder, made, 2048).next(Mishearing())

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recipes.bundled import lm_batch
 from recipes.bundled.budget import optimiser, set_rate, take_step
-from recipes.bundled.lm_batch import IGNORED, Batch, Rooms
+from recipes.bundled.lm_batch import IGNORED, Batch, Capacities
 from recipes.bundled.lm_meant import Meanings
 from recipes.bundled.lm_model import Computing, LmModel
 from recipes.bundled.lm_recorded import RecordedSteps
@@ -40,7 +40,7 @@ def test_batches_of_a_length_have_one_shape(
     assert full <= 2
 
 
-def test_what_has_no_room_is_left_out(builder: RowBuilder) -> None:
+def test_predictions_beyond_the_capacity_are_skipped(builder: RowBuilder) -> None:
     """Predictions without space are skipped, and nothing else changes."""
     made = build_examples(builder, Tasks(), 30, "train")
     batches, chosen = batches_of(builder, made, 1024), np.arange(6)
@@ -51,17 +51,17 @@ def test_what_has_no_room_is_left_out(builder: RowBuilder) -> None:
         assert torch.equal(one.value[:8], other.value)
 
 
-def test_room_grows_from_set_to_set(builder: RowBuilder) -> None:
+def test_capacity_grows_from_set_to_set(builder: RowBuilder) -> None:
     """A later set keeps the space of earlier ones, so that shapes stay the same."""
     made = build_examples(builder, Tasks(), 30, "train")
-    plain: Rooms = {}
+    plain: Capacities = {}
     ids, cpu = builder.ids, torch.device("cpu")
     codes = builder.spoken.on(cpu)
     lm_batch.Batches(made, codes, ids, cpu, 1024, 0, plain)
     width = min(plain)
-    rooms: Rooms = {width: (9 * 1024, 0)}
-    lm_batch.Batches(made, codes, ids, cpu, 1024, 0, rooms)
-    assert rooms == plain | {width: (9 * 1024, plain[width][1])}
+    capacities: Capacities = {width: (9 * 1024, 0)}
+    lm_batch.Batches(made, codes, ids, cpu, 1024, 0, capacities)
+    assert capacities == plain | {width: (9 * 1024, plain[width][1])}
 
 
 def test_steps_that_cannot_be_recorded_cost_only_speed(
@@ -132,7 +132,7 @@ def test_recorded_steps_learn_the_same(builder: RowBuilder) -> None:
 
 @gpu
 @pytest.mark.gpu
-def test_recorded_dropout_is_drawn_anew(builder: RowBuilder) -> None:
+def test_recorded_dropout_is_sampled_anew(builder: RowBuilder) -> None:
     """Every replay samples new dropout."""
     made = build_examples(builder, Tasks(), 8, "train")
     batch = batches_of(builder, made, 512, "cuda").gather(np.arange(6), None)

@@ -32,7 +32,7 @@ from recipes.bundled.lm_rows import (
     RowBuilder,
     Tasks,
     build_examples,
-    drawn_until,
+    cumulative_shares,
 )
 from recipes.bundled.sizes import TOY
 from recipes.bundled.train_lm import Average, LmTraining, examined, losses, train_lm
@@ -134,11 +134,11 @@ def test_a_batch_has_any_version_of_what_was_heard(builder: RowBuilder) -> None:
     batches = Batches(made, versions, builder.ids, torch.device("cpu"), 2048, seed=0)
     chosen = np.arange(6)
     kind = torch.from_numpy(made.kind)
-    plain, drawn = batches.gather(chosen, None), batches.gather(chosen, _QUIET)
+    plain, sampled = batches.gather(chosen, None), batches.gather(chosen, _QUIET)
     for index in chosen:
         count = int(made.count[index])
         heard = kind[made.first[index] : made.first[index] + count] == HEARD
-        before, after = (batch.audio[index, :count] for batch in (plain, drawn))
+        before, after = (batch.audio[index, :count] for batch in (plain, sampled))
         assert torch.equal(after[heard], (before[heard] + 1) % TOY.codes)
         assert torch.equal(after[~heard], before[~heard])
 
@@ -241,9 +241,9 @@ def test_dropout_is_off_in_tests_and_on_in_training(builder: RowBuilder) -> None
     with torch.no_grad():
         certain = model(batch.text, batch.audio)[0]
         assert torch.equal(certain, model(batch.text, batch.audio)[0])
-        drawn = [model(batch.text, batch.audio, Computing(dropout=0.2))[0] for _ in range(60)]
-    assert not torch.allclose(drawn[0], drawn[1])
-    one, mean = ((each - certain).norm() for each in (drawn[0], torch.stack(drawn).mean(0)))
+        sampled = [model(batch.text, batch.audio, Computing(dropout=0.2))[0] for _ in range(60)]
+    assert not torch.allclose(sampled[0], sampled[1])
+    one, mean = ((each - certain).norm() for each in (sampled[0], torch.stack(sampled).mean(0)))
     assert mean < 0.6 * one
 
 
@@ -267,14 +267,14 @@ def test_many_words_do_not_crowd_out_the_rest() -> None:
     dialogues are equally likely."""
     turns = [Turn("user", "a", [0]), Turn("assistant", "b", [1])]
     many = [Dialogue(n, "repeat" if n < 100 else "days", "train", turns) for n in range(104)]
-    until = drawn_until(many, "train")
+    until = cumulative_shares(many, "train")
     assert 1 - until[99] == pytest.approx(1 / 10.5, rel=0.01)
     assert np.diff(until).min() > 0
     assert until[-1] == 1
-    assert np.diff(drawn_until(many, "heldout")) == pytest.approx(1 / 104)
+    assert np.diff(cumulative_shares(many, "heldout")) == pytest.approx(1 / 104)
 
 
-def test_shares_are_told_apart(builder: RowBuilder) -> None:
+def test_shares_are_reported_by_task(builder: RowBuilder) -> None:
     """Shares and losses are reported by task and by held-out kind; the loss is that of training."""
     split: Split = "heldout"
     made = build_examples(builder, Tasks(), 40, split)
@@ -336,5 +336,5 @@ def test_training_does_not_need_its_makers(
     feed.close()
     assert feed.next(Mishearing()).text.numel()
     assert feed._batches is not None
-    assert feed._batches._rooms is feed._rooms
+    assert feed._batches._capacities is feed._capacities
     assert "made here" in capsys.readouterr().out

@@ -21,10 +21,10 @@ class _Stages:
 
     folder: Path
 
-    def __call__(self, stages: Group, again: bool) -> None:
+    def __call__(self, stages: Group, retry: bool) -> None:
         for stage in stages:
-            (self.folder / f"{stage}{' again' if again else ''}").touch()
-            if stage == "dies" and not again:
+            (self.folder / f"{stage}{' again' if retry else ''}").touch()
+            if stage == "dies" and not retry:
                 os._exit(3)
             if stage == "hangs":
                 time.sleep(600)
@@ -48,7 +48,7 @@ def test_one_that_dies_is_tried_again_where_it_was(
     assert failures[0] in capsys.readouterr().out
 
 
-def test_nothing_is_waited_for_beyond_the_end(tmp_path: Path) -> None:
+def test_no_process_is_awaited_beyond_the_end(tmp_path: Path) -> None:
     """A hanging process is ended at the limit; without time left there is no second try."""
     stages, now = _Stages(tmp_path), time.time()
     failures = run_groups([("hangs",), ("dies",)], stages, stages.left, now, now + 3)
@@ -80,7 +80,7 @@ def _work_below(folder: Path) -> None:
 class _Holds:
     folder: Path
 
-    def __call__(self, stages: Group, again: bool) -> None:
+    def __call__(self, stages: Group, retry: bool) -> None:
         assert _hold(self.folder / "lock")
         spawn = multiprocessing.get_context("spawn")
         spawn.Process(target=_work_below, args=(self.folder,), daemon=True).start()

@@ -206,8 +206,8 @@ def test_logits_do_not_depend_on_how_large_the_stored_values_are(tmp_path: Path)
         torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=0)
 
 
-def test_shipped_model_can_be_taught_further(trained: Trained, tmp_path: Path) -> None:
-    """A carried and exported model has the same bytes beside the same codec; another codec or no
+def test_shipped_model_can_be_trained_further(trained: Trained, tmp_path: Path) -> None:
+    """A carried and exported model has the same bytes with the same codec; another codec or no
     model fails and leaves no files."""
     carried = tmp_path / "carried"
     carry(trained.out, carried, size="toy")
@@ -287,7 +287,7 @@ def test_run_that_is_cut_off_leaves_a_whole_model(
 def test_second_try_goes_on_from_the_first(trained: Trained, tmp_path: Path) -> None:
     """A second try continues the language model of the first."""
     out = shutil.copytree(trained.plan.out, tmp_path / "out")
-    plan = replace(trained.plan, out=out, again=True, steps=3)
+    plan = replace(trained.plan, out=out, retry=True, steps=3)
     plan.curves("lm").unlink()
     run(plan, ("lm",), together=False)
     assert _curve(plan, "lm")[0]["audio"] < 0.8 * np.log(TOY.codes)
@@ -298,7 +298,7 @@ def test_second_try_keeps_the_codec_of_the_first(trained: Trained, tmp_path: Pat
     other codes."""
     out = shutil.copytree(trained.plan.out, tmp_path / "out")
     # One step: its loss is that of the model before it learned anything.
-    plan = replace(trained.plan, out=out, resume=trained.plan.carried, again=True, steps=1)
+    plan = replace(trained.plan, out=out, resume=trained.plan.carried, retry=True, steps=1)
     for name in ("codec", "lm"):
         plan.curves(name).unlink()
     drop_carried(plan.carried, "lm")
@@ -329,7 +329,7 @@ def test_codes_are_reused_only_where_there_are_some(trained: Trained, tmp_path: 
         run(plan, ("lm",), together=False)
 
 
-# What the parts promise
+# Properties of the parts
 
 
 def test_bank_keeps_sound_and_targets_together(bank: Bank, corpus: Corpus) -> None:
@@ -363,10 +363,10 @@ def test_pitch_of_a_hum(hz: float) -> None:
 def test_augmented_features_keep_their_place(bank: Bank) -> None:
     """Strength 0 changes nothing; otherwise the number of finite frames stays the same."""
     wave = bank.heard[1:9].flatten()[None].float() / 32768
-    draws = torch.Generator().manual_seed(0)
-    still = augmented_features(wave, Augment(share=0), draws)
+    generator = torch.Generator().manual_seed(0)
+    still = augmented_features(wave, Augment(share=0), generator)
     torch.testing.assert_close(still, features(wave), atol=2e-3, rtol=0)
-    other = augmented_features(wave, Augment(share=1), draws)
+    other = augmented_features(wave, Augment(share=1), generator)
     assert other.shape == still.shape
     assert other.isfinite().all()
     assert (other - still).abs().mean() > 0.05
@@ -374,12 +374,12 @@ def test_augmented_features_keep_their_place(bank: Bank) -> None:
 
 def test_quantiser_finds_clusters() -> None:
     """k-means and running averages place codes on the clusters."""
-    draws = torch.Generator().manual_seed(0)
-    centres = torch.randn(8, 6, generator=draws) * 5
-    states = centres[torch.randint(8, (400,), generator=draws)]
-    states = states + 0.01 * torch.randn(states.shape, generator=draws)
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(8, 6, generator=generator) * 5
+    states = centres[torch.randint(8, (400,), generator=generator)]
+    states = states + 0.01 * torch.randn(states.shape, generator=generator)
     quantiser = Quantiser(16, 6)
-    quantiser.start(states, draws)
+    quantiser.start(states, generator)
     for _ in range(20):
         placed, codes, distance = quantiser(states[None])
         quantiser.learn(states, codes)
@@ -389,10 +389,10 @@ def test_quantiser_finds_clusters() -> None:
 
 def test_codes_do_not_depend_on_the_precision_around() -> None:
     """Training in half precision and the package in full precision give equal codes."""
-    draws = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     quantiser = Quantiser(256, 192)
-    quantiser.codebook.copy_(5 + torch.randn(256, 192, generator=draws))
-    states = 5 + torch.randn(200, 192, generator=draws)
+    quantiser.codebook.copy_(5 + torch.randn(256, 192, generator=generator))
+    states = 5 + torch.randn(200, 192, generator=generator)
     wanted = quantiser.nearest(states)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(quantiser.nearest(states), wanted)

@@ -62,7 +62,7 @@ def test_reading_aloud(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     run(test())
 
 
-def test_writing_down(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transcribing(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transcript uses the training prompt for transcription."""
 
     async def test() -> None:
@@ -122,8 +122,10 @@ def test_a_server_without_a_voice_asks_for_text(parts: Parts) -> None:
         async with serving(parts, **changes) as served, served.session() as peer:
             begun = peer.events[0]["session"]
             async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
-                lent = (await http.post("/v1/realtime/client_secrets", json={})).json()["session"]
-            for shown in (begun, lent):
+                with_ephemeral_key = (
+                    await http.post("/v1/realtime/client_secrets", json={})
+                ).json()["session"]
+            for shown in (begun, with_ephemeral_key):
                 assert shown["output_modalities"] == ["text"]
                 assert shown["instructions"] == DRIVER_SYSTEM["text"]
 

@@ -50,8 +50,8 @@ def passes_measured() -> Iterator[Passes]:
 
 
 def flood(served: Served, events: list[Event]) -> int:
-    """Sends all at once, and asks for a response, which comes when all is said; how many items
-    there are when it is done, itself not counted. Runs in a thread of its own."""
+    """Sends all events at once and creates a response, which comes after them. Returns the number
+    of items when it is done, without its own. Runs on a thread of its own."""
     items: int = -1
     last = {"output_modalities": ["text"], "max_output_tokens": 1}
     with connect(served.ws, max_size=None) as socket:
@@ -109,7 +109,9 @@ def test_a_conversation_is_restored(parts: Parts) -> None:
     run(test())
 
 
-def test_a_long_text_is_tokenised_elsewhere(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_is_tokenised_on_another_thread(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Long instructions and items are tokenised on other threads than that of the event loop."""
     real, here = TextTokenizer.encode, threading.get_ident()
     not_found: list[bool] = []

@@ -10,7 +10,7 @@ from mosslive.server.api_errors import ApiError
 from mosslive.server.run import make_server
 from mosslive.server.settings import ServerSettings
 from mosslive.server.webrtc.audio_track import FRAME_S, OutgoingTrack, Utterance
-from mosslive.server.webrtc.event_inbox import Flood, Inbox
+from mosslive.server.webrtc.event_inbox import Inbox, InboxFull
 from mosslive.server.webrtc.offer import check_offer, ice_server, merge, without_event_formats
 from tests.server.rig import RATE, run
 
@@ -97,7 +97,7 @@ def test_inbox_is_bounded() -> None:
             await inbox.get()
         inbox.put("x" * 1000)
         inbox.put("x" * 1000)
-        with pytest.raises(Flood):
+        with pytest.raises(InboxFull):
             await inbox.get()
 
     run(test())

@@ -50,7 +50,7 @@ def flow_rows(pair: NetworkPair, repeats: int, streams: tuple[int, ...] = STREAM
         for count in counts[precision]
     ]
     jobs += CompileJob("hift", "fp32", streams, _WINDOWS).split(_HIFT_PROCESSES)
-    with torch.no_grad(), arithmetic("fp32", trials=True):
+    with torch.no_grad(), arithmetic("fp32", cudnn_benchmark=True):
         with compiling(pair.size, pair.device, jobs):
             cpu_flow, flow = pair.flow()
             cpu_hift, hift = pair.hift()

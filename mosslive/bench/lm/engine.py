@@ -175,11 +175,11 @@ class _Round:
             timed_stepper.steps.clear()
             missed = engine.stats().missed_deadlines
             begun = time.perf_counter()
-            drawn = [
+            samplings = [
                 Sampling.driver(seed=number, max_new=settings.rows, min_new=10**6)
                 for number in range(streams)
             ]
-            await asyncio.gather(*map(_whole, talks, drawn))
+            await asyncio.gather(*map(_whole, talks, samplings))
             taken = time.perf_counter() - begun
             missed = engine.stats().missed_deadlines - missed
         return {

@@ -39,8 +39,8 @@ def random_weights(
     generator = torch.Generator(device).manual_seed(seed)
 
     def normal(*shape: int, spread: float) -> Tensor:
-        drawn = torch.empty(shape, device=device, dtype=torch.bfloat16)
-        return drawn.normal_(0, spread, generator=generator)
+        values = torch.empty(shape, device=device, dtype=torch.bfloat16)
+        return values.normal_(0, spread, generator=generator)
 
     def norm(*shape: int) -> Tensor:
         return 1 + normal(*shape, spread=_NORM_SPREAD)

@@ -1,6 +1,6 @@
-"""A stream's noise, drawn ahead of time on a thread of its own.
+"""Draws a stream's noise ahead of time, on a thread of its own.
 
-On a CPU drawing it takes an eighth of the time of a chunk, and depends only on the length of the
+Drawing noise on a CPU takes an eighth of the time of a chunk, and depends only on the length of the
 chunk, which is usually that of the one before. Knows neither windows nor the use of the noise.
 Invariant: the noise, and the state of the generator afterwards, are as if it were drawn when it is
 taken, also if something else has drawn from the generator since.
@@ -19,7 +19,7 @@ Draw = Callable[[int, torch.Generator], Tensor]  # a length and a generator, whi
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Noise of so many frames, the generator's state before it, and a generator that is in the
+    """Noise of `frames` frames, the generator's state before it, and a generator that is in the
     state after it."""
 
     frames: int

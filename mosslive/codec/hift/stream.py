@@ -204,9 +204,9 @@ class HiftStream:
         return HiftResult(wave[:count].clone(), source[:count].clone())
 
     def _on_cpu(self, *given: Tensor) -> HiftResult:
-        """Windows of one stream, as most are, are recorded here, too: all lengths at once, a first
-        one apart. It is the window of a chunk that is recorded. To do it takes as long as the sound
-        of several, and a reply that has no chunk is over before."""
+        """Runs windows of one stream as traces: one for first windows and one for later windows,
+        each for all lengths. Only the window of a chunk starts a recording: that takes as long as
+        the sound of several chunks, and a reply without a chunk ends before."""
         mel, _, source, _ = given
         frames, follows = mel.shape[2], bool(source.shape[1])
         new, weight = frames - OVERLAP_FRAMES * follows, self.hift.conv_pre.weight
@@ -254,7 +254,7 @@ class HiftStream:
 
 
 def is_recorded(streams: int, frames: int, follows: bool) -> bool:
-    """Whether a GPU records a graph for so many windows of so many frames. `follows`: they begin
+    """Whether a GPU records a graph for `streams` windows of `frames` frames. `follows`: they begin
     with the end of an earlier window."""
     new = frames - (OVERLAP_FRAMES if follows else 0)
     alone = streams == 1 and new in _LAST_FRAMES

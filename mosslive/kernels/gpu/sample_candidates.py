@@ -25,7 +25,7 @@ def gather(  # type: ignore[no-untyped-def]
     temperature,
     top,
     bucket,
-    floor,
+    smallest_kept,
     bits,
     ids,
     buckets: tl.constexpr,
@@ -33,15 +33,15 @@ def gather(  # type: ignore[no-untyped-def]
     penalised: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Writes the ids of a bucket, none below `floor`, and returns how many there are: if more than
-    `most_ids`, not all are written."""
+    """Writes the ids of a bucket, none below `smallest_kept`, and returns how many there are. If
+    there are more than `most_ids`, not all are written."""
     tl.debug_barrier()  # what was gathered before has been read
     count = 0
     for first in range(0, legal, block):
         column = first + tl.arange(0, block)
         inside = column < legal
         x = scaled(logits, seen, column, inside, penalty, temperature, penalised)
-        hit = inside & (bucket_of(x, top, buckets) == bucket) & (x >= floor)
+        hit = inside & (bucket_of(x, top, buckets) == bucket) & (x >= smallest_kept)
         found = tl.sum(hit.to(tl.int32), axis=0)
         if found > 0:
             to = count + tl.cumsum(hit.to(tl.int32), axis=0) - 1

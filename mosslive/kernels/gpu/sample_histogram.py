@@ -93,7 +93,7 @@ def sample_by_histogram(  # type: ignore[no-untyped-def]
     spot = tl.arange(0, buckets)
     sums = tl.cumsum(tl.load(masses + spot), axis=0).to(tl.float64) / _UNIT
     total = tl.max(sums, axis=0)
-    floor = tl.cast(float("-inf"), tl.float32)  # smallest value that top-k keeps
+    smallest_kept = tl.cast(float("-inf"), tl.float32)  # of top-k
     chosen = tl.cast(-1, tl.int32)
     fits = tl.cast(1, tl.int32)
     for phase in range(3):  # top-k, top-p, sampling
@@ -117,7 +117,7 @@ def sample_by_histogram(  # type: ignore[no-untyped-def]
                 temperature,
                 top,
                 at,
-                floor,
+                smallest_kept,
                 bits,
                 ids,
                 buckets,
@@ -138,5 +138,5 @@ def sample_by_histogram(  # type: ignore[no-untyped-def]
                     kept = there & tl.where(phase == 0, by_count, by_mass)
                     total = above + tl.sum(tl.where(kept, weight, 0.0), axis=0)
                     if phase == 0:
-                        floor = tl.min(tl.where(kept, x, float("inf")), axis=0)
+                        smallest_kept = tl.min(tl.where(kept, x, float("inf")), axis=0)
     return chosen

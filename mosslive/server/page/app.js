@@ -1,9 +1,9 @@
 // Connects the controls of the page to a conversation, over WebRTC or a WebSocket.
 
 import { Conversation } from "./conversation.js";
-import { RtcLine } from "./rtc.js";
+import { RtcTransport } from "./rtc.js";
 import { Refused, voices } from "./server.js";
-import { SocketLine } from "./socket.js";
+import { SocketTransport } from "./socket.js";
 import { View, find } from "./view.js";
 import { Waves } from "./waves.js";
 
@@ -30,9 +30,9 @@ class Held {
     this.alive();
     this.conversation.listens = withMicrophone;
     view.state("connecting");
-    await this.connect(chosenLines(withMicrophone));
+    await this.connect(chosenTransports(withMicrophone));
     this.alive();
-    view.connection(`Connected over ${this.line.constructor.name}`);
+    view.connection(`Connected over ${this.transport.constructor.name}`);
     view.talking(withMicrophone);
     this.conversation.show();
     waves.run((level) => view.level(level));
@@ -43,7 +43,7 @@ class Held {
     view.talking(true, true);
     await this.takeMicrophone();
     this.alive();
-    this.line.listen(this.microphone);
+    this.transport.listen(this.microphone);
     this.conversation.listens = true;
     view.talking(true);
     this.conversation.show();
@@ -66,17 +66,17 @@ class Held {
     );
   }
 
-  async connect(lines) {
-    for (const [index, Line] of lines.entries()) {
-      const line = new Line({
+  async connect(transports) {
+    for (const [index, Transport] of transports.entries()) {
+      const transport = new Transport({
         event: (event) => this.conversation.take(event),
         playing: (playing) => this.conversation.setPlaying(playing),
         output: (output) => this.showOutput(output),
         closed: (reason) => this.closed(reason || this.conversation.ended),
       });
-      this.line = line;
+      this.transport = transport;
       try {
-        await line.open({
+        await transport.open({
           key: key(),
           session: wanted(),
           microphone: this.microphone ?? null,
@@ -85,9 +85,9 @@ class Held {
         });
         return;
       } catch (error) {
-        line.close();
+        transport.close();
         const final = error instanceof Refused && error.status < 500 && error.status !== 404;
-        if (this.over || final || index + 1 === lines.length) throw error;
+        if (this.over || final || index + 1 === transports.length) throw error;
       }
     }
   }
@@ -101,16 +101,16 @@ class Held {
   write(text) {
     if (this.conversation.busy) this.interrupt();
     const content = [{ type: "input_text", text }];
-    this.line.send({
+    this.transport.send({
       type: "conversation.item.create",
       item: { type: "message", role: "user", content },
     });
-    this.line.send({ type: "response.create" });
+    this.transport.send({ type: "response.create" });
   }
 
   interrupt() {
     if (!this.conversation.busy) return;
-    this.line?.interrupt(this.conversation.replying);
+    this.transport?.interrupt(this.conversation.replying);
     this.conversation.playing = false;
   }
 
@@ -123,7 +123,7 @@ class Held {
     const session = wanted();
     // The voice is fixed after the first spoken reply.
     if (this.conversation.spoken) delete session.audio.output;
-    this.line?.send({ type: "session.update", session });
+    this.transport?.send({ type: "session.update", session });
   }
 
   closed(reason) {
@@ -139,7 +139,7 @@ class Held {
   end() {
     this.over = true;
     if (talk === this) talk = null;
-    this.line?.close();
+    this.transport?.close();
     for (const track of this.microphone?.getTracks() ?? []) track.stop();
     this.lock?.release();
     this.context.close();
@@ -177,10 +177,11 @@ function wanted() {
   };
 }
 
-function chosenLines(withMicrophone) {
+function chosenTransports(withMicrophone) {
   const chosen = find("transport").value;
-  if (chosen === "websocket" || !withMicrophone || !window.RTCPeerConnection) return [SocketLine];
-  return chosen === "webrtc" ? [RtcLine] : [RtcLine, SocketLine];
+  const socketOnly = chosen === "websocket" || !withMicrophone || !window.RTCPeerConnection;
+  if (socketOnly) return [SocketTransport];
+  return chosen === "webrtc" ? [RtcTransport] : [RtcTransport, SocketTransport];
 }
 
 function key() {
@@ -226,7 +227,7 @@ async function loadVoices() {
 
 find("talk").addEventListener("click", () => {
   if (!talk) begin(true);
-  else if (!talk.microphone && talk.line?.listen) attempt(talk, () => talk.addMicrophone());
+  else if (!talk.microphone && talk.transport?.listen) attempt(talk, () => talk.addMicrophone());
   else talk.end();
 });
 

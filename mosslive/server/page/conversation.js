@@ -16,11 +16,11 @@ export const STATES = {
 const SPOKEN = "Spoken";
 
 export class Conversation {
-  // `view`: state(name), session(session), said(id, role, words, aside), timing(timing),
+  // `view`: state(name), session(session), said(id, role, words, note), timing(timing),
   // error(message).
   constructor(view) {
     this.view = view;
-    this.items = new Map(); // id → { role, words, aside }
+    this.items = new Map(); // id → { role, words, note }
     this.replying = false; // the model generates a reply
     this.playing = false; // a reply is being played
     this.hearing = false;
@@ -53,13 +53,13 @@ export class Conversation {
   }
 
   put(id, changes) {
-    const item = { role: "user", words: "", aside: "", ...this.items.get(id), ...changes };
+    const item = { role: "user", words: "", note: "", ...this.items.get(id), ...changes };
     this.items.set(id, item);
-    this.view.said(id, item.role, item.words, item.aside);
+    this.view.said(id, item.role, item.words, item.note);
   }
 
   add(id, more) {
-    this.put(id, { role: "assistant", words: (this.items.get(id)?.words ?? "") + more, aside: "" });
+    this.put(id, { role: "assistant", words: (this.items.get(id)?.words ?? "") + more, note: "" });
   }
 
   "session.created"() {
@@ -80,14 +80,14 @@ export class Conversation {
     this.hearing = false;
     this.replying = true; // a reply follows
     const ms = audio_end_ms - (this.began?.audio_start_ms ?? audio_end_ms);
-    this.put(item_id, { role: "user", aside: `${SPOKEN}, ${seconds(ms)}` });
+    this.put(item_id, { role: "user", note: `${SPOKEN}, ${seconds(ms)}` });
     this.show();
   }
 
   "conversation.item.added"({ item }) {
     if (item.type !== "message") return;
     const words = item.content.map((part) => part.text ?? part.transcript ?? "").join(" ");
-    if (item.role === "user" && words) this.put(item.id, { words, aside: "" });
+    if (item.role === "user" && words) this.put(item.id, { words, note: "" });
   }
 
   "conversation.item.input_audio_transcription.completed"({ item_id, transcript }) {
@@ -109,7 +109,7 @@ export class Conversation {
 
   "response.content_part.added"({ item_id, part }) {
     this.reply = item_id;
-    if (part.type === "audio") this.put(item_id, { role: "assistant", aside: SPOKEN });
+    if (part.type === "audio") this.put(item_id, { role: "assistant", note: SPOKEN });
   }
 
   "response.done"({ response }) {
@@ -119,20 +119,20 @@ export class Conversation {
     }
     for (const item of response.output) {
       const cut = response.status === "cancelled" && this.items.get(item.id);
-      if (cut) this.put(item.id, { aside: "Interrupted" });
+      if (cut) this.put(item.id, { note: "Interrupted" });
     }
     this.show();
   }
 
   "conversation.item.truncated"({ item_id, audio_end_ms }) {
     const heard = audio_end_ms ? `Interrupted after ${seconds(audio_end_ms)}` : "Not heard";
-    this.put(item_id, { role: "assistant", aside: heard });
+    this.put(item_id, { role: "assistant", note: heard });
   }
 
   "mosslive.timing"({ timing }) {
     const reply = this.items.get(this.reply);
-    if (reply?.aside === SPOKEN) {
-      this.put(this.reply, { aside: `${SPOKEN}, ${seconds(1000 * timing.audio_s)}` });
+    if (reply?.note === SPOKEN) {
+      this.put(this.reply, { note: `${SPOKEN}, ${seconds(1000 * timing.audio_s)}` });
     }
     this.view.timing(timing);
   }

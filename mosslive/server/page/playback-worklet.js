@@ -10,21 +10,21 @@ const WIRE_HZ = 24000;
 class Playback extends AudioWorkletProcessor {
   constructor() {
     super();
-    this.line = []; // queue of replies; the first is being played
-    this.port.onmessage = ({ data }) => this.told(data);
+    this.queue = []; // replies; the first is being played
+    this.port.onmessage = ({ data }) => this.receive(data);
   }
 
-  told(data) {
+  receive(data) {
     if (data.flush) {
-      const flushed = this.line.map((one) => ({
+      const flushed = this.queue.map((one) => ({
         item: one.item,
         samples: Math.floor((one.played * WIRE_HZ) / sampleRate),
         whole: one.ended && !one.pieces.length,
       }));
-      this.line = [];
+      this.queue = [];
       this.port.postMessage({ flushed });
     } else if (data.end) {
-      const one = this.line.find(({ item }) => item === data.end);
+      const one = this.queue.find(({ item }) => item === data.end);
       if (one) one.ended = true;
     } else {
       this.reply(data.item).push(data.pcm);
@@ -32,21 +32,21 @@ class Playback extends AudioWorkletProcessor {
   }
 
   reply(item) {
-    let one = this.line.find((other) => other.item === item);
-    if (!one) this.line.push((one = new Reply(item)));
+    let one = this.queue.find((other) => other.item === item);
+    if (!one) this.queue.push((one = new Reply(item)));
     return one;
   }
 
   process(inputs, [[out]]) {
     let filled = 0;
-    while (filled < out.length && this.line.length) {
-      const one = this.line[0];
+    while (filled < out.length && this.queue.length) {
+      const one = this.queue[0];
       const first = one.played === 0;
       filled += one.fill(out, filled);
       if (first && one.played) this.port.postMessage({ started: one.item });
       if (one.pieces.length) continue;
       if (!one.ended) break;
-      this.line.shift();
+      this.queue.shift();
       this.port.postMessage({ stopped: one.item });
     }
     return true;

@@ -5,7 +5,7 @@ import { ask, iceServers } from "./server.js";
 const GATHER_MS = 1500;
 const OPEN_MS = 8000;
 
-export class RtcLine {
+export class RtcTransport {
   static name = "WebRTC";
 
   // `on`: event(event), closed(), playing(boolean), output(stream).

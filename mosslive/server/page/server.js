@@ -33,7 +33,7 @@ export async function iceServers(key) {
 }
 
 // An ephemeral key for a WebSocket handshake, where it is visible. Without a key none is needed.
-export async function lentKey(key) {
+export async function ephemeralKey(key) {
   if (!key || key.startsWith("ek_")) return key;
   const options = { method: "POST", body: "{}", headers: { "Content-Type": "application/json" } };
   return (await (await ask("v1/realtime/client_secrets", key, options)).json()).value;

@@ -1,11 +1,11 @@
 // A conversation over a WebSocket: audio as events both ways, through two audio worklets.
 
-import { lentKey, socketAddress } from "./server.js";
+import { ephemeralKey, socketAddress } from "./server.js";
 
 const WIRE_HZ = 24000;
 const OPEN_MS = 10000;
 
-export class SocketLine {
+export class SocketTransport {
   static name = "WebSocket";
 
   // `on`: event(event), closed(reason), playing(boolean), output(node).
@@ -27,8 +27,8 @@ export class SocketLine {
     this.player.port.onmessage = ({ data }) => this.played(data);
     this.player.connect(context.destination);
     this.on.output(this.player);
-    const lent = await lentKey(key);
-    const names = ["realtime", ...(lent ? [`openai-insecure-api-key.${lent}`] : [])];
+    const ephemeral = await ephemeralKey(key);
+    const names = ["realtime", ...(ephemeral ? [`openai-insecure-api-key.${ephemeral}`] : [])];
     this.socket = new WebSocket(socketAddress(), names);
     await this.opened();
     this.socket.onclose = ({ reason }) => this.gone(reason);

@@ -35,22 +35,22 @@ export class View {
     find("talk").style.setProperty("--level", Math.sqrt(Math.min(1, level)).toFixed(2));
   }
 
-  said(id, role, words, aside) {
+  said(id, role, words, note) {
     const log = find("log");
     let line = [...log.children].find((one) => one.dataset.item === id);
     if (!line) {
       line = document.createElement("li");
       line.dataset.item = id;
-      line.append(element("span", "who"), element("p", "said"), element("p", "aside"));
+      line.append(element("span", "who"), element("p", "said"), element("p", "note"));
       log.append(line);
     }
     line.className = role;
-    const [who, text, note] = line.children;
+    const [who, text, detail] = line.children;
     who.textContent = role === "user" ? "You" : "Reply";
     text.textContent = words;
     text.hidden = !words;
-    note.textContent = aside;
-    note.hidden = !aside;
+    detail.textContent = note;
+    detail.hidden = !note;
     log.scrollTop = log.scrollHeight;
   }
 

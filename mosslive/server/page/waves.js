@@ -8,7 +8,7 @@ const CALM_MS = 250;
 export class Waves {
   constructor(canvas) {
     this.canvas = canvas;
-    this.ears = { user: null, reply: null };
+    this.analysers = { user: null, reply: null };
     this.peaks = []; // { user, reply }, oldest first
     this.now = { user: 0, reply: 0 }; // peaks of the current bar
     this.since = 0;
@@ -20,12 +20,12 @@ export class Waves {
 
   // Shows the sound of this audio node; null: none.
   hear(who, node, context) {
-    const ear = node && context.createAnalyser();
-    if (ear) {
-      ear.fftSize = 2048;
-      node.connect(ear);
+    const analyser = node && context.createAnalyser();
+    if (analyser) {
+      analyser.fftSize = 2048;
+      node.connect(analyser);
     }
-    this.ears[who] = ear;
+    this.analysers[who] = analyser;
   }
 
   run(onLevel) {
@@ -33,7 +33,7 @@ export class Waves {
     const frame = (time) => {
       if (!this.running) return;
       for (const who of ["user", "reply"]) {
-        this.now[who] = Math.max(this.now[who], peak(this.ears[who]));
+        this.now[who] = Math.max(this.now[who], peak(this.analysers[who]));
       }
       onLevel(Math.max(this.now.user, this.now.reply));
       if (time - this.since >= (this.calm.matches ? CALM_MS : BAR_MS)) {
@@ -90,10 +90,10 @@ export class Waves {
   }
 }
 
-function peak(ear) {
-  if (!ear) return 0;
-  const wave = new Float32Array(ear.fftSize);
-  ear.getFloatTimeDomainData(wave);
+function peak(analyser) {
+  if (!analyser) return 0;
+  const wave = new Float32Array(analyser.fftSize);
+  analyser.getFloatTimeDomainData(wave);
   let most = 0;
   for (const sample of wave) most = Math.max(most, Math.abs(sample));
   return most;

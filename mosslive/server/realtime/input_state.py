@@ -42,7 +42,7 @@ class Mode(Enum):
 
 
 @dataclass
-class HeardTurn:
+class InputTurn:
     """A turn of the user, from its first sound to its commit. Times are seconds of input audio."""
 
     turn: int
@@ -55,7 +55,7 @@ class InputState:
     def __init__(self, buffer: InputBuffer) -> None:
         self.buffer = buffer
         self._mode = Mode.LIVE
-        self._turn: HeardTurn | None = None
+        self._turn: InputTurn | None = None
         self._encoding = 0
 
     @property
@@ -84,18 +84,18 @@ class InputState:
 
     # The turn being heard.
 
-    def start_turn(self, turn: int, start_s: float) -> HeardTurn:
+    def start_turn(self, turn: int, start_s: float) -> InputTurn:
         assert self._mode is Mode.LIVE, "Talk hears nothing of detached sound"
-        self._turn = HeardTurn(turn, self.new_item(), start_s)
+        self._turn = InputTurn(turn, self.new_item(), start_s)
         return self._turn
 
-    def stop_turn(self, turn: int, end_s: float) -> HeardTurn | None:
+    def stop_turn(self, turn: int, end_s: float) -> InputTurn | None:
         heard = self._turn if self._turn and self._turn.turn == turn else None
         if heard:
             heard.end_s = end_s
         return heard
 
-    def end_turn(self, turn: int) -> HeardTurn | None:
+    def end_turn(self, turn: int) -> InputTurn | None:
         heard = self._turn if self._turn and self._turn.turn == turn else None
         if heard:
             self._turn = None

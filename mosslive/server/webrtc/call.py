@@ -35,7 +35,7 @@ from mosslive.server.run_session import (
 from mosslive.server.send_queue import SendQueue, SlowReader
 from mosslive.server.server_state import ServerState
 from mosslive.server.webrtc.audio_track import OutgoingTrack
-from mosslive.server.webrtc.event_inbox import Flood, Inbox
+from mosslive.server.webrtc.event_inbox import Inbox, InboxFull
 from mosslive.server.webrtc.microphone import Microphone
 from mosslive.server.webrtc.offer import without_event_formats
 from mosslive.server.webrtc.playback_events import PlaybackEvents
@@ -185,7 +185,7 @@ class Call:
                     continue
                 await session.handle(without_event_formats(event))
                 await asyncio.sleep(0)  # other sessions run between two of many waiting events
-        except Flood:
+        except InboxFull:
             raise SessionEnd(POLICY, "events come faster than they can be handled") from None
 
     async def _write(self) -> None:

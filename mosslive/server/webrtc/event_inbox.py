@@ -14,7 +14,7 @@ from mosslive.server.api_errors import ApiError, Event, read_json
 _OVERHEAD = 256  # bytes of memory that a queued message costs besides its own
 
 
-class Flood(Exception):
+class InboxFull(Exception):
     """More messages are queued than allowed."""
 
 
@@ -23,16 +23,16 @@ class Inbox:
         self._most_bytes = most_bytes
         self._waiting: deque[str | bytes | Event] = deque()
         self._bytes = 0
-        self._flood = False
+        self._overflowed = False
         self._news = asyncio.Event()
 
     def put(self, message: str | bytes) -> None:
         """Queues a message of the client."""
         self._bytes += _cost(message)
         if self._bytes > self._most_bytes:
-            self._flood = True
+            self._overflowed = True
             self._waiting.clear()
-        if not self._flood:
+        if not self._overflowed:
             self._waiting.append(message)
         self._news.set()
 
@@ -41,13 +41,13 @@ class Inbox:
         self._news.set()
 
     async def get(self) -> Any:
-        """The next event. Raises `ApiError` if the message is not JSON text, and `Flood` if the
-        client has exceeded the bound."""
-        while not self._waiting and not self._flood:
+        """Returns the next event. Raises `ApiError` if the message is not JSON text, and
+        `InboxFull` if the client has exceeded the bound."""
+        while not self._waiting and not self._overflowed:
             self._news.clear()
             await self._news.wait()
-        if self._flood:
-            raise Flood
+        if self._overflowed:
+            raise InboxFull
         message = self._waiting.popleft()
         if isinstance(message, dict):
             return message

@@ -92,7 +92,7 @@ def ratio(
     reply."""
     table = np.asarray(pairs, dtype=float).reshape(-1, 2)
     chosen = _resampled(len(table))
-    sums = table[chosen].sum(1) if len(table) else np.ones((1, 2))  # [draws, 2]
+    sums = table[chosen].sum(1) if len(table) else np.ones((1, 2))  # [resamples, 2]
     spread = sums[:, 0] / np.maximum(sums[:, 1], 1e-9)
     low, high = (float(bound) for bound in np.percentile(spread, [2.5, 97.5]))
     value = float(table[:, 0].sum() / max(table[:, 1].sum(), 1e-9))
@@ -129,7 +129,7 @@ def count_of(name: str, marks: Sequence[bool], goal: str = "", note: str = "") -
 
 
 def _resampled(count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Returns [draws, count] indices sampled with replacement, with a fixed seed."""
+    """Returns [resamples, count] indices sampled with replacement, with a fixed seed."""
     if not count:
         return np.zeros((1, 0), dtype=np.int64)
     return np.random.default_rng(_SEED).integers(count, size=(_DRAWS, count))

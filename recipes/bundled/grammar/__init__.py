@@ -85,9 +85,9 @@ def aloud(count: int, seed: int) -> list[Talk]:
     their pronunciation."""
 
     def make(topic: Topic, rng: random.Random) -> Talk:
-        if topic.draw is None or rng.random() >= LEXICON_SHARE:
+        if topic.sample_fact is None or rng.random() >= LEXICON_SHARE:
             return compose(topic, rng)
-        return compose(topic, rng, fact=topic.draw(rng, "lexicon"))
+        return compose(topic, rng, fact=topic.sample_fact(rng, "lexicon"))
 
     rng = random.Random(f"aloud {seed}")
     return _different(count, rng, TOPICS, make, _weights(_ALOUD_WEIGHT))
@@ -98,7 +98,7 @@ def typed(count: int, seed: int) -> list[Talk]:
     often."""
 
     def make(topic: Topic, rng: random.Random) -> Talk:
-        new = topic.draw is not None and rng.random() < INVENTED_SHARE
+        new = topic.sample_fact is not None and rng.random() < INVENTED_SHARE
         return compose(topic, rng, fact=_with_invented(topic, rng) if new else None)
 
     rng = random.Random(f"typed {seed}")
@@ -137,7 +137,7 @@ def heldout(count: int, heldout_by: str, seed: int) -> list[Talk]:
         "wording": [topic for topic in TOPICS if topic.steps[-1].heldout],
         "frame": list(TOPICS),
         "pair": [topic for topic in TOPICS if any(f.heldout_by == "pair" for f in topic.facts)],
-        "word": [topic for topic in TOPICS if topic.draw],
+        "word": [topic for topic in TOPICS if topic.sample_fact],
     }
     rng = random.Random(f"heldout {heldout_by} {seed}")
     return _different(
@@ -158,9 +158,9 @@ _OPEN = frozenset(plain(" ".join((*words.WORDS, *words.NAMES, *words.VERBS))).sp
 
 def _with_invented(topic: Topic, rng: random.Random) -> Fact:
     """Returns a fact with invented words that have no meaning in the grammar ("I am fine")."""
-    assert topic.draw
+    assert topic.sample_fact
     while True:
-        fact = topic.draw(rng, "invented")
+        fact = topic.sample_fact(rng, "invented")
         made = set(plain(" ".join(fact.slots.values())).split()) - _OPEN
         if not made & _FIXED - _SMALL:
             return fact

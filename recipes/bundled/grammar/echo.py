@@ -56,16 +56,16 @@ def fact(slots: dict[str, str], pool: Pool) -> Fact:
     return Fact(slots, "word" if pool == "heldout" else "")
 
 
-def draw_name(rng: random.Random, pool: Pool) -> Fact:
+def sample_name(rng: random.Random, pool: Pool) -> Fact:
     return fact({"name": open_word("name", rng, pool)}, pool)
 
 
-def draw_spelling(rng: random.Random, pool: Pool) -> Fact:
+def sample_spelling(rng: random.Random, pool: Pool) -> Fact:
     word = open_word("spelled", rng, pool)
     return fact({"word": word, "letters": ", ".join(word.upper())}, pool)
 
 
-def draw_echo(rng: random.Random, pool: Pool) -> Fact:
+def sample_echo(rng: random.Random, pool: Pool) -> Fact:
     """Returns one to four words or a short sentence; the first open word of a held-out one is held
     out."""
     adjective, noun = (open_word(kind, rng, pool) for kind in ("adjective", "noun"))
@@ -198,7 +198,7 @@ REPEAT = """repeat after me, {words}
         speak this, {words}"""
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("names", (INTRODUCE,), draw=draw_name, vocabulary=NAMES, weight=5),
+    Topic("names", (INTRODUCE,), sample_fact=sample_name, vocabulary=NAMES, weight=5),
     one(
         "names", "do", "Hello, {name}!",
         """say hello to {name}
@@ -225,7 +225,7 @@ TOPICS: tuple[Topic, ...] = (
         meet my colleague {name}
         give a warm welcome to {name}
         welcome my colleague {name}""",
-        draw=draw_name,
+        sample_fact=sample_name,
         vocabulary=NAMES,
         weight=3,
     ),
@@ -267,7 +267,7 @@ TOPICS: tuple[Topic, ...] = (
         {word}, letter by letter
         how is {word} written
         list the letters of {word}""",
-        draw=draw_spelling,
+        sample_fact=sample_spelling,
         vocabulary=VOCABULARY,
         weight=9,
     ),
@@ -279,7 +279,7 @@ TOPICS: tuple[Topic, ...] = (
         speak these words, {words}
         speak exactly this, {words}
         echo these words, {words}""",
-        draw=draw_echo,
+        sample_fact=sample_echo,
         vocabulary=ECHOED,
         weight=14,
     ),

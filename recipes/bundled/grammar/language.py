@@ -28,14 +28,14 @@ from recipes.bundled.grammar.rules import (
 
 _SLOT = re.compile(r"\{(\w+)\}")
 _MOST_WORDS = 12
-# Courtesy that no frame uses yet: a frame added tomorrow should not open a hole.
-_KIN = "just kindly would will again then and oh the a an let us let's"
+# Polite words that no frame uses yet, so that a later frame does not weaken the test of the split.
+_RELATED = "just kindly would will again then and oh the a an let us let's"
 
 
-def courtesy() -> frozenset[str]:
+def polite_words() -> frozenset[str]:
     """Returns every word of every training frame, and related words."""
     parts = [part for frames in FRAMES.values() for frame in frames for part in frame]
-    return frozenset(plain(" ".join([*parts, _KIN])).split())
+    return frozenset(plain(" ".join([*parts, _RELATED])).split())
 
 
 def skeleton(text: str, drop: frozenset[str]) -> str:
@@ -66,7 +66,7 @@ class _Wording:
         for index, part in enumerate(_SLOT.split(self.text)):
             if index % 2 == 0:
                 parts.extend(re.escape(word) for word in skeleton(part, self.drop).split())
-            elif not self.topic.draw:
+            elif not self.topic.sample_fact:
                 parts.append(self.values[part])
             elif "{" + part + "}" == OPEN_MANY:
                 parts.append(rf"([a-z]+(?: [a-z]+){{0,{_MOST_WORDS}}})")
@@ -89,7 +89,7 @@ class _Wording:
 
 def _values(topic: Topic, drop: frozenset[str]) -> dict[str, str]:
     held: dict[str, set[str]] = defaultdict(set)
-    for fact in topic.facts if not topic.draw else ():
+    for fact in topic.facts if not topic.sample_fact else ():
         for slot, value in fact.slots.items():
             held[slot].add(value)
     bones = {slot: {skeleton(value, drop) for value in values} for slot, values in held.items()}
@@ -107,7 +107,7 @@ class Language:
                     key = (index, skeleton(_SLOT.sub(r" slot\1 ", text), drop))
                     texts.setdefault(key, _Wording(topic, text, drop, values))
         common = Counter(word for wording in texts.values() for word in wording.literals)
-        # Filed under the rarest of its literal words, so that a text meets few candidates.
+        # Indexed by the rarest of its literal words, so that a text has few candidates.
         self._by_word: dict[str, list[_Wording]] = defaultdict(list)
         for wording in texts.values():
             rarest = min(wording.literals, key=lambda word: (common[word], word), default="")

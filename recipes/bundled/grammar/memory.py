@@ -13,9 +13,9 @@ from recipes.bundled.grammar.echo import (
     ASK_MY_NAME,
     INTRODUCE,
     NAMES,
-    draw_name,
     fact,
     open_word,
+    sample_name,
 )
 from recipes.bundled.grammar.number_line import NUMBER, is_heldout
 from recipes.bundled.grammar.numbers import pairs, result
@@ -31,26 +31,32 @@ FAVORITES = listed(
 )
 
 
-def draw_name_and_sum(rng: random.Random, pool: Pool) -> Fact:
+def sample_name_and_sum(rng: random.Random, pool: Pool) -> Fact:
     """Returns a name, and a sum between stating it and asking for it."""
     a, b = rng.choice([pair for pair in pairs("plus") if not is_heldout("plus", *pair)])
-    named = draw_name(rng, pool)
+    named = sample_name(rng, pool)
     more = {"a": NUMBER[a], "b": NUMBER[b], "c": NUMBER[result("plus", a, b)]}
     return Fact({**named.slots, **more}, named.heldout_by)
 
 
-def draw_pet(rng: random.Random, pool: Pool) -> Fact:
-    named = draw_name(rng, pool)
+def sample_pet(rng: random.Random, pool: Pool) -> Fact:
+    named = sample_name(rng, pool)
     return Fact({**named.slots, "pet": rng.choice(PET_KINDS)}, named.heldout_by)
 
 
-def draw_thing(rng: random.Random, pool: Pool) -> Fact:
+def sample_thing(rng: random.Random, pool: Pool) -> Fact:
     noun = open_word("noun", rng, pool)
     return fact({"noun": noun, "a_noun": article(noun)}, pool)
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("talk: my name", (INTRODUCE, RECALL), draw=draw_name, vocabulary=NAMES, weight=3),
+    Topic(
+        "talk: my name",
+        (INTRODUCE, RECALL),
+        sample_fact=sample_name,
+        vocabulary=NAMES,
+        weight=3,
+    ),
     Topic(
         "talk: my name",
         (
@@ -69,7 +75,7 @@ TOPICS: tuple[Topic, ...] = (
             ),
             RECALL,
         ),
-        draw=draw_name_and_sum,
+        sample_fact=sample_name_and_sum,
         vocabulary=NAMES | vocabulary(NUMBER),
         weight=1.5,
     ),
@@ -126,7 +132,7 @@ TOPICS: tuple[Topic, ...] = (
                 do you remember what my {pet} is called""",
             ),
         ),
-        draw=draw_pet,
+        sample_fact=sample_pet,
         vocabulary=NAMES | vocabulary(PET_KINDS),
         weight=2,
     ),
@@ -239,7 +245,7 @@ TOPICS: tuple[Topic, ...] = (
                 what object do I have""",
             ),
         ),
-        draw=draw_thing,
+        sample_fact=sample_thing,
         vocabulary=vocabulary(words.NOUNS, words.HELDOUT_NOUNS),
         weight=2,
     ),

@@ -17,22 +17,22 @@ NUMBER = listed(
     """
 )
 TOP = 20
-# One pair in eight on the lattice; with the rim taken out, about one in ten of all.
+# One pair in eight of the grid of pairs is held out; without the edge, about one in ten of all.
 _STEP, _PLACE = 8, {"plus": 7, "minus": 6, "count": 5, "more": 3}
-_RIM = 15  # in a sum: a larger number has fewer than six sums
+_EDGE = 15  # in a sum: a larger number has fewer than six sums
 
 
 def is_heldout(sign: str, a: int, b: int) -> bool:
     """Plus and more are held out in both orders, because one implies the other. Counting from one
     is never held out: "count to six" says the same."""
     low, high = sorted((a, b)) if sign in ("plus", "more") else (a, b)
-    rim = {
-        "plus": high > _RIM or low < 2,
-        "minus": a - b < 1 or a < TOP - _RIM or b > _RIM or b < 2,
+    edge = {
+        "plus": high > _EDGE or low < 2,
+        "minus": a - b < 1 or a < TOP - _EDGE or b > _EDGE or b < 2,
         "count": a == 1,
         "more": False,
     }
-    return not rim[sign] and (low + 2 * high) % _STEP == _PLACE[sign]
+    return not edge[sign] and (low + 2 * high) % _STEP == _PLACE[sign]
 
 
 NEIGHBORS: tuple[Topic, ...] = (

@@ -45,9 +45,9 @@ def _row(entry: str) -> tuple[str, str]:
     return key, value
 
 
-# (opening, ending) pairs; the wording goes between. Every kind also goes bare, which is commonest.
-# No word of a frame may be all that an open word or an answer to a question consists of: the proof
-# takes frame words out (`language`), so no numbers, no "right" (an opposite), no "may".
+# (opening, ending) pairs; the wording goes between. Wordings of every kind mostly have no frame.
+# No word of a frame may be a whole open word or a whole answer, because the test of the split
+# removes frame words (`language`). So there are no numbers, no "right" (an opposite) and no "may".
 FRAMES: dict[Kind, tuple[tuple[str, str], ...]] = {
     "ask": (
         ("tell me,", ""),
@@ -136,7 +136,8 @@ HELDOUT_FRAMES: dict[Kind, tuple[tuple[str, str], ...]] = {
     ),
     "say": (("listen,", ""), ("oh,", ""), ("excuse me,", "")),
 }
-# A wording that begins with one of these is asked, done or remarked, whatever kind its step has.
+# A wording that begins with one of these words is a question, a request or a remark, whatever the
+# kind of its step.
 _ASKING = frozenset(
     listed(
         """
@@ -155,9 +156,9 @@ _DOING = frozenset(
     )
 )
 _SAYING = frozenset(listed("i it my once again another pardon sorry come this there"))
-# The one slot of any number of words; an ending after it would pass for a part of what is repeated.
+# The only slot that takes any number of words. An ending after it would count as text to repeat.
 OPEN_MANY = "{words}"
-WITH_ARTICLE = "a_"  # how the name of an open slot begins that holds a word with its article
+WITH_ARTICLE = "a_"  # prefix of the names of open slots that hold a word with its article
 BARE = ("", "")
 BARE_SHARE = 0.55
 
@@ -180,20 +181,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Topic:
-    """`facts` lists all facts, or `draw` makes one if the slots are open."""
+    """`facts` lists all facts, or `sample_fact` makes one if the slots are open."""
 
     category: str
     steps: tuple[Step, ...]
     facts: tuple[Fact, ...] = (Fact({}),)
-    draw: Callable[[random.Random, Pool], Fact] | None = None
-    # With `draw`: every plain word its slots can hold; of pools other than training's and the
-    # held-out one, more, which those that make them keep apart from all that is examined.
+    sample_fact: Callable[[random.Random, Pool], Fact] | None = None
+    # With open slots: every plain word that training and the held-out pool can put into them.
+    # Other pools have further words; the code that makes those keeps them out of the examination.
     vocabulary: frozenset[str] = frozenset()
     weight: float = 1.0
 
     def fact(self, rng: random.Random, split: Split) -> Fact:
-        if self.draw:
-            return self.draw(rng, split)
+        if self.sample_fact:
+            return self.sample_fact(rng, split)
         return rng.choice(self._train if split == "train" else self._heldout)
 
     @cached_property

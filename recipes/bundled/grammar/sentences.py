@@ -54,7 +54,7 @@ _LEXICON = {
     "verb": LEXICON["verb"],
     "name": LEXICON["name"],
 }
-# The list that other words than those of training come from, and how many of them.
+# By pool: the lists of its own words, and the share of words that come from them.
 _OTHERS: dict[Pool, tuple[dict[str, tuple[str, ...]], float]] = {
     "heldout": (_HELDOUT, 0.3),
     "lexicon": (_LEXICON, 0.6),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from recipes.bundled.grammar.animals import ASK_LEGS, ASK_SOUND, LEGS, SOUNDS
 from recipes.bundled.grammar.dates import ASK_AFTER, DAYS
-from recipes.bundled.grammar.echo import ECHOED, REPEAT, draw_echo
+from recipes.bundled.grammar.echo import ECHOED, REPEAT, sample_echo
 from recipes.bundled.grammar.facts import ASK_CAPITAL, ASK_COLOR, CAPITALS, COLORS
 from recipes.bundled.grammar.rules import Fact, Topic, step
 
@@ -41,7 +41,7 @@ AGAIN = (
     say that one more time
     let me hear that once more""",
 )
-# "And Spain?": the same is asked of another; THING is the slot, with its article.
+# "And Spain?": the same question about another thing; THING is the slot, with its article.
 ANOTHER = """and THING
     now THING
     and now THING
@@ -194,7 +194,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "talk: again",
         (step("do", "{words}.", REPEAT, ""), step("do", "{words}.", *AGAIN)),
-        draw=draw_echo,
+        sample_fact=sample_echo,
         vocabulary=ECHOED,
         weight=1.5,
     ),

@@ -105,7 +105,7 @@ def random_tensors(config: BigVganConfig, seed: int = 0) -> dict[str, Tensor]:
 
 @lru_cache
 def tiny_network(config: BigVganConfig) -> BigVgan:
-    """In double precision, where laws hold to rounding. Shared: not to be changed."""
+    """In double precision, where properties hold up to rounding. Shared: do not change it."""
     return BigVgan.from_tensors(random_tensors(config), config).double()
 
 
@@ -122,7 +122,7 @@ def golden(kind: str) -> dict[str, Tensor]:
 
 @lru_cache
 def golden_network() -> BigVgan:
-    """Shared: not to be changed."""
+    """Shared: do not change it."""
     return BigVgan.from_tensors(golden("w"), GOLDEN_CONFIG)
 
 

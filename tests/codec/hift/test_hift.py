@@ -26,7 +26,7 @@ def hift() -> Hift:
 
 @pytest.fixture(scope="module")
 def exact() -> Hift:
-    """The same network in float64, where laws hold to many digits."""
+    """The same network in float64, where properties hold to many digits."""
     return Hift.from_tensors(WEIGHTS).double()
 
 

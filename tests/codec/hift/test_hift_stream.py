@@ -1,4 +1,4 @@
-"""The window rule of the vocoder, against a straight-line version of spec 2.7, steps 3 to 6."""
+"""The window rule of the vocoder, against a straight-line version of it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -165,8 +165,8 @@ def test_short_pieces_wait(lengths: list[int]) -> None:
 
 @PROPERTY
 @given(st.lists(st.sampled_from([8, 9, 16]), min_size=2, max_size=4), st.integers(0, 3))
-def test_company_does_not_matter(lengths: list[int], late: int) -> None:
-    """A stream gives the same samples alone and beside others, of which some have a cache and some
+def test_other_streams_do_not_change_the_samples(lengths: list[int], late: int) -> None:
+    """A stream gives the same samples alone and with others, of which some have a cache and some
     have not, some windows are of the same length, and each has noise of its own."""
     mels = cut(random(6, sum(lengths), seed=4), lengths)
     alone = stream_all(STREAM, STREAM.open(seeded(5)), mels, None)

@@ -34,7 +34,7 @@ def test_as_if_drawn_when_taken(windows: list[tuple[int, int]], seed: int) -> No
 
 
 def test_a_generator_that_has_moved_on() -> None:
-    """Two streams may share one: each gets noise of its own, and none is wound back."""
+    """Two streams may share a generator: each gets its own noise, and no state is reset."""
     plain, shared = (torch.Generator().manual_seed(3) for _ in range(2))
     drawn = [draw_ahead(draw, 4, shared) for _ in range(2)]
     for each in drawn:
@@ -50,7 +50,7 @@ def test_without_a_thread_it_is_drawn_when_taken(monkeypatch: pytest.MonkeyPatch
     assert draw_ahead(draw, 4, torch.Generator()) is None
 
 
-def test_what_fails_is_told_to_whoever_takes_it() -> None:
+def test_take_raises_the_error_of_the_thread() -> None:
     def broken(frames: int, generator: torch.Generator) -> Tensor:
         raise MemoryError
 

@@ -71,10 +71,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exam(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One dialogue of each kind, one of them with two turns; half of the answers are yes."""
     out = tmp_path_factory.mktemp("exam")
-    draws = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
 
     def sound() -> np.ndarray[tuple[int, ...], np.dtype[np.int16]]:
-        return draws.integers(-3000, 3000, 9000).astype(np.int16)
+        return generator.integers(-3000, 3000, 9000).astype(np.int16)
 
     with Writer(out) as writer:
         for number, (kind, category) in enumerate(_KINDS):
