@@ -80,7 +80,7 @@ def test_an_engine_folder_replies_as_its_source(nano_folder: Path, tmp_path: Pat
     assert documents[0] == documents[1]
     refused = console("generate", str(engine), *asked, "--dtype", "bfloat16")
     assert refused.returncode == 1
-    assert "an engine folder has been built for one precision" in refused.stderr
+    assert "an engine folder is built for one precision" in refused.stderr
 
 
 def test_system_turn_and_presets(nano_folder: Path) -> None:
