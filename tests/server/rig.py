@@ -168,13 +168,16 @@ def settings(**changes: Any) -> ServerSettings:
 
 
 @asynccontextmanager
-async def serving(parts: Parts, *, silent: bool = False, **changes: Any) -> AsyncIterator[Served]:
-    """`silent`: without a codec and a voice."""
+async def serving(
+    parts: Parts, *, silent: bool = False, kv_rows: int | None = None, **changes: Any
+) -> AsyncIterator[Served]:
+    """`silent`: without a codec and a voice. `kv_rows`: the size of the page pool, which limits the
+    sessions."""
     given = settings(**changes)
     made: list[Backend] = []
 
     async def load() -> Backend:
-        engine = Engine.load(parts.lm)
+        engine = Engine.load(parts.lm, kv_rows=kv_rows)
         folder = VoiceFolder(given.voices_dir) if given.voices_dir else None
         store = VoiceStore(None if silent else parts.voice, [], given.max_voices, folder)
         store.fill(parts.codec.voice)

@@ -104,7 +104,7 @@ def test_twenty_sessions_come_and_vanish(parts: Parts) -> None:
     """After twenty sessions the counts of sessions, tasks, pages and file handles are as before."""
 
     async def test() -> None:
-        async with serving(parts, max_reply_s=0.8) as served:
+        async with serving(parts, kv_rows=32_768, max_reply_s=0.8) as served:
             await crowd(served, 2, 2, seed=1)  # so that lazy imports do not count
             await served.quiet()
             before = handles(), len(asyncio.all_tasks())
@@ -161,7 +161,7 @@ def test_two_minutes_of_fifty(parts: Parts) -> None:
     """After two minutes of fifty concurrent sessions all counts and the memory are as before."""
 
     async def test() -> None:
-        async with serving(parts, max_reply_s=0.8, max_sessions=100) as served:
+        async with serving(parts, kv_rows=32_768, max_reply_s=0.8, max_sessions=100) as served:
             for seed in range(3):  # until the allocator's pools are full
                 await crowd(served, 50, 50, seed)
             await served.quiet()
