@@ -7,6 +7,8 @@ from mosslive.engine.lm import Generation, LanguageModel, load_lm
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.stepper import PlainStepper, Stepper, Tails
 
+Reply = ReplyStream  # its former name
+
 __all__ = [
     "Busy",
     "Conversation",
@@ -18,6 +20,7 @@ __all__ = [
     "Generation",
     "LanguageModel",
     "PlainStepper",
+    "Reply",
     "ReplyStream",
     "StepFailed",
     "Stepper",

@@ -136,6 +136,16 @@ class Engine:
         or if some are active."""
         return self._client.unavailable_reason()
 
+    @property
+    def device(self) -> EngineLoop:
+        """Former name of `loop`."""
+        return self.loop
+
+    @property
+    def courtesy(self) -> DevicePriority:
+        """Former name of `priority`."""
+        return self.priority
+
     async def close(self) -> None:
         """Ends every reply with `EngineFull` ("closed"), frees all pages and ends the thread."""
         self._client.close_all()

@@ -273,9 +273,9 @@ class EngineLoop:
             for reply in replies:
                 self._recount(reply.sequence)
             state.count_pool()
-        if live and measurable:
-            now = state.clock()
-            state.decode_costs.observe(len(live), now - began, now)
+            if live and measurable:
+                now = state.clock()
+                state.decode_costs.observe(len(live), now - began, now)
 
     def _record_health(self, kind: str, results: Sequence[object]) -> None:
         """Counts a pass as failed if it failed for all jobs. `OutOfPages` is not a failure."""

@@ -15,6 +15,8 @@ from mosslive.errors import MossliveError
 from mosslive.talk.job_queue import ThreadEnded
 
 Event = dict[str, Any]
+_LONG_CHARS = 200_000  # parsed in a few milliseconds, whatever it contains
+_MOST_ELEMENTS = 20_000
 _RETRY_S = "1"
 ErrorType = Literal["invalid_request_error", "server_error", "authentication_error"]
 
@@ -51,12 +53,24 @@ def read_json(text: str | bytes, what: str) -> Any:
     """
     try:
         text = text.decode() if isinstance(text, bytes) else text
+        _check_elements(text, what)
         value = json.loads(text, parse_constant=_refuse_number, parse_float=_finite)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise ApiError(f"the {what} is not valid JSON", "invalid_json") from None
     return value
+
+
+def _check_elements(text: str, what: str) -> None:
+    """Raises if a long text may have too many values. To parse a million of them takes a second, in
+    which the event loop would stand still. Commas in strings count too."""
+    if len(text) <= _LONG_CHARS:
+        return
+    elements = text.count(",") + text.count("[") + text.count("{")
+    if elements > _MOST_ELEMENTS:
+        message = f"the {what} has {elements} values; allowed: {_MOST_ELEMENTS}"
+        raise ApiError(message, "too_many_values")
 
 
 def _refuse_number(name: str) -> NoReturn:
@@ -77,6 +91,8 @@ def as_api_error(error: MossliveError) -> ApiError:
     match error:
         case ApiError():
             return error
+        case EngineFull(reason="context"):  # a retry cannot succeed
+            return ApiError(str(error), "engine_full_context")
         case EngineFull():
             code, status = f"engine_full_{error.reason}", 503
         case PoolFull():

@@ -9,7 +9,7 @@ import base64
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,8 +72,11 @@ async def completions(request: Request) -> Response:
     raw = await body_of(request)
     stream = fields.flag(raw, "stream", "", False)
     options = fields.record(raw, "stream_options", default={})
-    chat = await _read(server_state, owner, raw, stream)
-    events = _events(server_state, owner, chat)
+    with ExitStack() as stack:
+        # Before any sound is encoded: a full or overloaded server refuses the request here.
+        stack.enter_context(server_state.requests.take(owner))
+        chat = await _read(server_state, owner, raw, stream)
+        events = _events(server_state, chat, stack.pop_all())
     first = await anext(events)  # raises before the response starts, so an error has its own status
     if stream:
         chunks = _streamed(server_state, chat, first, events, bool(options.get("include_usage")))
@@ -157,10 +160,11 @@ async def _read_part(server_state: ServerState, part: Any, where: str) -> str | 
 
 
 async def _events(
-    server_state: ServerState, owner: str, chat: _ChatRequest
+    server_state: ServerState, chat: _ChatRequest, slot: ExitStack
 ) -> AsyncGenerator[Event]:
+    """The events of the reply. Frees `slot` when it ends."""
     reply = one_shot_reply(server_state.backend, chat.turns, chat.settings, chat.voice)
-    with server_state.requests.take(owner):
+    with slot:
         async with aclosing(reply):
             async for event in reply:
                 if isinstance(event, TimingReady):

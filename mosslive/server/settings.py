@@ -187,7 +187,7 @@ def read_settings(
     values: dict[str, Any] = {}
     if file:
         for name, value in _read_toml(file).items():
-            values[name] = _from_toml(_known(known, name, str(file)), value, str(file))
+            values[name] = _from_toml(_known(known, name, str(file)), value)
     for variable, text in environment.items():
         if variable.startswith(PREFIX) and variable != CONFIG_VARIABLE:
             name = variable.removeprefix(PREFIX).lower()
@@ -221,7 +221,7 @@ def from_text(one: "Field[Any]", text: str, where: str) -> Any:
         raise refuse(where, text, "a number") from None
 
 
-def _from_toml(one: "Field[Any]", value: Any, where: str) -> Any:
+def _from_toml(one: "Field[Any]", value: Any) -> Any:
     kind, _ = kind_of(one)
     if kind is Path and isinstance(value, str):
         return Path(value)

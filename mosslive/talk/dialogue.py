@@ -180,15 +180,7 @@ class Dialogue:
             gone = leaving(older, self.open_rows + rows + kept, target)
             if gone:
                 self._leave(gone)
-        have = len(self.conversation) + rows
-        if have > self._limit:
-            seconds = self._limit * SECONDS_PER_CODE
-            raise EngineFull(
-                "context",
-                f"the turn is too long: {have} rows and no turn left to forget; allowed: "
-                f"{self._limit} rows ({seconds:.1f} s of speech), the system turn included; use "
-                f"shorter turns",
-            )
+        self._check_length(len(self.conversation) + rows)
 
     def _leave(self, gone: list[HistoryTurn]) -> None:
         leaves = set(gone)
@@ -198,7 +190,9 @@ class Dialogue:
     def replace_turns(self, turns: Sequence[HistoryTurn]) -> None:
         """Replaces the closed turns; the open turn stays. Positions count from the first row, so
         rows after the first change are computed again; pages before it are found by content. All or
-        nothing. Needs no page beyond those of the longer of the two."""
+        nothing. Needs no page beyond those of the longer of the two. If the turns exceed the limit
+        the oldest groups leave; raises `EngineFull` if the rest is still too long."""
+        turns = self._within_limit(turns)
         same_turns = len(turns) == len(self.turns) and all(map(is_, turns, self.turns))
         if same_turns and len(self.conversation) >= self.start:
             return
@@ -210,6 +204,27 @@ class Dialogue:
         self.conversation.rewrite(same, rows[same:], check=False)
         self.turns = list(turns)
         self.start = sum(len(said.rows) for said in turns)
+
+    def _within_limit(self, turns: Sequence[HistoryTurn]) -> Sequence[HistoryTurn]:
+        open_rows = max(0, self.open_rows)
+        gone = leaving(turns, open_rows, self._limit)
+        if gone:
+            leaves = set(gone)
+            turns = [said for said in turns if said not in leaves]
+        self._check_length(sum(len(said.rows) for said in turns) + open_rows)
+        if gone:
+            self._on_trim(len(gone), sum(len(said.rows) for said in gone))
+        return turns
+
+    def _check_length(self, rows: int) -> None:
+        if rows > self._limit:
+            seconds = self._limit * SECONDS_PER_CODE
+            raise EngineFull(
+                "context",
+                f"the turn is too long: {rows} rows and no turn left to forget; allowed: "
+                f"{self._limit} rows ({seconds:.1f} s of speech), the system turn included; use "
+                f"shorter turns",
+            )
 
 
 # Which turns leave. A group is a user's turn and all turns up to the next user's turn. A group

@@ -130,6 +130,11 @@ class Talk:
         self._controller.last_turn = turn
         return turn
 
+    async def stored(self, turn: int) -> None:
+        """Waits until a turn of `say` is part of the conversation, or has failed. Returns at once
+        for other turns."""
+        await self._controller.stored(turn)
+
     def commit(self, reply: ReplyKind | None = None) -> bool:
         """Ends the user's turn here (push to talk). False: there is none."""
         self._ready()

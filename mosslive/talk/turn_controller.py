@@ -51,6 +51,7 @@ class TurnController:
         # Turns that could not be encoded or written, and so get no reply. Only the latest ones: no
         # reply to an older turn can still begin.
         self._lost: deque[int] = deque(maxlen=16)
+        self._storing: dict[int, asyncio.Task[None]] = {}  # of `say`, by turn
         self._user_task: asyncio.Task[None] | None = None  # runs `listening`
         self._reply_task: asyncio.Task[None] | None = None  # runs `reply`
         self._speculation = Speculation(self.queue, self._run_reply)
@@ -160,7 +161,7 @@ class TurnController:
         rows: Sequence[Row] | Callable[[], Awaitable[Sequence[Row]]],
     ) -> None:
         """A whole turn without a reply, after all turns in progress. `rows`: the rows, or a
-        function that makes them when the turn's task runs."""
+        function that makes them when the turn's task runs. `stored` waits for it."""
 
         async def work() -> None:
             try:
@@ -170,7 +171,13 @@ class TurnController:
                 self._lost.append(turn)
                 self._events.fault(turn, "memory", error)
 
-        self.queue.submit(work)
+        task = self._storing[turn] = self.queue.submit(work)
+        task.add_done_callback(lambda _: self._storing.pop(turn, None))
+
+    async def stored(self, turn: int) -> None:
+        """Waits until the task of `say` for this turn has ended, whatever its result."""
+        if task := self._storing.get(turn):
+            await asyncio.wait([task])
 
     def edit(self, change: Change) -> None:
         """Replaces closed turns, not while a reply is given. It may run while the user speaks: the

@@ -63,14 +63,13 @@ def test_resynth(folder: Path, tmp_path: Path) -> None:
     assert soundfile.info(out).frames == 20 * 1920
 
 
-@pytest.mark.parametrize("chunk", ["0", "5"])
-def test_another_vocoder(folder: Path, tmp_path: Path, chunk: str) -> None:
+def test_another_vocoder(folder: Path, tmp_path: Path) -> None:
     """--vocoder speaks through a BigVGAN folder: other sound of the same length; one for another
     mel is refused."""
     for name, mel in (("fits", "flow"), ("other", "published")):
         only = ("--only", "bigvgan", "--bigvgan-mel", mel)
         assert run("synth", tmp_path / name, *only).exit_code == 0
-    arguments = ("codec", "resynth", folder / "anna.wav", "--codec", folder, "--chunk", chunk)
+    arguments = ("codec", "resynth", folder / "anna.wav", "--codec", folder, "--chunk", "0")
     sounds = []
     for number, extra in enumerate(((), ("--vocoder", tmp_path / "fits" / "bigvgan"))):
         out = tmp_path / f"{number}.wav"

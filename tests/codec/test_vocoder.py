@@ -22,7 +22,7 @@ from mosslive.errors import MossliveError
 from tests.codec.conftest import speech
 
 # Without shrinking, which would take minutes.
-RANDOM = settings(derandomize=True, deadline=None, max_examples=4, phases=[Phase.generate])
+RANDOM = settings(derandomize=True, deadline=None, max_examples=3, phases=[Phase.generate])
 PACKETS = st.lists(st.integers(1, 17), min_size=1, max_size=6)
 
 

@@ -1,8 +1,5 @@
 """A long conversation is trimmed to its share of the pages, so other sessions find pages."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import httpx
@@ -28,21 +25,18 @@ def answered(done: Event) -> None:
     assert response["usage"]["output_tokens"] >= CODES, response
 
 
-@contextmanager
-def small_pool() -> Iterator[None]:
-    """Makes engines with few pages."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "load", partial(Engine.load, kv_rows=ROWS))
-        yield
-
-
 def test_a_long_session_leaves_pages_to_others(parts: Parts) -> None:
     """One client speaks for more rows than the pool has. Every turn is answered, another session
     starts meanwhile and is answered too, and the free pages never fall below the others' share."""
 
     async def test() -> None:
-        options: dict[str, Any] = {"max_sessions": 2, "max_requests": 1, "max_turn_s": 60.0}
-        async with serving(parts, **options) as served:
+        options: dict[str, Any] = {
+            "kv_rows": ROWS,
+            "max_sessions": 2,
+            "max_requests": 1,
+            "max_turn_s": 60.0,
+        }
+        async with serving(parts, kv_rows=ROWS, **options) as served:
             engine = served.backend.engine
             lowest = engine.stats().pages
             async with served.session() as long:
@@ -58,16 +52,20 @@ def test_a_long_session_leaves_pages_to_others(parts: Parts) -> None:
                 assert [event for event in long.events if event["type"] == "error"] == []
             assert lowest >= engine.stats().pages // 3
 
-    with small_pool():
-        run(test())
+    run(test())
 
 
 def test_a_turn_longer_than_the_share_is_refused_and_the_session_goes_on(parts: Parts) -> None:
     """The error states the maximum length of a turn; the next, shorter turn is answered."""
 
     async def test() -> None:
-        options: dict[str, Any] = {"max_sessions": 2, "max_requests": 1, "max_turn_s": 60.0}
-        async with serving(parts, **options) as served, served.session() as peer:
+        options: dict[str, Any] = {
+            "kv_rows": ROWS,
+            "max_sessions": 2,
+            "max_requests": 1,
+            "max_turn_s": 60.0,
+        }
+        async with serving(parts, kv_rows=ROWS, **options) as served, served.session() as peer:
             await peer.manual()
             await peer.say(spoken(LONG_S))
             await peer.send("input_audio_buffer.commit")
@@ -76,20 +74,41 @@ def test_a_turn_longer_than_the_share_is_refused_and_the_session_goes_on(parts: 
             assert "s of speech)" in error["message"]
             answered(await peer.ask(spoken(1.0)))
 
-    with small_pool():
-        run(test())
+    run(test())
+
+
+def test_long_instructions_cannot_take_the_pages_of_others(parts: Parts) -> None:
+    """`session.update` with instructions beyond the session's share is refused, and its pages stay
+    free for others."""
+
+    async def test() -> None:
+        options: dict[str, Any] = {
+            "kv_rows": ROWS,
+            "max_sessions": 2,
+            "max_requests": 1,
+            "max_turn_s": 60.0,
+        }
+        async with serving(parts, kv_rows=ROWS, **options) as served, served.session() as peer:
+            await peer.manual()
+            free = served.backend.engine.stats().free_pages
+            await peer.send("session.update", session={"instructions": "word " * 400})
+            error = await peer.api_error()
+            assert error["code"] == "engine_full_context", error
+            assert served.backend.engine.stats().free_pages >= free - 1
+            answered(await peer.ask(spoken(1.0)))
+
+    run(test())
 
 
 def test_a_small_pool_allows_fewer_sessions(parts: Parts) -> None:
     """Sessions beyond the number that the pool has pages for get 429."""
 
     async def test() -> None:
-        few = serving(parts, max_sessions=8, max_requests=4)
+        few = serving(parts, kv_rows=ROWS, max_sessions=8, max_requests=4)
         async with few as served, served.session(), served.session():
             assert await denied(served) == (429, "too_many_sessions")
 
-    with small_pool():
-        run(test())
+    run(test())
 
 
 def test_limits_follow_from_pool_model_and_settings(parts: Parts) -> None:

@@ -10,10 +10,12 @@ from mosslive import LanguageModel, MossliveError, Turn
 from mosslive.codec import Sound
 from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import (
+    ContextTrimmed,
     ReplyDone,
     ReplyInterrupted,
     ReplyStarted,
     SpeechStarted,
+    TalkFault,
     TurnDetected,
 )
 from tests.talk.rig import RIG, Rig, frames, run
@@ -163,6 +165,39 @@ def test_settings_change_between_turns(nano_lm: LanguageModel) -> None:
         assert first.position_s == 0
         assert second.position_s == pytest.approx(len(frames((1.1, False))) / 16_000, abs=0.05)
         assert [said.role for said in await rig.talk.settled()] == ["system", "user", "user"]
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())
+
+
+def test_edits_stay_within_the_context(nano_lm: LanguageModel) -> None:
+    """An edit that makes the history longer than the context drops the oldest turns; one whose
+    system turn alone is too long fails and changes nothing."""
+
+    def system_of(words: int) -> HistoryTurn:
+        rows = nano_lm.format.turn(Turn("system", text="word " * words))
+        return HistoryTurn("system", "text", tuple(rows))
+
+    async def story() -> None:
+        settings = replace(PUSH_TO_TALK, auto_reply=False, context_rows=200)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, settings)
+        for _ in range(6):
+            rig.talk.say("user", "one two three")
+        await rig.settle()
+        before = len(rig.talk.turns)
+        medium = system_of(40)
+        rig.talk.edit(lambda turns: [medium, *turns[1:]])
+        await rig.settle()
+        assert rig.talk.turns[0] is medium
+        assert len(rig.talk.turns) < before
+        assert rig.of(ContextTrimmed)
+        assert len(rig.rows) <= 200
+        kept, long = rig.rows, system_of(200)
+        rig.talk.edit(lambda turns: [long, *turns[1:]])
+        await rig.settle()
+        assert "too long" in rig.of(TalkFault)[0].message
+        assert rig.rows == kept
         await rig.close()
         rig.assert_clean()
 

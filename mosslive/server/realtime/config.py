@@ -119,7 +119,7 @@ def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionC
     """The configuration with the fields of a `session.update`."""
     kind = raw.get("type", "realtime")  # transcription sessions are not supported
     fields.choice(kind, ("realtime",), "session.type")
-    changes: dict[str, Any] = output_changes(config, raw, offer, "session.")
+    changes: dict[str, Any] = output_changes(raw, offer, "session.")
     audio_in = fields.record(_audio(raw, "session."), "input", "session.audio.", {})
     where = "session.audio.input."
     if audio_in.get("format") is not None:
@@ -140,9 +140,7 @@ def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionC
     return replace(config, **changes, shown=config.shown | shown)
 
 
-def output_changes(
-    config: SessionConfig, raw: dict[str, Any], offer: Offer, where: str
-) -> dict[str, Any]:
+def output_changes(raw: dict[str, Any], offer: Offer, where: str) -> dict[str, Any]:
     """The changes by fields that `session.update` and `response.create` have in common."""
     changes: dict[str, Any] = {}
     if raw.get("output_modalities") is not None:

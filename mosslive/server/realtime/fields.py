@@ -6,6 +6,7 @@ without a default a missing field raises. Pure functions over JSON, for every th
 event.
 """
 
+import reprlib
 from typing import Any
 
 from mosslive.server.api_errors import ApiError
@@ -70,7 +71,8 @@ def choice(value: object, allowed: tuple[str, ...], where: str) -> str:
 
 def bad(where: str, value: object, allowed: str) -> ApiError:
     """The error for a value that is not allowed; the caller raises it."""
-    shown = repr(value)
+    # `reprlib` reads only the first elements: a client may send millions of them.
+    shown = repr(value[:100]) if isinstance(value, str) else reprlib.repr(value)
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     return ApiError(f"{where} is {shown}; allowed: {allowed}", "invalid_value", where)
 

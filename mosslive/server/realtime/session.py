@@ -68,6 +68,7 @@ class RealtimeSession:
         self.items = Items(backend.settings.max_sound_s)
         self.responses = ResponseState(lambda: self.talk.replying)
         self.over = asyncio.Event()  # the conversation cannot go on
+        self.transcribing = asyncio.Lock()
         named = {"session": self.id, "key": client.owner}
         self.log = Named(logging.getLogger("mosslive.session"), named)
         self.on_event: Callable[[TalkEvent], None] = lambda event: None  # set by the forwarder

@@ -208,11 +208,10 @@ class TalkEventForwarder:
 
 
 def _code(fault: TalkFault) -> str:
-    """The error's own code if the server is full now, so that the client may retry."""
+    """The error's own code if the engine or the codec is full, so that the client can act on it."""
     known = as_api_error(fault.error) if isinstance(fault.error, MossliveError) else None
-    if known and known.code and known.status == 503:
-        return known.code
-    return f"{fault.stage}_failed"
+    full = known is not None and (known.status == 503 or known.code == "engine_full_context")
+    return known.code if known and known.code and full else f"{fault.stage}_failed"
 
 
 def _find(turns: list[HistoryTurn], turn: int, role: str) -> HistoryTurn | None:

@@ -21,7 +21,9 @@ async def _transcribe(session: RealtimeSession, item: Item) -> None:
     try:
         turns = await session.talk.settled()
         said = [one for one in turns if one.turn in item.turns and one.role == "user"]
-        text = await transcribe_turn(session.backend, said[0]) if said else ""
+        # One at a time, because each needs pages beyond the session's share.
+        async with session.transcribing:
+            text = await transcribe_turn(session.backend, said[0]) if said else ""
     except MossliveError as error:
         session.send(events.failed(item.id, str(error)))
         return

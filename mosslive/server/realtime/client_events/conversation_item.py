@@ -42,16 +42,16 @@ async def create(session: RealtimeSession, event: Event) -> None:
     for one in contents:
         item.turns.append(session.talk.say(role_of(item), one))
     if sounds:
-        session.start(_count_encoding(session, sounds))
+        session.start(_count_encoding(session, sounds, item.turns[-1]))
     session.add_item(item, place)
     if contents and not at_the_end:
         numbers = [(turn, one.role) for one in before for turn in one.turns]
         session.edit(move(item.turns, numbers))
 
 
-async def _count_encoding(session: RealtimeSession, sounds: int) -> None:
+async def _count_encoding(session: RealtimeSession, sounds: int, last_turn: int) -> None:
     with session.input.encodes(sounds):
-        await session.talk.settled()
+        await session.talk.stored(last_turn)
 
 
 async def retrieve(session: RealtimeSession, event: Event) -> None:

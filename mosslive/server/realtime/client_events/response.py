@@ -21,7 +21,7 @@ _MOST_METADATA = 16
 async def create(session: RealtimeSession, event: Event) -> None:
     raw = fields.record(event, "response", default={})
     where = "response."
-    config = replace(session.config, **output_changes(session.config, raw, session.offer, where))
+    config = replace(session.config, **output_changes(raw, session.offer, where))
     metadata = _metadata(raw)
     out_of_band = raw.get("conversation") == "none"
     if raw.get("conversation") not in (None, "auto", "none"):
