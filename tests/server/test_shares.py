@@ -30,12 +30,7 @@ def test_a_long_session_leaves_pages_to_others(parts: Parts) -> None:
     starts meanwhile and is answered too, and the free pages never fall below the others' share."""
 
     async def test() -> None:
-        options: dict[str, Any] = {
-            "kv_rows": ROWS,
-            "max_sessions": 2,
-            "max_requests": 1,
-            "max_turn_s": 60.0,
-        }
+        options: dict[str, Any] = {"max_sessions": 2, "max_requests": 1, "max_turn_s": 60.0}
         async with serving(parts, kv_rows=ROWS, **options) as served:
             engine = served.backend.engine
             lowest = engine.stats().pages
@@ -59,12 +54,7 @@ def test_a_turn_longer_than_the_share_is_refused_and_the_session_goes_on(parts: 
     """The error states the maximum length of a turn; the next, shorter turn is answered."""
 
     async def test() -> None:
-        options: dict[str, Any] = {
-            "kv_rows": ROWS,
-            "max_sessions": 2,
-            "max_requests": 1,
-            "max_turn_s": 60.0,
-        }
+        options: dict[str, Any] = {"max_sessions": 2, "max_requests": 1, "max_turn_s": 60.0}
         async with serving(parts, kv_rows=ROWS, **options) as served, served.session() as peer:
             await peer.manual()
             await peer.say(spoken(LONG_S))
@@ -82,12 +72,7 @@ def test_long_instructions_cannot_take_the_pages_of_others(parts: Parts) -> None
     free for others."""
 
     async def test() -> None:
-        options: dict[str, Any] = {
-            "kv_rows": ROWS,
-            "max_sessions": 2,
-            "max_requests": 1,
-            "max_turn_s": 60.0,
-        }
+        options: dict[str, Any] = {"max_sessions": 2, "max_requests": 1, "max_turn_s": 60.0}
         async with serving(parts, kv_rows=ROWS, **options) as served, served.session() as peer:
             await peer.manual()
             free = served.backend.engine.stats().free_pages
