@@ -195,3 +195,24 @@ def test_truncate_when_the_sound_is_forgotten(parts: Parts) -> None:
                 assert "audio" not in shown
 
         run(talk())
+
+
+def test_sounds_that_wait_are_limited_while_the_user_speaks(served: Backend) -> None:
+    """Items with sound that are not encoded yet are limited, also during a turn of the user, which
+    they wait for."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            await on.send("session.update", session=MANUAL)
+            await on.send("input_audio_buffer.append", audio=pcm(spoken(0.3)))
+            sound = {"type": "input_audio", "audio": pcm(spoken(0.2))}
+            item = {"type": "message", "role": "user", "content": [sound]}
+            for _ in range(30):
+                await on.send("conversation.item.create", item=item)
+            refused = [event["error"]["code"] for event in on.of("error")]
+            assert refused
+            assert set(refused) == {"too_many_sounds"}
+            await on.send("input_audio_buffer.clear")
+            await on.session.talk.settled()
+
+    run(test())

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from mosslive.rows import Turn
+from mosslive.server.api_errors import ApiError, read_json
 from mosslive.server.backend import Backend
 from mosslive.server.realtime.session import Client
 from tests.server.bench import bench, message
@@ -182,3 +183,12 @@ def test_a_session_that_begins_configured(served: Backend) -> None:
             assert list(on.session.talk.turns[0].rows) == rows
 
     run(test())
+
+
+def test_a_frame_of_many_values_is_not_parsed() -> None:
+    """A long text with very many values would block the event loop; one long string does not."""
+    many = "[" + ",".join(["[]"] * 200_000) + "]"
+    with pytest.raises(ApiError, match="allowed: 20000") as caught:
+        read_json(many, "frame")
+    assert (caught.value.code, caught.value.status) == ("too_many_values", 400)
+    assert len(read_json('{"audio": "' + "A" * 1_000_000 + '"}', "frame")["audio"]) == 1_000_000

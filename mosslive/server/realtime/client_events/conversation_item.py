@@ -4,6 +4,8 @@ Runs on the event loop of the session. Edits of the history wait while `Talk` re
 (`RealtimeSession.edit`).
 """
 
+from contextlib import ExitStack
+
 from mosslive.codec import Sound
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.server.api_errors import ApiError, Event
@@ -42,15 +44,18 @@ async def create(session: RealtimeSession, event: Event) -> None:
     for one in contents:
         item.turns.append(session.talk.say(role_of(item), one))
     if sounds:
-        session.start(_count_encoding(session, sounds, item.turns[-1]))
+        counted = ExitStack()
+        counted.enter_context(session.input.encodes(sounds))  # at once: more items may wait
+        session.start(_count_encoding(session, counted, item.turns[-1]))
     session.add_item(item, place)
     if contents and not at_the_end:
         numbers = [(turn, one.role) for one in before for turn in one.turns]
         session.edit(move(item.turns, numbers))
 
 
-async def _count_encoding(session: RealtimeSession, sounds: int, last_turn: int) -> None:
-    with session.input.encodes(sounds):
+async def _count_encoding(session: RealtimeSession, counted: ExitStack, last_turn: int) -> None:
+    """Counts sounds until the last of them is part of the conversation."""
+    with counted:
         await session.talk.stored(last_turn)
 
 
