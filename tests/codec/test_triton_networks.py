@@ -20,6 +20,14 @@ from mosslive.kernels.dispatch import TRITON_ONLY
 from tests.codec.bigvgan.test_bigvgan import TINY, random_mel, random_tensors
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ONE_STAGE = replace(
+    TINY,
+    hop_size=2,
+    upsample_rates=(2,),
+    upsample_kernel_sizes=(4,),
+    resblock_kernel_sizes=(1, 3),
+    resblock_dilation_sizes=((1,), (2,)),
+)
 HIFT = HiftSettings(
     mel_bins=5,
     channels=8,
@@ -55,14 +63,7 @@ def close(found: Tensor, wanted: Tensor) -> bool:
 @pytest.mark.usefixtures("exact_products")
 def test_bigvgan_offline_and_stream() -> None:
     """Whole, and in chunks until layers are full and the recorded step takes over; two rows."""
-    config = replace(
-        TINY,
-        hop_size=2,
-        upsample_rates=(2,),
-        upsample_kernel_sizes=(4,),
-        resblock_kernel_sizes=(1, 3),
-        resblock_dilation_sizes=((1,), (2,)),
-    )
+    config = ONE_STAGE
     tensors = random_tensors(config)
     exact = BigVgan.from_tensors(tensors, config).double()
     network = BigVgan.from_tensors(tensors, config, TRITON_ONLY).to(DEVICE)
@@ -81,14 +82,7 @@ def test_bigvgan_offline_and_stream() -> None:
 def test_bigvgan_streams_share_recorded_steps() -> None:
     """Three streams, the third one chunk later: each equals its offline wave, and those at the
     same point are padded to a power of two in one recorded step."""
-    config = replace(
-        TINY,
-        hop_size=2,
-        upsample_rates=(2,),
-        upsample_kernel_sizes=(4,),
-        resblock_kernel_sizes=(1, 3),
-        resblock_dilation_sizes=((1,), (2,)),
-    )
+    config = ONE_STAGE
     tensors = random_tensors(config)
     exact = BigVgan.from_tensors(tensors, config).double()
     vocoder = BigVganVocoder(BigVgan.from_tensors(tensors, config, TRITON_ONLY).to(DEVICE))
