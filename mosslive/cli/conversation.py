@@ -18,7 +18,7 @@ from mosslive.config.folders import Parts
 from mosslive.engine import Engine
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.errors import MossliveError
-from mosslive.talk import CodecWorker, Talk, TalkSettings, load_turns, save_turns
+from mosslive.talk import CodecService, Talk, TalkSettings, load_turns, save_turns
 from mosslive.talk.conversation_file import read_saved
 from mosslive.talk.events import (
     AudioChunk,
@@ -99,7 +99,7 @@ class Chat:
             codec = load_codec(parts.codec, self._device, vocoder=self._vocoder)
         voice = codec.voice(parts.voice) if codec and parts.voice else None
         priority = DevicePriority()  # of the two on one device
-        thread = CodecWorker(codec, priority=priority) if codec else None
+        thread = CodecService(codec, priority=priority) if codec else None
         self._rate_hz = thread.sample_rate if thread else 0
         async with AsyncExitStack() as open_parts:
             if thread:

@@ -17,7 +17,7 @@ from mosslive.engine import Engine
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.errors import MossliveError
 from mosslive.rows import WRITE_DOWN_SYSTEM
-from mosslive.talk import CodecWorker, Talk, TalkSettings
+from mosslive.talk import CodecService, Talk, TalkSettings
 from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault, TimingReady
 from mosslive.talk.timing import TurnTiming
 
@@ -43,7 +43,7 @@ async def ask(parts: Parts, question: Sound) -> tuple[Answer, str]:
     settings = TalkSettings(sampling=sampling, turns=None, lead_s=None)
     listener = replace(settings, reply="text", system=WRITE_DOWN_SYSTEM)
     priority = DevicePriority()  # of the two on one device
-    thread = CodecWorker(codec, priority=priority)
+    thread = CodecService(codec, priority=priority)
     try:
         await thread.warm(voice, settings.chunk)
         async with Engine.load(parts.model, priority=priority) as engine:

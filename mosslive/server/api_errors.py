@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.engine import EngineBroken, EngineFull, StepFailed
 from mosslive.errors import MossliveError
-from mosslive.talk.job_queue import ThreadEnded
+from mosslive.talk.codec_requests import ThreadEnded
 
 Event = dict[str, Any]
 _LONG_CHARS = 200_000  # parsed in a few milliseconds, whatever it contains

@@ -27,7 +27,7 @@ from mosslive.server.limits import Limits, goal_rows, limits_of
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voice_store import VoiceStore
-from mosslive.talk import CodecWorker, Talk, TalkSettings, TurnSettings
+from mosslive.talk import CodecService, Talk, TalkSettings, TurnSettings
 from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.vad import SileroVad, VoiceActivity
 from mosslive.talk.warmup import MOST_REPLIES
@@ -40,7 +40,7 @@ class Backend:
     """The parts shared by all sessions, and defaults for new conversations."""
 
     engine: Engine
-    codec: CodecWorker | None
+    codec: CodecService | None
     voices: VoiceStore
     settings: ServerSettings
     make_vad: Callable[[], VoiceActivity] = SileroVad
@@ -173,7 +173,7 @@ def load_backend(settings: ServerSettings) -> Backend:
             if path != parts.voice:
                 others.append((path.stem, codec.voice(path)))
     priority = DevicePriority()  # between engine and codec on one device
-    worker = CodecWorker(codec, priority=priority) if codec else None
+    worker = CodecService(codec, priority=priority) if codec else None
     try:
         if worker and default:  # compile and allocate before the engine takes the memory
             slots = min(settings.max_sessions, MOST_REPLIES)

@@ -1,15 +1,16 @@
 """A live conversation: turn detection, encoding, replies, interruption, history, timing."""
 
-from mosslive.talk.codec_worker import CodecWorker
+from mosslive.talk.codec_service import CodecService
 from mosslive.talk.conversation_file import load_turns, save_turns
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.talk import Talk
 from mosslive.talk.turn_detection import AdaptiveSilence, FixedSilence, TurnSettings
 
-CodecThread = CodecWorker  # its former name
+CodecThread = CodecWorker = CodecService  # its former names
 
 __all__ = [
     "AdaptiveSilence",
+    "CodecService",
     "CodecThread",
     "CodecWorker",
     "FixedSilence",

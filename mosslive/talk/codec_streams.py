@@ -1,65 +1,63 @@
 """The encoding of one user's turn and the decoding of one reply, as a conversation uses them.
 
-Each stream is opened on the codec's thread when it is first needed; its caller, on an event loop,
-awaits one call before the next. Knows nothing of rows, nor of time except deadlines.
+Each makes requests to the codec service; its caller, on an event loop, awaits one call before the
+next. Knows nothing of rows, nor of time except deadlines.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
+import torch
 from torch import Tensor
 
 from mosslive.codec.encoder_stream import HeardTurn
 from mosslive.codec.flow_hops import HopCounter
 from mosslive.codec.flow_stream import TailRule
+from mosslive.codec.mel import HEARING_HZ
+from mosslive.codec.resample import ResampleStream
+from mosslive.codec.sound import check_rate, mono
 from mosslive.codec.voice import Voice, aligned
 from mosslive.errors import MossliveError
-from mosslive.talk.codec_worker import CodecWorker
-from mosslive.talk.job_queue import NOW, Done
-from mosslive.talk.speech_codec import DecoderBatchLike, EncoderStream, Samples
+from mosslive.talk.codec_requests import (
+    CloseReply,
+    CloseTurn,
+    Done,
+    FinishTurn,
+    Hear,
+    OpenReply,
+    Render,
+)
+from mosslive.talk.codec_service import CodecService
+from mosslive.talk.speech_codec import Samples
 
 
 class EncodeStream:
-    def __init__(self, thread: CodecWorker, rate_hz: int) -> None:
-        self._thread, self._rate_hz = thread, rate_hz
-        self._source: EncoderStream | None = None
+    def __init__(self, service: CodecService, rate_hz: int) -> None:
+        """`rate_hz`: of the sound that is pushed."""
+        self._service, self._number = service, service.new_number()
+        self._resampler = ResampleStream(check_rate(rate_hz), HEARING_HZ)
         self._closed = False
 
     async def push(self, wave: Tensor, due: float) -> Done[list[int]]:
-        return await self._thread.do(lambda: self._opened().push(wave), due, "hearing")
+        self._require_open()
+        resampled = self._resampler.push(mono(wave))
+        return await self._service.ask(Hear(self._number, resampled, due))
 
     async def finish(self, wave: Tensor, due: float) -> Done[HeardTurn]:
         """Encodes the last sound and returns the whole turn. `first_revised` may be a code of the
         last sound, which was not returned before."""
-
-        def work() -> HeardTurn:
-            source = self._opened()
-            if len(wave):
-                source.push(wave)
-            return source.finish()
-
-        return await self._thread.do(work, due, "hearing the end of a turn")
+        self._require_open()
+        parts = self._resampler.push(mono(wave)), self._resampler.finish()
+        return await self._service.ask(FinishTurn(self._number, torch.cat(parts), due))
 
     def close(self) -> None:
         """Frees its memory for another turn. Idempotent."""
         self._closed = True
-        self._thread.post(self._shut)
+        self._service.post(CloseTurn(self._number))
 
-    # On the thread.
-
-    def _opened(self) -> EncoderStream:
+    def _require_open(self) -> None:
         if self._closed:
             raise MossliveError("this turn was closed")
-        if self._source is None:
-            self._source = self._thread.codec.encoder_stream(self._rate_hz)
-            self._thread.open_turns += 1
-        return self._source
-
-    def _shut(self) -> None:
-        if self._source is not None:
-            self._source = None
-            self._thread.open_turns -= 1
 
 
 class DecodeStream:
@@ -67,18 +65,17 @@ class DecodeStream:
 
     def __init__(
         self,
-        thread: CodecWorker,
+        service: CodecService,
         voice: Voice,
         chunk: int,
         seed: int,
         tail: TailRule = "cached",
     ) -> None:
         """`tail`: how its end is rendered; see `Codec.decoder_stream`."""
-        self._thread, self._voice, self._chunk, self._seed = thread, voice, chunk, seed
-        self._tail: TailRule = tail
+        self._service, self._chunk = service, chunk
+        self._reply = OpenReply(service.new_number(), voice, seed, chunk, tail, 0.0)
         # Predicts what the batch, which is on the thread, does with the codes it is given.
         self._count = HopCounter(len(aligned(voice.prompt, chunk).prompt_codes), chunk)
-        self._member: Any = None  # of the batch
         self._closed = False
 
     def ready(self, waiting: int) -> bool:
@@ -86,9 +83,14 @@ class DecodeStream:
         return self._count.next_hop(waiting) is not None
 
     @property
+    def wanted(self) -> int:
+        """Codes to push for the next chunk. More would delay its sound by that of later chunks."""
+        return self._count.needed - (self._count.received - self._count.rendered)
+
+    @property
     def needs(self) -> int:
         """Codes that must have come, beyond those rendered, before there is more sound."""
-        return self._count.needed + self._thread.codec.delay_codes(self._chunk)
+        return self._count.needed + self._service.codec.delay_codes(self._chunk)
 
     def leads_in(self, waiting: int) -> bool:
         """Whether so many first codes are enough to prepare for the sound of those that follow."""
@@ -96,53 +98,33 @@ class DecodeStream:
 
     async def open(self, due: float) -> None:
         """Ahead of the first codes, so that they need not wait for it."""
-        await self._thread.do(self._opened, due, "opening replies")
+        self._require_open()
+        await self._service.ask(replace(self._reply, due=due))
 
     async def push(
         self, codes: Sequence[int], due: float, speculative: bool = False
     ) -> Done[Samples]:
         """All the sound that is settled now. `speculative`: it may never be heard; it joins no
         step that is due before."""
-        given = list(codes)
-        self._count.received += len(given)
+        self._require_open()
+        self._count.received += len(codes)
         self._count.render_all()
-        return await self._thread.render(self._opened, given, due, due if speculative else NOW)
+        request = Render(self._reply, list(codes), due, apart=speculative)
+        return await self._service.ask(request)
 
     async def finish(
         self, codes: Sequence[int], due: float, speculative: bool = False
     ) -> Done[Samples]:
         """Renders the last codes and returns the rest of the sound."""
-        first = await self.push(codes, due, speculative)
-
-        def work() -> Samples:
-            batch, member = self._opened()
-            rest = batch.finish(member)
-            self._shut()
-            return rest
-
-        last = await self._thread.do(work, due, "ending replies")
-        return Done(np.concatenate((first.value, last.value)), first.cost_s + last.cost_s)
+        self._require_open()
+        request = Render(self._reply, list(codes), due, last=True, apart=speculative)
+        return await self._service.ask(request)
 
     def close(self) -> None:
-        """May be called while a job waits or runs; the result of that job is dropped."""
+        """May be called while a request waits or runs; its result is an error."""
         self._closed = True
-        self._thread.post(self._shut)
+        self._service.post(CloseReply(self._reply.reply))
 
-    # On the thread.
-
-    def _opened(self) -> tuple[DecoderBatchLike, Any]:
+    def _require_open(self) -> None:
         if self._closed:
             raise MossliveError("this reply was closed")
-        batch = self._thread.batch(self._chunk, self._tail)
-        if self._member is None:
-            self._member = batch.add(self._voice, self._seed)
-            self._thread.open_replies += 1
-        return batch, self._member
-
-    def _shut(self) -> None:
-        self._closed = True
-        if self._member is not None:
-            self._thread.forget(self._member)
-            self._thread.batch(self._chunk, self._tail).cancel(self._member)
-            self._member = None
-            self._thread.open_replies -= 1

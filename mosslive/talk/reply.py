@@ -18,7 +18,7 @@ from mosslive.engine.conversation import ReplyStream
 from mosslive.rows import ReplyKind, TextStream, TextTokenizer, Turn
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_streams import DecodeStream
-from mosslive.talk.codec_worker import CodecWorker
+from mosslive.talk.codec_service import CodecService
 from mosslive.talk.dialogue import Dialogue, TurnEnding, close_heard, close_whole, code_rows
 from mosslive.talk.events import (
     Event,
@@ -45,7 +45,7 @@ class LiveReply:
         stopwatch: Stopwatch,
         events_out: EventQueue,
         sound: ReplyAudio | None,
-        reencode: CodecWorker | None,
+        reencode: CodecService | None,
     ) -> None:
         """`sound`: None for a reply in text. `reencode`: encodes the reply's sound again for the
         history; None: the history has the reply's own codes."""
@@ -183,7 +183,7 @@ class LiveReply:
         dialogue.close_turn("assistant", self.kind, self.turn)
         self._in_history = True
 
-    async def _write_reencoded(self, codec: CodecWorker, codes: int | None) -> None:
+    async def _write_reencoded(self, codec: CodecService, codes: int | None) -> None:
         """Encodes the reply's sound, or that of its first `codes`, and writes it as the turn."""
         dialogue, sound = self._dialogue, self.sound
         assert dialogue is not None, "the reply has begun"
@@ -227,7 +227,7 @@ class ReplyFactory:
 
     def __init__(
         self,
-        codec: CodecWorker | None,
+        codec: CodecService | None,
         voice: Voice | None,
         tokenizer: TextTokenizer,
         settings: TalkSettings,

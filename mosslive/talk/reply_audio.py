@@ -26,7 +26,6 @@ from mosslive.talk.speech_codec import Samples
 from mosslive.talk.timing import Stopwatch
 
 _AHEAD_S = 30.0  # rendering rests while so much sound is rendered and not sent
-_CODES_AT_ONCE = 125  # 10 s; more than the first chunk of any reply needs
 
 
 class ReplyAudio:
@@ -131,10 +130,12 @@ class ReplyAudio:
             await self._codes_ready.wait()
             self._codes_ready.clear()
             await self._rest()
-            codes = self._codes[:_CODES_AT_ONCE]
-            ending = self._no_more_codes and len(codes) == len(self._codes)
-            count = len(codes)
-            if not (ending or self._decoder.ready(count) or self._decoder.leads_in(count)):
+            # One chunk at a time, so that its sound does not wait for that of later chunks.
+            count = min(len(self._codes), self._decoder.wanted)
+            codes = self._codes[:count]
+            whole = self._decoder.ready(count)
+            ending = self._no_more_codes and not whole
+            if not (ending or whole or self._decoder.leads_in(count)):
                 continue
             del self._codes[:count]
             render = self._decoder.finish if ending else self._decoder.push

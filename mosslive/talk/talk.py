@@ -20,7 +20,7 @@ from mosslive.engine.engine import Engine
 from mosslive.errors import MossliveError
 from mosslive.rows import DRIVER_SYSTEM, ReplyKind, Role, Row, Turn, check_reply
 from mosslive.talk.clock import Clock, WallClock
-from mosslive.talk.codec_worker import CodecWorker
+from mosslive.talk.codec_service import CodecService
 from mosslive.talk.dialogue import Dialogue, HistoryTurn, require_whole
 from mosslive.talk.events import ContextTrimmed, Event, EventQueue
 from mosslive.talk.settings import TalkSettings
@@ -36,7 +36,7 @@ class Talk:
     def __init__(
         self,
         engine: Engine,
-        codec: SpeechCodec | CodecWorker | None,
+        codec: SpeechCodec | CodecService | None,
         voice: Voice | None,
         settings: TalkSettings | None = None,
         *,
@@ -56,9 +56,9 @@ class Talk:
         rate_hz = codec.sample_rate if codec else 0
         self._events = EventQueue(self.clock, math.ceil(self.settings.unread_s * rate_hz))
         dialogue = self._begin(engine, turns)
-        self._own_codec: CodecWorker | None = None
-        if codec is not None and not isinstance(codec, CodecWorker):
-            codec = self._own_codec = CodecWorker(
+        self._own_codec: CodecService | None = None
+        if codec is not None and not isinstance(codec, CodecService):
+            codec = self._own_codec = CodecService(
                 codec, clock=self.clock.now, priority=engine.priority
             )
         self.codec = codec

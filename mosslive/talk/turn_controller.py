@@ -14,7 +14,7 @@ from torch import Tensor
 from mosslive.codec.voice import Voice
 from mosslive.rows import ReplyKind, Role, Row, TextTokenizer
 from mosslive.talk.clock import Clock
-from mosslive.talk.codec_worker import CodecWorker
+from mosslive.talk.codec_service import CodecService
 from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue
 from mosslive.talk.dialogue_queue import Change, DialogueQueue, Edits
 from mosslive.talk.events import EventQueue
@@ -31,7 +31,7 @@ class TurnController:
     def __init__(
         self,
         dialogue: Dialogue,
-        codec: CodecWorker | None,
+        codec: CodecService | None,
         voice: Voice | None,
         tokenizer: TextTokenizer,
         settings: TalkSettings,

@@ -16,7 +16,7 @@ from mosslive.config import SECONDS_PER_CODE
 from mosslive.rows import Row
 from mosslive.talk.clock import Clock
 from mosslive.talk.codec_streams import EncodeStream
-from mosslive.talk.codec_worker import URGENT_S, CodecWorker
+from mosslive.talk.codec_service import URGENT_S, CodecService
 from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue
 from mosslive.talk.timing import Stopwatch
 
@@ -29,7 +29,7 @@ class UserTurn:
     def __init__(
         self,
         dialogue: Dialogue,
-        codec: CodecWorker,
+        codec: CodecService,
         rate_hz: int,
         clock: Clock,
         *,

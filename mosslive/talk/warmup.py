@@ -10,30 +10,25 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from mosslive.codec.conformer import LOOK_AHEAD
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_step import BUCKETS
+from mosslive.codec.mel import BLOCK_SAMPLES
 from mosslive.codec.voice import Voice
-from mosslive.config import SECONDS_PER_CODE
 from mosslive.talk.speech_codec import DecoderBatchLike, SpeechCodec
 
 MOST_REPLIES = BUCKETS[-1]  # in one recorded step
-_MOST_AT_ONCE = 16  # codes at the end of a question; resampling holds back one
-_FAR = (16, 32, 64, 128, 256, 370)  # codes into a turn; the kernels differ by powers of two
 
 
 Piece = Callable[[], None]
 
 
 def hearing_pieces(codec: SpeechCodec, turns: int, recorded: bool) -> Iterator[Piece]:
-    """Encodes so many turns at once; if steps are `recorded`, also steps of several codes."""
-    yield partial(_hear_together, codec, turns if recorded else 1)
-    if recorded:
-        for count in range(1, _MOST_AT_ONCE + 2):
-            yield partial(_hear_at_once, codec, count)
-        yield partial(_hear_far, codec)
+    """Encodes blocks and ends of so many turns at once; if steps are `recorded`, of every size."""
+    sizes = [size for size in BUCKETS if size < turns] if recorded else []
+    for size in reversed([*sizes, turns if recorded else 1]):  # the largest needs most memory
+        yield partial(_hear_together, codec, size)
 
 
 def speaking_pieces(
@@ -56,29 +51,21 @@ def speaking_pieces(
 
 
 def _hear_together(codec: SpeechCodec, turns: int) -> None:
-    for hearing in [codec.encoder_stream(codec.sample_rate) for _ in range(turns)]:
-        for _ in range(3):
-            hearing.push(_sound(codec, 1))
-        hearing.finish()
-
-
-def _hear_at_once(codec: SpeechCodec, codes: int) -> None:
-    hearing = codec.encoder_stream(codec.sample_rate)
-    hearing.push(_sound(codec, codes))
-    hearing.finish()
-
-
-def _hear_far(codec: SpeechCodec) -> None:
-    hearing, heard = codec.encoder_stream(codec.sample_rate), 0
-    for far in _FAR:
-        hearing.push(_sound(codec, far - 2 - heard))
-        hearing.push(_sound(codec, 2))
-        heard = far
-    hearing.finish()
-
-
-def _sound(codec: SpeechCodec, codes: int) -> Tensor:
-    return torch.zeros(codes * round(SECONDS_PER_CODE * codec.sample_rate))
+    """Blocks of all turns, one after another, then their ends: with more to encode for each."""
+    batch = codec.encoder_batch()
+    heard = [batch.add() for _ in range(turns)]
+    try:
+        for blocks in (1, 1, 2):
+            for turn in heard:
+                batch.push(turn, torch.zeros(blocks * BLOCK_SAMPLES))
+            while ready := batch.ready:
+                batch.start(ready).result()
+        for turn in heard:  # a louder end changes what came before
+            batch.push(turn, 0.5 * torch.ones(BLOCK_SAMPLES // 2))
+        batch.finish(heard).result()
+    finally:
+        for turn in heard:
+            batch.cancel(turn)
 
 
 def _speak_together(batch: DecoderBatchLike, voice: Voice, codes: int, replies: int) -> None:

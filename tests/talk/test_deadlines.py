@@ -1,7 +1,7 @@
 """Deadlines: the codec does the work that is due first."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from mosslive import LanguageModel
 from mosslive.codec import Sound, Voice
 from mosslive.talk import CodecWorker, Talk
 from mosslive.talk.codec_streams import DecodeStream
-from mosslive.talk.job_queue import NOW
+from mosslive.talk.codec_requests import NOW, CloseReply, CloseTurn, Render, Request
 from tests.talk.rig import CODES, RIG, FakeClock, Rig, frames, run
 from tests.talk.test_interruption import PUSH_TO_TALK, QUESTION
 from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyReply
@@ -32,9 +32,9 @@ class WatchedBatch(ToyBatch):
         self.log.append(f"open {seed}")
         return super().add(voice, seed)
 
-    def step(self) -> dict[Any, Samples]:
-        self.log.append(f"render {sorted(reply.seed for reply in self.ready)}")
-        return super().step()
+    def step(self, replies: Sequence[Any]) -> dict[Any, Samples]:
+        self.log.append(f"render {sorted(reply.seed for reply in replies)}")
+        return super().step(replies)
 
 
 class WatchedCodec(ToyCodec):
@@ -99,20 +99,19 @@ def test_a_speculative_reply_joins_no_step_that_is_due_earlier(
 
 
 def spied(worker: CodecWorker, clock: FakeClock) -> list[tuple[str, float]]:
-    """(name, seconds until it is due) of every job with a deadline."""
-    jobs: list[tuple[str, float]] = []
-    do, render = worker.do, worker.render
+    """(kind of request, seconds until it is due) of every request with a deadline."""
+    asked: list[tuple[str, float]] = []
+    ask = worker.ask
 
-    def watched_do(work: Callable[[], Any], due: float = NOW, kind: str = "") -> Any:
-        jobs.append((work.__qualname__.replace(".<locals>", ""), due - clock.now()))
-        return do(work, due, kind)
+    def watched(request: Request) -> Any:
+        if not isinstance(request, CloseTurn | CloseReply):
+            name = type(request).__name__
+            apart = isinstance(request, Render) and request.apart
+            asked.append((f"{name} apart" if apart else name, request.due - clock.now()))
+        return ask(request)
 
-    def watched_render(reply: Any, codes: Sequence[int], due: float, begin: float = NOW) -> Any:
-        jobs.append(("render" if begin == NOW else "render apart", due - clock.now()))
-        return render(reply, codes, due, begin)
-
-    worker.do, worker.render = watched_do, watched_render  # type: ignore[method-assign]
-    return jobs
+    worker.ask = watched  # type: ignore[method-assign]
+    return asked
 
 
 def test_speculative_work_is_due_when_the_turn_would_be_over(nano_lm: LanguageModel) -> None:
@@ -126,13 +125,10 @@ def test_speculative_work_is_due_when_the_turn_would_be_over(nano_lm: LanguageMo
         rig.talk.push_audio(PAUSED[-512:], 16_000)
         await rig.settle()
         names = [name for name, _ in jobs]
-        assert "CodecWorker.encode.<lambda>" in names
-        assert "DecodeStream._opened" in names
-        assert "render apart" in names
-        assert "render" not in names
-        hearing = {"Hearing.push.<lambda>"}
-        assert min(due for name, due in jobs if name not in hearing) == pytest.approx(LEFT_S)
-        dues = [due for name, due in jobs if name == "render apart"]
+        assert {"Call", "OpenReply", "Render apart"} <= set(names)
+        assert "Render" not in names
+        assert min(due for name, due in jobs if name != "Hear") == pytest.approx(LEFT_S)
+        dues = [due for name, due in jobs if name == "Render apart"]
         assert dues == sorted(dues)
         assert dues[-1] > LEFT_S + 0.5
         await rig.close()
@@ -151,14 +147,14 @@ def test_a_turn_that_is_over_is_due_now(nano_lm: LanguageModel) -> None:
         jobs = spied(rig.codec, rig.clock)
         rig.talk.commit()
         await rig.settle()
-        first = ["EncodeStream.finish.work", "DecodeStream._opened", "render"]
+        first = ["FinishTurn", "OpenReply", "Render"]
         assert jobs[:3] == [(name, 0.0) for name in first]
         assert len(rig.sound()) > 0
         await rig.until(lambda: not rig.talk.replying)
         jobs.clear()
         rig.talk.say("user", Sound(torch.from_numpy(QUESTION), 16_000))
         await rig.settle()
-        assert jobs == [("CodecWorker.encode.<lambda>", 0.5)]
+        assert jobs == [("Call", 0.5)]
         await rig.close()
         rig.assert_clean()
 

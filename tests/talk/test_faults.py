@@ -51,7 +51,7 @@ def test_a_codec_that_fails_in_mid_reply(nano_lm: LanguageModel, step: int) -> N
     run(story())
 
 
-@pytest.mark.parametrize("call", ["add", "push", "finish"])
+@pytest.mark.parametrize("call", ["add", "push", "end"])
 def test_a_codec_that_fails_at_the_ends_of_a_reply(nano_lm: LanguageModel, call: str) -> None:
     """A failure when a reply is opened, given codes or finished is reported, and the conversation
     stays usable."""
@@ -146,7 +146,7 @@ def test_an_encoder_that_fails(nano_lm: LanguageModel) -> None:
 
     async def story() -> None:
         rig = Rig(nano_lm, toy := ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
-        toy.hearing_fails = True
+        toy.hearing.fails = True
         before = rig.rows
         await rig.say(speech(0.6, 16_000), 16_000)
         listening = rig.talk._controller.listening
@@ -157,7 +157,7 @@ def test_an_encoder_that_fails(nano_lm: LanguageModel) -> None:
         assert [fault.stage for fault in rig.of(TalkFault)] == ["listening"]
         assert not rig.of(ReplyStarted)
         assert rig.rows == before
-        toy.hearing_fails = False
+        toy.hearing.fails = False
         await goes_on(rig)
         await rig.close()
         rig.assert_clean()

@@ -21,6 +21,7 @@ from mosslive.codec.encoder_stream import HeardTurn
 from mosslive.codec.flow import FlowVoice
 from mosslive.codec.flow_hops import next_hop
 from mosslive.codec.flow_stream import TailRule
+from mosslive.codec.mel import HEARING_HZ
 from mosslive.codec.voice import Voice
 
 SAMPLES = 1920
@@ -42,24 +43,77 @@ def toy_sound(codes: Sequence[int]) -> Samples:
     return np.repeat(np.array(codes, dtype=np.float32) / 1000, SAMPLES)
 
 
-class ToyHearing:
-    def __init__(self, rate_hz: int) -> None:
-        self._rate_hz = rate_hz
-        self._wave = torch.zeros(0)
-        self._given: list[int] = []
+class Finished:
+    """A step that is over when it is started."""
 
-    def push(self, pcm: Tensor) -> list[int]:
-        self._wave = torch.cat((self._wave, pcm))
-        whole = len(self._wave) // (self._rate_hz * 8 // 100)
-        codes = toy_codes(self._wave, self._rate_hz, live=True)[len(self._given) : whole]
-        self._given += codes
+    def __init__(self, results: dict[Any, Any]) -> None:
+        self._results = results
+
+    def ready(self) -> bool:
+        return True
+
+    def result(self) -> dict[Any, Any]:
+        return self._results
+
+
+class ToyTurn:
+    def __init__(self) -> None:
+        self.wave = torch.zeros(0)
+        self.given: list[int] = []
+
+    @property
+    def waiting(self) -> int:
+        """Whole blocks that are not encoded yet."""
+        return len(self.wave) // (HEARING_HZ * 8 // 100) - len(self.given)
+
+    def push(self) -> list[int]:
+        end = len(self.given) + self.waiting
+        codes = toy_codes(self.wave, HEARING_HZ, live=True)[len(self.given) : end]
+        self.given += codes
         return codes
 
     def finish(self) -> HeardTurn:
-        codes = toy_codes(self._wave, self._rate_hz)
-        pairs = enumerate(zip(self._given, codes, strict=False))
+        codes = toy_codes(self.wave, HEARING_HZ)
+        pairs = enumerate(zip(self.given, codes, strict=False))
         revised = next((index for index, (live, code) in pairs if live != code), None)
-        return HeardTurn(codes[len(self._given) :], codes, revised)
+        return HeardTurn(codes[len(self.given) :], codes, revised)
+
+
+class ToyEncoder:
+    def __init__(self) -> None:
+        self.turns: list[ToyTurn] = []
+        self.sizes: list[int] = []  # of the steps made
+        self.fails = False
+
+    @property
+    def ready(self) -> list[ToyTurn]:
+        return [turn for turn in self.turns if turn.waiting]
+
+    def add(self) -> ToyTurn:
+        if self.fails:
+            raise RuntimeError("the toy is deaf")
+        self.turns.append(ToyTurn())
+        return self.turns[-1]
+
+    def push(self, turn: Any, pcm: Tensor) -> None:
+        assert turn in self.turns, "a turn that is closed"
+        turn.wave = torch.cat((turn.wave, pcm))
+
+    def start(self, turns: Sequence[Any]) -> Finished:
+        self.sizes.append(len(turns))
+        return Finished({turn: turn.push() for turn in turns})
+
+    def finish(self, turns: Sequence[Any]) -> Finished:
+        finished: dict[Any, Any] = {}
+        for turn in turns:
+            turn.push()
+            finished[turn] = turn.finish()
+            self.turns.remove(turn)
+        return Finished(finished)
+
+    def cancel(self, turn: Any) -> None:
+        if turn in self.turns:
+            self.turns.remove(turn)
 
 
 @dataclass(eq=False)
@@ -69,6 +123,13 @@ class ToyReply:
     codes: list[int] = field(default_factory=list)
     rendered: int = 0
     emitted: int = 0  # samples
+    ended: bool = False
+
+    @property
+    def stage(self) -> str:
+        if self.ended and not self.hop:
+            return "last"
+        return "steady" if self.rendered else "first"
 
     @property
     def hop(self) -> int | None:
@@ -92,7 +153,7 @@ class ToyBatch:
 
     @property
     def ready(self) -> list[ToyReply]:
-        return [reply for reply in self.replies if reply.hop]
+        return [reply for reply in self.replies if reply.hop or reply.ended]
 
     def add(self, voice: Voice, seed: int = 0) -> ToyReply:
         self.replies.append(ToyReply(seed, voice.codes))
@@ -102,16 +163,23 @@ class ToyBatch:
         assert reply in self.replies, "a reply that is closed"
         reply.codes += codes
 
-    def step(self) -> dict[Any, Samples]:
-        ready = self.ready
-        self.sizes.append(len(ready))
+    def end(self, reply: Any) -> None:
+        reply.ended = True
+
+    def start(self, replies: Sequence[Any], urgent: bool = False) -> Finished:
+        return Finished(self.step(replies))
+
+    def step(self, replies: Sequence[Any]) -> dict[Any, Samples]:
+        self.sizes.append(len(replies))
         if len(self.sizes) == self.fails_at:
             raise RuntimeError("the toy broke")
-        for reply in ready:
-            reply.rendered += reply.hop or 0
-        return {reply: reply.emit(SAMPLES * reply.rendered - _HELD) for reply in ready}
+        return {reply: self._render(reply) for reply in replies}
 
-    def finish(self, reply: Any) -> Samples:
+    def _render(self, reply: Any) -> Samples:
+        if hop := reply.hop:
+            reply.rendered += hop
+            sound: Samples = reply.emit(SAMPLES * reply.rendered - _HELD)
+            return sound
         rest: Samples = reply.emit(len(reply.codes) * SAMPLES)
         self.cancel(reply)
         return rest
@@ -127,7 +195,7 @@ class ToyCodec:
 
     def __init__(self) -> None:
         self.speaking = ToyBatch()
-        self.hearing_fails = False
+        self.hearing = ToyEncoder()
 
     def encode(self, pcm: Tensor, sample_rate: int) -> list[int]:
         return toy_codes(pcm, sample_rate)
@@ -135,10 +203,8 @@ class ToyCodec:
     def delay_codes(self, chunk: int = 5) -> int:
         return 0
 
-    def encoder_stream(self, sample_rate: int) -> ToyHearing:
-        if self.hearing_fails:
-            raise RuntimeError("the toy is deaf")
-        return ToyHearing(sample_rate)
+    def encoder_batch(self) -> ToyEncoder:
+        return self.hearing
 
     def decoder_batch(self, chunk: int = 5, *, tail: TailRule = "reference") -> ToyBatch:
         return self.speaking
@@ -149,5 +215,5 @@ class Halves:
 
     def __init__(self, hears: Codec, speaks: ToyCodec) -> None:
         self.sample_rate, self.device = speaks.sample_rate, speaks.device
-        self.encode, self.encoder_stream = hears.encode, hears.encoder_stream
+        self.encode, self.encoder_batch = hears.encode, hears.encoder_batch
         self.decoder_batch, self.delay_codes = speaks.decoder_batch, speaks.delay_codes

@@ -39,7 +39,7 @@ from mosslive.kernels.arithmetic import arithmetic
 from mosslive.model import Decoder
 from mosslive.rows import Row
 from mosslive.talk.clock import Clock, WallClock
-from mosslive.talk.codec_worker import CodecWorker
+from mosslive.talk.codec_service import CodecService
 from mosslive.talk.events import AudioChunk, TalkFault, TimingReady
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.talk import Talk
@@ -199,7 +199,7 @@ class _Job:
         """Returns, by number of conversations, the timing of every turn and the seconds that the
         end of every reply took."""
         settings = self._settings
-        thread = CodecWorker(self._codec, priority=self._engine.priority)
+        thread = CodecService(self._codec, priority=self._engine.priority)
         measured = {}
         async with self._engine:
             most = max(settings.conversations)
@@ -217,7 +217,7 @@ class _Job:
         await thread.close()
         return measured
 
-    async def _round(self, thread: CodecWorker, conversations: int) -> list[_Answered]:
+    async def _round(self, thread: CodecService, conversations: int) -> list[_Answered]:
         settings, done = self._settings, [0] * self._settings.rounds
         lead_s = math.inf if conversations == 1 else TalkSettings().lead_s
 
@@ -239,7 +239,7 @@ class _Job:
         ]
 
     async def _ask(
-        self, thread: CodecWorker, number: int, turn: int, lead_s: float | None
+        self, thread: CodecService, number: int, turn: int, lead_s: float | None
     ) -> _Answered:
         """Runs a conversation of one question, which arrives in real time."""
         settings = self._settings

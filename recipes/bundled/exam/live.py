@@ -18,7 +18,7 @@ from mosslive.bench.verified import NotVerified
 from mosslive.codec import load_codec
 from mosslive.config import Sampling
 from mosslive.engine import Engine
-from mosslive.talk import CodecWorker, Talk, TalkSettings
+from mosslive.talk import CodecService, Talk, TalkSettings
 from mosslive.talk.clock import WallClock
 from mosslive.talk.cpu_threads import shared_cpu_threads
 from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault, TimingReady
@@ -86,7 +86,7 @@ async def _converse(
     assert parts.voice is not None
     codec = load_codec(parts.codec)
     voice = codec.voice(parts.voice)
-    thread = CodecWorker(codec)
+    thread = CodecService(codec)
     settings = TalkSettings(turns=None, sampling=sampling, lead_s=float("inf"))
     found: list[_Answered] = []
     async with Engine.load(folder) as engine:

@@ -1,0 +1,129 @@
+"""Which steps of the codec start now: a pure function of small values and a moment.
+
+The work of all conversations falls into lanes. On a GPU each lane is a CUDA stream of its own with
+its own priority, so a first sound does not wait for the sound of replies that are ahead. One step
+of a lane runs at a time.
+
+| lane   | work                                            | priority on a GPU |
+|--------|-------------------------------------------------|-------------------|
+| first  | the first sound of a reply                      | highest           |
+| hear   | ends of turns, then blocks of turns             | high              |
+| render | further and last chunks of replies              | lowest            |
+
+Rules:
+
+1. A step takes all work of its lane that is ready, earliest deadline first, at most `most`.
+2. Ends of turns run before blocks of turns, in a step of their own.
+3. Batching: blocks and further chunks wait for a larger step, until half of the open turns or
+   replies have some, or until one of them is due within `soon_s`.
+4. Work that is `apart` joins no step that is due before it.
+5. Without lanes, as on a CPU, only the step with the earliest deadline starts.
+
+Knows neither networks nor threads.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Stage = Literal["finish", "hear", "first", "render"]
+Lane = Literal["first", "hear", "render"]
+
+_LANES: dict[Stage, Lane] = {"finish": "hear", "hear": "hear", "first": "first", "render": "render"}
+_ORDER: tuple[Stage, ...] = ("first", "finish", "hear", "render")
+
+
+class Work(NamedTuple):
+    """What one turn or reply has for the next step of its lane."""
+
+    key: int
+    stage: Stage
+    due: float
+    apart: bool = False
+
+
+class Step(NamedTuple):
+    stage: Stage
+    keys: list[int]
+
+    @property
+    def lane(self) -> Lane:
+        return _LANES[self.stage]
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    # Blocks: a turn's next code comes after 80 ms. Chunks: longer than any step, and enough for a
+    # pause of the process; a reply whose sound lasts longer can wait for companions.
+    hear_soon_s: float = 0.06
+    render_soon_s: float = 1.0
+    most_first: int = 8  # in one step: more would delay the first of them
+    most_hear: int = 128
+    most_render: int = 64
+
+
+class Open(NamedTuple):
+    """How many turns are being heard, and how many replies are being made."""
+
+    turns: int
+    replies: int
+
+
+def plan(
+    work: Iterable[Work],
+    busy: Collection[Lane],
+    open_: Open,
+    now: float,
+    settings: PlanSettings,
+    *,
+    lanes: bool,
+) -> list[Step]:
+    """The steps to start now. `busy`: lanes with a step that runs. `lanes`: whether the device runs
+    steps of several lanes at a time."""
+    stages: dict[Stage, list[Work]] = {stage: [] for stage in _ORDER}
+    for one in work:
+        stages[one.stage].append(one)
+    steps: list[tuple[float, Step]] = []
+    taken = set(busy)
+    for stage in _ORDER:
+        ready = sorted(stages[stage], key=lambda one: one.due)
+        if not ready or _LANES[stage] in taken:
+            continue
+        if lanes and gathers(stage, ready, open_, now, settings):
+            continue
+        steps.append((ready[0].due, Step(stage, chosen(ready, stage, settings))))
+        taken.add(_LANES[stage])
+    if lanes or not steps:
+        return [step for _, step in steps]
+    return [min(steps, key=lambda one: one[0])[1]] if not busy else []
+
+
+def gathers(
+    stage: Stage, ready: Sequence[Work], open_: Open, now: float, settings: PlanSettings
+) -> bool:
+    """Whether the step waits for more work to join it. `ready`: earliest deadline first."""
+    if stage in ("first", "finish"):
+        return False
+    hears = stage == "hear"
+    companions = open_.turns if hears else open_.replies
+    soon_s = settings.hear_soon_s if hears else settings.render_soon_s
+    return 2 * len(ready) < companions and ready[0].due - now > soon_s
+
+
+def gathers_until(work: Iterable[Work], settings: PlanSettings) -> float | None:
+    """When the first work that waits for companions starts without them; None: there is none."""
+    soon_s = {"hear": settings.hear_soon_s, "render": settings.render_soon_s}
+    return min((one.due - soon_s.get(one.stage, 0.0) for one in work), default=None)
+
+
+def chosen(ready: Sequence[Work], stage: Stage, settings: PlanSettings) -> list[int]:
+    """The keys of a step. `ready`: earliest deadline first."""
+    most = {
+        "first": settings.most_first,
+        "finish": settings.most_hear,
+        "hear": settings.most_hear,
+        "render": settings.most_render,
+    }[stage]
+    earliest = ready[0].due
+    joining = [one.key for one in ready if not one.apart or one.due <= earliest]
+    return joining[:most]
