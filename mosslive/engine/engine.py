@@ -19,6 +19,7 @@ from mosslive.engine.conversation import Conversation
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.engine_loop import EngineLoop
 from mosslive.engine.errors import Reason
+from mosslive.engine.graph_stepper import engine_stream
 from mosslive.engine.health import Health
 from mosslive.engine.load import load_stepper
 from mosslive.engine.settings import EngineSettings
@@ -72,9 +73,7 @@ class Engine:
         self.loop = EngineLoop(stepper, self._state, self.priority)
         self._thread: threading.Thread | None = None
         if threaded:
-            self._thread = threading.Thread(
-                target=self.loop.run, name="mosslive-engine", daemon=True
-            )
+            self._thread = threading.Thread(target=self._run, name="mosslive-engine", daemon=True)
             self._thread.start()
 
     @classmethod
@@ -92,6 +91,10 @@ class Engine:
         Options: those of `load_stepper`."""
         stepper, tokenizer = load_stepper(path, device, dtype, **options)
         return cls(stepper, tokenizer, settings, priority=priority)
+
+    def _run(self) -> None:
+        with engine_stream(self.loop.stepper):
+            self.loop.run()
 
     def open(self) -> Conversation:
         """Returns a new, empty conversation. Raises `EngineFull` ("conversations", "closed")."""

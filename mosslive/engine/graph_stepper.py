@@ -6,7 +6,9 @@ never reads a history. Engine thread.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -16,10 +18,12 @@ from mosslive.engine.request import Request
 from mosslive.engine.seen_ids import SeenIds
 from mosslive.engine.step_buffers import StepBuffers
 from mosslive.engine.step_graphs import StepGraphs
-from mosslive.engine.stepper import PlainStepper, StepResult
+from mosslive.engine.stepper import PlainStepper, Stepper, StepResult
 from mosslive.kernels import NonFiniteLogits
 from mosslive.kernels.graph import GraphRecorder
 from mosslive.rows import CHANNELS, Channel, Row
+
+PRIORITY = -2  # of the CUDA stream; lower numbers come first (see `talk/codec_lanes.py`)
 
 
 class GraphStepper:
@@ -48,9 +52,10 @@ class GraphStepper:
         """Records the graphs, which takes seconds; before that, steps run without them. `progress`
         is called with the number of graphs done. Does nothing without a GPU."""
         if self.runner.decoder.device.type == "cuda":
-            recorder = GraphRecorder(self.runner.decoder.device, progress)
-            self.runner.record(recorder)
-            self.graphs.record(recorder)
+            with engine_stream(self):  # a graph keeps the priority of the stream it is recorded on
+                recorder = GraphRecorder(self.runner.decoder.device, progress)
+                self.runner.record(recorder)
+                self.graphs.record(recorder)
 
     def prefill(self, jobs: Sequence[tuple[PageTable, Sequence[Row]]]) -> None:
         self._plain.prefill(jobs)
@@ -199,6 +204,16 @@ class GraphStepper:
                 self._buffers.host_tables[row, : len(table.pages)] = table.pages
                 changed.append(row)
         return range(changed[0], changed[-1] + 1) if changed else None
+
+
+def engine_stream(stepper: Stepper) -> AbstractContextManager[Any]:
+    """On a GPU, a CUDA stream with the language model's priority: after first sounds and the ends
+    of turns, before the sound of replies that are ahead of their listeners."""
+    if not isinstance(stepper, GraphStepper) or stepper.runner.decoder.device.type != "cuda":
+        return nullcontext()
+    device = stepper.runner.decoder.device
+    torch.cuda.synchronize(device)  # what other streams have written is there
+    return torch.cuda.stream(torch.cuda.Stream(device, priority=PRIORITY))
 
 
 def _accept(request: Request, text: int | None, audio: int | None) -> StepResult:

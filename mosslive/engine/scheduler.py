@@ -23,7 +23,9 @@ Rules, each one a function below:
 4. Batching: while a reply speaks, appended rows wait for gather_s, so that one pass serves many
    conversations. The wait ends if one of them is due, or if a reply waits for rows.
 5. First row: a reply whose last pending rows are computed in a step decodes in the same step.
-6. Priority on the device: a step is urgent if a candidate is due, or if a stretch has fewer than
+6. First sounds: while a stretch has fewer than first_rows, replies that are ahead of their buffer
+   wait, if the step is then shorter.
+7. Priority on a CPU: a step is urgent if a candidate is due, or if a stretch has fewer than
    first_rows (see `device_priority`).
 
 Knows nothing of pages in use, threads or tensors. Runs on the engine thread; admission also runs on
@@ -37,6 +39,8 @@ from typing import Literal, NamedTuple
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.step_costs import StepCosts
+
+_SHORTER = 0.9  # a smaller step is worth it if it takes at most this share of the time
 
 Kind = Literal["listening", "text", "speech"]  # of the reply's next row; "listening": no reply
 
@@ -76,10 +80,14 @@ def is_urgent(candidates: Iterable[Candidate], now: float, settings: EngineSetti
     """Whether other users of the device must yield to the next step: a candidate is due, or a
     listener hears nothing yet, because the codec needs several rows for its first sound."""
     return any(
-        due_at(candidate, settings) <= now
-        or (candidate.kind == "speech" and candidate.spoken < settings.first_rows)
+        due_at(candidate, settings) <= now or is_unheard(candidate, settings)
         for candidate in candidates
     )
+
+
+def is_unheard(candidate: Candidate, settings: EngineSettings) -> bool:
+    """Whether its listener hears nothing yet."""
+    return candidate.kind == "speech" and candidate.spoken < settings.first_rows
 
 
 def underrun_at(candidate: Candidate) -> float:
@@ -145,7 +153,16 @@ def select_batch(
 ) -> list[Candidate]:
     """Returns the replies that get a row: all, if the step then ends before the first underrun;
     else speech and text that is due, then as many others as there is time for, most urgent
-    first."""
+    first. While a listener hears nothing yet, only what cannot wait."""
+    if any(is_unheard(candidate, settings) for candidate in ready):
+        pressing = [
+            candidate
+            for candidate in ready
+            if is_unheard(candidate, settings) or due_at(candidate, settings) <= now
+        ]
+        seconds = limits.decode.seconds
+        if seconds(len(pressing), now) < _SHORTER * seconds(len(ready), now):
+            ready = pressing
     if len(ready) <= limits.requests and now + limits.decode.seconds(len(ready), now) <= underrun:
         return ready
     ready = sorted(ready, key=lambda candidate: due_at(candidate, settings))

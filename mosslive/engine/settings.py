@@ -15,8 +15,10 @@ class EngineSettings:
 
     max_conversations: int = 1024  # open at once
     max_speaking: int = 256  # active speech replies
-    buffer_rows: int = 4  # rows that speech is kept ahead of its playout
-    first_rows: int = 8  # first rows of a stretch of speech; they are urgent on the device
+    # Rows that speech is kept ahead of its playout. The codec needs 8 rows for the first sound, 5
+    # for each further 0.4 s, and time to render them.
+    buffer_rows: int = 18
+    first_rows: int = 8  # first rows of a stretch of speech, before its listener hears anything
     ahead_rows: int = 50  # unread rows at which a reply pauses
     headroom_rows: int = 125  # per active reply, kept free by admission for its growth
     deadline_margin: float = 0.8  # longest step that admission accepts, as a share of a row's 80 ms

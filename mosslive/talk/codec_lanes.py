@@ -50,7 +50,7 @@ class Lanes:
 
     def stream(self, lane: Lane) -> AbstractContextManager[Any]:
         """On a GPU: the lane's stream is the current one inside."""
-        if not self.concurrent:
+        if not self.concurrent or not torch.cuda.is_available():
             return nullcontext()
         if lane not in self._streams:
             self._streams[lane] = torch.cuda.Stream(self._device, priority=PRIORITIES[lane])

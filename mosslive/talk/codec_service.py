@@ -28,7 +28,7 @@ from mosslive.engine.step_costs import StepCosts
 from mosslive.errors import MossliveError
 from mosslive.talk.codec_lanes import Lanes
 from mosslive.talk.codec_members import Members
-from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Step, gathers_until, plan
+from mosslive.talk.codec_plan import Open, PlanSettings, Step, gathers_until, plan
 from mosslive.talk.codec_requests import (
     NOW,
     Call,
@@ -43,7 +43,7 @@ from mosslive.talk.codec_requests import (
     Value,
 )
 from mosslive.talk.production import Production
-from mosslive.talk.request_queue import Asked, RequestQueue, Result, settle
+from mosslive.talk.request_queue import Asked, RequestQueue, settle
 from mosslive.talk.speech_codec import SpeechCodec
 from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 
@@ -167,13 +167,12 @@ class CodecService:
     # On the thread.
 
     def step(self) -> bool:
-        """Takes all requests, returns the results of steps that ended and starts what is planned:
-        on a CPU, the most urgent work. False: there was nothing to do."""
+        """Takes all requests, returns the results of steps that ended, and starts the steps that
+        are planned or runs a call: what is due first. False: there was nothing to do."""
         moved = self._take()
         moved |= self._collect()
         steps = self._plan()
-        call_due = self._calls[0][0] if self._calls else float("inf")
-        if self._calls and (self._lanes.concurrent or call_due <= self._due(steps)):
+        if self._calls and self._calls[0][0] <= self._due(steps):
             self._run_call(heapq.heappop(self._calls)[2])
             return True
         for one in steps:

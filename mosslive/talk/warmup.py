@@ -74,8 +74,8 @@ def _speak_together(batch: DecoderBatchLike, voice: Voice, codes: int, replies: 
         for _ in range(replies):
             members.append(batch.add(voice))
             batch.push(members[-1], [0] * codes)
-        while batch.ready:
-            batch.step()
+        while ready := batch.ready:
+            batch.start(ready).result()
     except PoolFull:  # the pool never holds so many replies at once
         return
     finally:
@@ -87,8 +87,8 @@ def _whole_reply(batch: DecoderBatchLike, voice: Voice, codes: int) -> None:
     member = batch.add(voice)
     try:
         batch.push(member, [0] * codes)
+        batch.end(member)
         while batch.ready:
-            batch.step()
-        batch.finish(member)
+            batch.start([member]).result()
     finally:
         batch.cancel(member)

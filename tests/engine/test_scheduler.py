@@ -26,7 +26,8 @@ from mosslive.engine.settings import EngineSettings
 from mosslive.engine.step_costs import FRESH_S, HALF_S, StepCosts
 from mosslive.errors import MossliveError
 
-RULES = EngineSettings(buffer_rows=4)
+RULES = EngineSettings(buffer_rows=4, first_rows=0)
+FIRST = EngineSettings(buffer_rows=4, first_rows=8)  # first sounds come before speech that is ahead
 many = settings(max_examples=200, deadline=None, derandomize=True)
 # Measured against a guess of the same shape, estimates are the guess: 4 ms and 0.5 ms a row.
 GUESS = (4.0, 0.5)
@@ -410,3 +411,33 @@ def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None
     """The error names the field, its value and the allowed values."""
     with pytest.raises(MossliveError, match=message):
         EngineSettings(**changes)
+
+
+# First sounds.
+
+
+def test_speech_that_is_ahead_waits_for_a_first_sound() -> None:
+    """While a listener hears nothing yet, a step takes no reply that is ahead of its buffer."""
+    new, ahead, late = speech(0, 3, 0.9), speech(1, 60, 0.0), speech(2, 9, 0.0)
+    taken = select_batch([ahead, new, late], 1.0, math.inf, limits(guess=(1.0, 1.0)), FIRST)
+    assert {candidate.key for candidate in taken} == {0, 2}
+
+
+def test_all_speech_runs_if_a_smaller_step_is_not_shorter() -> None:
+    """A reply that is ahead runs with a first sound where it costs nothing."""
+    new, ahead = speech(0, 3, 0.9), speech(1, 60, 0.0)
+    taken = select_batch([ahead, new], 1.0, math.inf, limits(guess=(10.0, 0.01)), FIRST)
+    assert {candidate.key for candidate in taken} == {0, 1}
+
+
+@many
+@given(some_candidates, some_limits, st.floats(0, 6))
+def test_a_first_sound_leaves_out_nothing_that_is_due(
+    candidates: list[Candidate], most: Limits, now: float
+) -> None:
+    """Speech that a first sound delays is ahead of its buffer."""
+    ready = [candidate for candidate in candidates if not candidate.pending]
+    taken = select_batch(ready, now, math.inf, most, FIRST)
+    if len(taken) < most.requests:
+        left = [candidate for candidate in ready if candidate not in taken]
+        assert all(due_at(candidate, FIRST) > now for candidate in left)

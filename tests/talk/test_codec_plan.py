@@ -1,0 +1,98 @@
+"""Which steps of the codec start: the plan as a pure function."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Stage, Step, Work, plan
+
+RULES = PlanSettings()
+many = settings(max_examples=200, deadline=None, derandomize=True)
+stages: Sequence[Stage] = ("finish", "hear", "first", "render")
+some_work = st.lists(
+    st.builds(Work, st.just(0), st.sampled_from(stages), st.floats(0, 5), st.booleans()),
+    max_size=20,
+).map(lambda several: [one._replace(key=key) for key, one in enumerate(several)])
+some_busy = st.sets(st.sampled_from(["first", "hear", "render"]))
+
+
+def started(work: list[Work], now: float = 0.0, open_: Open = Open(1, 1), **of: bool) -> list[Step]:
+    return plan(work, (), open_, now, RULES, lanes=of.get("lanes", True))
+
+
+@many
+@given(some_work, some_busy, st.floats(0, 6), st.booleans())
+def test_a_lane_runs_one_step_at_a_time(
+    work: list[Work], busy: set[Lane], now: float, lanes: bool
+) -> None:
+    """A busy lane starts nothing, no lane starts two steps, and no work is in two steps."""
+    steps = plan(work, busy, Open(20, 20), now, RULES, lanes=lanes)
+    used = [step.lane for step in steps]
+    assert len(set(used)) == len(used)
+    assert not busy & set(used)
+    keys = [key for step in steps for key in step.keys]
+    assert len(set(keys)) == len(keys)
+    stage_of = {one.key: one.stage for one in work}
+    assert all(stage_of[key] == step.stage for step in steps for key in step.keys)
+
+
+@many
+@given(some_work, st.floats(0, 6))
+def test_work_that_is_due_starts(work: list[Work], now: float) -> None:
+    """If all lanes are free, due work starts, or earlier due work of its lane does."""
+    steps = plan(work, (), Open(100, 100), now, RULES, lanes=True)
+    lanes = {step.lane for step in steps}
+    for one in work:
+        if one.due <= now:
+            assert Step(one.stage, []).lane in lanes
+
+
+@many
+@given(some_work, st.floats(0, 6))
+def test_without_lanes_the_earliest_deadline_runs(work: list[Work], now: float) -> None:
+    """On a CPU one step starts, and it contains the earliest deadline."""
+    steps = plan(work, (), Open(20, 20), now, RULES, lanes=False)
+    assert len(steps) == bool(work)
+    if work:
+        due = {one.key: one.due for one in work}
+        earliest = min(due.values())
+        finishing = [one for one in work if one.stage == "finish"]
+        # The end of a turn goes before blocks of other turns.
+        assert min(due[key] for key in steps[0].keys) == earliest or finishing
+
+
+def test_first_sounds_do_not_wait_for_the_sound_of_others() -> None:
+    """First sounds and further chunks start side by side, each in its lane."""
+    steps = started([Work(1, "render", 0.1), Work(2, "first", 0.2), Work(3, "hear", 0.05)])
+    assert {step.lane: step.keys for step in steps} == {"first": [2], "hear": [3], "render": [1]}
+
+
+@pytest.mark.parametrize(
+    ("ready", "due", "starts"), [(1, 5.0, False), (4, 5.0, False), (5, 5.0, True), (1, 0.9, True)]
+)
+def test_chunks_wait_for_companions_while_no_listener_needs_them(
+    ready: int, due: float, starts: bool
+) -> None:
+    """Ten replies: a step starts when half of them have a chunk, or one is needed soon."""
+    work = [Work(key, "render", due) for key in range(ready)]
+    assert bool(started(work, open_=Open(0, 10))) == starts
+
+
+def test_ends_of_turns_come_before_blocks() -> None:
+    """The end of a turn takes the encoder first, even if blocks are due earlier."""
+    (step,) = started([Work(1, "hear", 0.0), Work(2, "finish", 0.5)])
+    assert (step.stage, step.keys) == ("finish", [2])
+
+
+def test_work_apart_joins_no_earlier_step() -> None:
+    """A reply that may never be heard makes no step longer that is due before it."""
+    (step,) = started([Work(1, "render", 0.5, apart=True), Work(2, "render", 0.1)])
+    assert step.keys == [2]
+
+
+def test_a_step_has_a_largest_size() -> None:
+    """The most urgent are taken, the others wait for the next step."""
+    (step,) = started([Work(key, "first", -key) for key in range(20)])
+    assert step.keys == [19 - number for number in range(RULES.most_first)]
