@@ -136,6 +136,11 @@ class Members:
                 stage: Stage = "first" if reply.member.stage == "first" else "render"
                 yield Work(number, stage, reply.due, reply.apart)
 
+    @property
+    def unheard(self) -> int:
+        """Replies without any sound yet."""
+        return sum(reply.member.stage == "first" for reply in self.replies.values())
+
     def start(self, step: Step) -> Running:
         members = self._of(step)
         if step.lane == "hear":

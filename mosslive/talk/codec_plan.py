@@ -15,9 +15,10 @@ Rules:
 1. A step takes all work of its lane that is ready, earliest deadline first, at most `most`.
 2. Ends of turns run before blocks of turns, in a step of their own.
 3. Batching: blocks and further chunks wait for a larger step, until half of the open turns or
-   replies have some, or until one of them is due within `soon_s`.
-4. Work that is `apart` joins no step that is due before it.
-5. Without lanes, as on a CPU, only the step with the earliest deadline starts.
+   replies have some, or until one of them is due soon.
+4. While a listener waits for a first sound, further chunks start only if one of them is due soon.
+5. Work that is `apart` joins no step that is due before it.
+6. Without lanes, as on a CPU, only the step with the earliest deadline starts.
 
 Knows neither networks nor threads.
 """
@@ -63,10 +64,12 @@ class PlanSettings:
 
 
 class Open(NamedTuple):
-    """How many turns are being heard, and how many replies are being made."""
+    """How many turns are being heard, how many replies are being made, and how many of these have
+    no sound yet."""
 
     turns: int
     replies: int
+    unheard: int = 0
 
 
 def plan(
@@ -107,7 +110,8 @@ def gathers(
     hears = stage == "hear"
     companions = open_.turns if hears else open_.replies
     soon_s = settings.hear_soon_s if hears else settings.render_soon_s
-    return 2 * len(ready) < companions and ready[0].due - now > soon_s
+    few = 2 * len(ready) < companions or (open_.unheard > 0 and not hears)
+    return few and ready[0].due - now > soon_s
 
 
 def gathers_until(work: Iterable[Work], settings: PlanSettings) -> float | None:

@@ -290,7 +290,7 @@ class CodecService:
 
     @property
     def _open(self) -> Open:
-        return Open(self.open_turns, self.production.replies)
+        return Open(self.open_turns, self.production.replies, self._members.unheard)
 
     @property
     def _is_idle(self) -> bool:

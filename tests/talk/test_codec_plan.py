@@ -80,6 +80,14 @@ def test_chunks_wait_for_companions_while_no_listener_needs_them(
     assert bool(started(work, open_=Open(0, 10))) == starts
 
 
+def test_chunks_that_can_wait_do_not_run_beside_a_first_sound() -> None:
+    """While a listener hears nothing yet, only chunks that are needed soon are rendered."""
+    later = [Work(key, "render", 5.0) for key in range(10)]
+    assert not started(later, open_=Open(0, 10, unheard=1))
+    assert started(later, open_=Open(0, 10))
+    assert started([*later, Work(10, "render", 0.5)], open_=Open(0, 11, unheard=1))
+
+
 def test_ends_of_turns_come_before_blocks() -> None:
     """The end of a turn takes the encoder first, even if blocks are due earlier."""
     (step,) = started([Work(1, "hear", 0.0), Work(2, "finish", 0.5)])
