@@ -17,8 +17,8 @@ from mosslive.config import Sampling
 from mosslive.engine.conversation import ReplyStream
 from mosslive.rows import ReplyKind, TextStream, TextTokenizer, Turn
 from mosslive.talk.clock import Clock
-from mosslive.talk.codec_streams import DecodeStream
 from mosslive.talk.codec_service import CodecService
+from mosslive.talk.codec_streams import DecodeStream
 from mosslive.talk.dialogue import Dialogue, TurnEnding, close_heard, close_whole, code_rows
 from mosslive.talk.events import (
     Event,

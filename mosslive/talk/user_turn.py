@@ -15,8 +15,8 @@ from torch import Tensor
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.rows import Row
 from mosslive.talk.clock import Clock
-from mosslive.talk.codec_streams import EncodeStream
 from mosslive.talk.codec_service import URGENT_S, CodecService
+from mosslive.talk.codec_streams import EncodeStream
 from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue
 from mosslive.talk.timing import Stopwatch
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from mosslive import LanguageModel
 from mosslive.codec import Sound, Voice
 from mosslive.talk import CodecWorker, Talk
-from mosslive.talk.codec_streams import DecodeStream
 from mosslive.talk.codec_requests import NOW, CloseReply, CloseTurn, Render, Request
+from mosslive.talk.codec_streams import DecodeStream
 from tests.talk.rig import CODES, RIG, FakeClock, Rig, frames, run
 from tests.talk.test_interruption import PUSH_TO_TALK, QUESTION
 from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyReply

@@ -15,8 +15,8 @@ from mosslive import Engine, LanguageModel, Sampling, Turn
 from mosslive.codec import Codec, Voice
 from mosslive.codec.flow_stream import TailRule
 from mosslive.rows import ReplyKind, Row
-from mosslive.talk.events import ReplyDone, TextDelta, TimingReady
 from mosslive.talk.codec_requests import NOW
+from mosslive.talk.events import ReplyDone, TextDelta, TimingReady
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY
 from tests.talk.rig import CODES, RIG, FakeClock, Later, Rig, Script, frames, run
