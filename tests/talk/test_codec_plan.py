@@ -18,8 +18,13 @@ some_work = st.lists(
 some_busy = st.sets(st.sampled_from(["first", "hear", "render"]))
 
 
-def started(work: list[Work], now: float = 0.0, open_: Open = Open(1, 1), **of: bool) -> list[Step]:
-    return plan(work, (), open_, now, RULES, lanes=of.get("lanes", True))
+ALONE = Open(1, 1)
+
+
+def started(
+    work: list[Work], now: float = 0.0, open_: Open = ALONE, *, lanes: bool = True
+) -> list[Step]:
+    return plan(work, (), open_, now, RULES, lanes=lanes)
 
 
 @many
