@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -111,6 +113,12 @@ def check_pcm(pcm: Tensor) -> Tensor:
             f"sound that is not finite or exceeds {_MOST_AMPLITUDE}; allowed: samples in [-1, 1]"
         )
     return pcm
+
+
+def is_in_range(pcm: NDArray[np.float32]) -> bool:
+    """Whether all samples are finite and not too large."""
+    # Comparisons with NaN are false.
+    return not len(pcm) or bool(pcm.min() >= -_MOST_AMPLITUDE and pcm.max() <= _MOST_AMPLITUDE)
 
 
 def log10_mel(framed: Tensor, bands: int) -> Tensor:

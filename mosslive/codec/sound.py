@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mosslive.codec.mel import check_pcm
+from mosslive.codec.mel import check_pcm, is_in_range
 from mosslive.errors import MossliveError
 
 Pcm = NDArray[Any] | Tensor
@@ -33,6 +33,8 @@ def mono(pcm: Pcm) -> Tensor:
     first is taken, as the published driver does; a mean would change codes."""
     if isinstance(pcm, np.ndarray):
         pcm = np.ascontiguousarray(pcm, pcm.dtype.newbyteorder("="))
+        if pcm.dtype == np.float32 and pcm.ndim == 1 and is_in_range(pcm):
+            return torch.from_numpy(pcm)  # a live packet; an operation of PyTorch takes longer
     try:
         tensor = torch.as_tensor(pcm)
     except (TypeError, ValueError, RuntimeError):

@@ -110,6 +110,11 @@ class Members:
         if reply.member not in reply.batch.ready:
             self._rendered(request.reply.reply, reply)
 
+    def end_turn(self, number: int) -> None:
+        turn = self.turns.get(number)
+        if turn and not turn.running:
+            self._answer(turn, turn.codes)
+
     def close_turn(self, number: int) -> None:
         """Idempotent."""
         if turn := self.turns.pop(number, None):

@@ -29,6 +29,13 @@ class Hear:
 
 
 @dataclass(frozen=True, eq=False)
+class EndTurn:
+    """`FinishTurn` follows: a `Hear` that waits for companions is answered without codes."""
+
+    turn: int
+
+
+@dataclass(frozen=True, eq=False)
 class FinishTurn:
     """The last sound of a turn → `HeardTurn`. The turn is closed."""
 
@@ -83,7 +90,7 @@ class Call:
     kind: str = ""  # for the health of the thread; empty: not counted
 
 
-Request = Hear | FinishTurn | CloseTurn | OpenReply | Render | CloseReply | Call
+Request = Hear | EndTurn | FinishTurn | CloseTurn | OpenReply | Render | CloseReply | Call
 
 
 @dataclass(frozen=True)

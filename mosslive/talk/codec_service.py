@@ -35,6 +35,7 @@ from mosslive.talk.codec_requests import (
     CloseReply,
     CloseTurn,
     Done,
+    EndTurn,
     FinishTurn,
     Hear,
     OpenReply,
@@ -79,6 +80,7 @@ class CodecService:
         self._calls: list[tuple[float, int, Asked]] = []  # a heap by deadline
         self._lanes = Lanes(codec.device, clock)
         self._members = Members(codec, self.health)
+        self._plan_at = NOW  # when work that waits for companions starts without them
         self._stalled: set[int] = set()  # wait for pages until another step ends
         self._device_user = (priority or DevicePriority()).join(self._requests.notify)
         self._thread: threading.Thread | None = None
@@ -171,12 +173,16 @@ class CodecService:
         are planned or runs a call: what is due first. False: there was nothing to do."""
         moved = self._take()
         moved |= self._collect()
+        if not moved and self._lanes.busy and self._clock() < self._plan_at:
+            return False  # the plan would be the same
         steps = self._plan()
         if self._calls and self._calls[0][0] <= self._due(steps):
             self._run_call(heapq.heappop(self._calls)[2])
             return True
         for one in steps:
             self._start(one)
+        gathered = gathers_until(self._members.work(), self._plan_settings)
+        self._plan_at = float("inf") if gathered is None else max(gathered, self._clock() + _POLL_S)
         return moved or bool(steps)
 
     def _run(self) -> None:
@@ -210,6 +216,8 @@ class CodecService:
                 heapq.heappush(self._calls, (due, next(self._numbers), Asked(call, asked.result)))
             case Hear() | FinishTurn() | Render() as request:
                 self._members.accept(request, asked.result)
+            case EndTurn(turn):
+                self._members.end_turn(turn)
             case CloseTurn(turn):
                 self._members.close_turn(turn)
             case CloseReply(reply):
@@ -299,10 +307,11 @@ class CodecService:
     def _wait_s(self) -> float | None:
         """How long the thread may wait if no request comes."""
         if self._lanes.busy:
-            return max(_POLL_S, self._lanes.expected_end() - self._clock())
-        now, settings = self._clock(), self._plan_settings
-        moment = gathers_until(self._members.work(), settings)
-        return None if moment is None else max(_POLL_S, moment - now)
+            moment = min(self._lanes.expected_end(), self._plan_at)
+            return max(_POLL_S, moment - self._clock())
+        return (
+            None if self._plan_at == float("inf") else max(_POLL_S, self._plan_at - self._clock())
+        )
 
     # Other users of the same CPU.
 

@@ -15,13 +15,14 @@ from mosslive.codec.flow_hops import HopCounter
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.mel import HEARING_HZ
 from mosslive.codec.resample import ResampleStream
-from mosslive.codec.sound import check_rate, mono
+from mosslive.codec.sound import check_rate
 from mosslive.codec.voice import Voice, aligned
 from mosslive.errors import MossliveError
 from mosslive.talk.codec_requests import (
     CloseReply,
     CloseTurn,
     Done,
+    EndTurn,
     FinishTurn,
     Hear,
     OpenReply,
@@ -39,15 +40,21 @@ class EncodeStream:
         self._closed = False
 
     async def push(self, wave: Tensor, due: float) -> Done[list[int]]:
+        """wave [n] float32, checked (`codec.sound.mono`) → the codes that it completes; none if
+        `end` is called before."""
         self._require_open()
-        resampled = self._resampler.push(mono(wave))
+        resampled = self._resampler.push(wave)
         return await self._service.ask(Hear(self._number, resampled, due))
+
+    def end(self) -> None:
+        """The turn is over: a waiting `push` returns at once, so that `finish` can follow."""
+        self._service.post(EndTurn(self._number))
 
     async def finish(self, wave: Tensor, due: float) -> Done[HeardTurn]:
         """Encodes the last sound and returns the whole turn. `first_revised` may be a code of the
         last sound, which was not returned before."""
         self._require_open()
-        parts = self._resampler.push(mono(wave)), self._resampler.finish()
+        parts = self._resampler.push(wave), self._resampler.finish()
         return await self._service.ask(FinishTurn(self._number, torch.cat(parts), due))
 
     def close(self) -> None:

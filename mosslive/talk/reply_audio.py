@@ -25,6 +25,7 @@ from mosslive.talk.production import Production, Progress
 from mosslive.talk.speech_codec import Samples
 from mosslive.talk.timing import Stopwatch
 
+_PIECE_S = 0.1  # sound is sent in pieces of this length, if the lead is long enough
 _AHEAD_S = 30.0  # rendering rests while so much sound is rendered and not sent
 
 
@@ -157,7 +158,9 @@ class ReplyAudio:
     async def play(self) -> None:
         """Sends the sound; returns when all of it is sent."""
         await self._released.wait()
-        least = round(PIECE_S * self._rate_hz)
+        lead_s = self.playback.lead_s
+        piece_s = PIECE_S if lead_s is None else min(max(PIECE_S, lead_s / 5), _PIECE_S)
+        least = round(piece_s * self._rate_hz)
         while self._queue or not self._all_rendered:
             if not self._queue:
                 await self._sound_ready.wait()

@@ -67,6 +67,7 @@ class UserTurn:
     def end(self, stopwatch: Stopwatch) -> None:
         """No more sound comes. `stopwatch`: of the reply."""
         self._stopwatch = stopwatch
+        self._encoder.end()
         self._changed.set()
 
     async def run(self) -> None:
