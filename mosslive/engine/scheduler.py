@@ -23,8 +23,8 @@ Rules, each one a function below:
 4. Batching: while a reply speaks, appended rows wait for gather_s, so that one pass serves many
    conversations. The wait ends if one of them is due, or if a reply waits for rows.
 5. First row: a reply whose last pending rows are computed in a step decodes in the same step.
-6. First sounds: while a stretch has fewer than first_rows, replies that are ahead of their buffer
-   wait, if the step is then shorter.
+6. First sounds: while a stretch has fewer than first_rows, speech that is spare_rows ahead of its
+   playout and text that is not due wait, if the step is then shorter.
 7. Priority on a CPU: a step is urgent if a candidate is due, or if a stretch has fewer than
    first_rows (see `device_priority`).
 
@@ -88,6 +88,13 @@ def is_urgent(candidates: Iterable[Candidate], now: float, settings: EngineSetti
 def is_unheard(candidate: Candidate, settings: EngineSettings) -> bool:
     """Whether its listener hears nothing yet."""
     return candidate.kind == "speech" and candidate.spoken < settings.first_rows
+
+
+def can_wait(candidate: Candidate, now: float, settings: EngineSettings) -> bool:
+    """Whether it can wait for a few steps: speech that is far ahead of its playout, and other work
+    that is not due."""
+    spare_s = settings.spare_rows * SECONDS_PER_CODE
+    return due_at(candidate, settings) > now and underrun_at(candidate) - now > spare_s
 
 
 def underrun_at(candidate: Candidate) -> float:
@@ -158,7 +165,7 @@ def select_batch(
         pressing = [
             candidate
             for candidate in ready
-            if is_unheard(candidate, settings) or due_at(candidate, settings) <= now
+            if is_unheard(candidate, settings) or not can_wait(candidate, now, settings)
         ]
         seconds = limits.decode.seconds
         if seconds(len(pressing), now) < _SHORTER * seconds(len(ready), now):

@@ -15,9 +15,10 @@ class EngineSettings:
 
     max_conversations: int = 1024  # open at once
     max_speaking: int = 256  # active speech replies
-    # Rows that speech is kept ahead of its playout. The codec needs 8 rows for the first sound, 5
-    # for each further 0.4 s, and time to render them.
-    buffer_rows: int = 18
+    buffer_rows: int = 4  # rows that speech is kept ahead of its playout
+    # Speech that is so far ahead of its playout waits for the first rows of others. The codec needs
+    # 8 rows for the first sound, 5 for each further 0.4 s, and time to render them.
+    spare_rows: int = 18
     first_rows: int = 8  # first rows of a stretch of speech, before its listener hears anything
     ahead_rows: int = 50  # unread rows at which a reply pauses
     headroom_rows: int = 125  # per active reply, kept free by admission for its growth
@@ -33,7 +34,7 @@ class EngineSettings:
     def __post_init__(self) -> None:
         for name in ("max_conversations", "max_speaking", "ahead_rows", "least_rows"):
             self._integer(name, 1)
-        for name in ("buffer_rows", "first_rows", "headroom_rows"):
+        for name in ("buffer_rows", "spare_rows", "first_rows", "headroom_rows"):
             self._integer(name, 0)
         for name in ("gather_s", "text_wait_s", "patience_s"):
             value = getattr(self, name)

@@ -27,7 +27,8 @@ from mosslive.engine.step_costs import FRESH_S, HALF_S, StepCosts
 from mosslive.errors import MossliveError
 
 RULES = EngineSettings(buffer_rows=4, first_rows=0)
-FIRST = EngineSettings(buffer_rows=4, first_rows=8)  # first sounds come before speech that is ahead
+# First sounds come before speech that is ahead.
+FIRST = EngineSettings(buffer_rows=4, first_rows=8, spare_rows=10)
 many = settings(max_examples=200, deadline=None, derandomize=True)
 # Measured against a guess of the same shape, estimates are the guess: 4 ms and 0.5 ms a row.
 GUESS = (4.0, 0.5)
@@ -417,10 +418,11 @@ def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None
 
 
 def test_speech_that_is_ahead_waits_for_a_first_sound() -> None:
-    """While a listener hears nothing yet, a step takes no reply that is ahead of its buffer."""
-    new, ahead, late = speech(0, 3, 0.9), speech(1, 60, 0.0), speech(2, 9, 0.0)
-    taken = select_batch([ahead, new, late], 1.0, math.inf, limits(guess=(1.0, 1.0)), FIRST)
-    assert {candidate.key for candidate in taken} == {0, 2}
+    """While a listener hears nothing yet, a step takes no reply that is far ahead."""
+    new, less, late = speech(0, 3, 0.9), speech(1, 20, 0.0), speech(2, 9, 0.0)
+    ahead = [speech(key, 60, 0.0) for key in range(3, 10)]
+    taken = select_batch([*ahead, new, less, late], 1.0, math.inf, limits(guess=(1, 1)), FIRST)
+    assert {candidate.key for candidate in taken} == {0, 1, 2}
 
 
 def test_all_speech_runs_if_a_smaller_step_is_not_shorter() -> None:

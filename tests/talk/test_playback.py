@@ -149,7 +149,7 @@ def test_a_slow_engine_is_an_underrun(nano_lm: LanguageModel) -> None:
             await rig.elapse(0.5)
         timing = rig.of(TimingReady)[0].timing
         assert timing.underruns >= 1
-        assert timing.silence_s > 0.5
+        assert timing.silence_s > 0.3
         assert timing.rtf is not None
         assert timing.rtf > 1
         await rig.close()
