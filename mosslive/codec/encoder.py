@@ -14,11 +14,9 @@ from torch.nn import functional as F
 
 from mosslive.codec.encoder_layers import EncoderLayer, Past
 from mosslive.codec.mel import BLOCK_SAMPLES, check_pcm, floor_and_scale, segment_log10_mel
-from mosslive.codec.recording_cache import FreeList
 from mosslive.errors import MossliveError, name_list
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.dispatch import AUTO, Dispatch
-from mosslive.kernels.graph import Graphed
 
 BLOCK_FRAMES = 8  # mel frames per code
 POOL = 4  # states per code
@@ -69,15 +67,6 @@ class EncoderState:
     position: Tensor  # [B] int64: states done, four per code
 
 
-@dataclass(frozen=True, eq=False)
-class Slot:
-    """The memory and the recorded step of one stream; reused by later streams."""
-
-    state: EncoderState
-    step: Graphed[tuple[Tensor, Tensor]] | None  # frames [1, mel_bands, 8] → states, codes
-    made_with: Tensor  # a weight; held, so that its address is not reused
-
-
 class _Table(nn.Module):
     """Rows to look up; zeros until loaded. (The random values of nn.Embedding, on the device "meta"
     of `from_tensors`, import 800 modules in 2 s.)"""
@@ -108,7 +97,6 @@ class Encoder(nn.Module):
             lambda module, _: module.measure_codebook()
         )
         self.measure_codebook()
-        self.free_slots: FreeList[Slot] = FreeList()
         self.eval().requires_grad_(False)
 
     def measure_codebook(self) -> None:
@@ -159,6 +147,14 @@ class Encoder(nn.Module):
                 )
         encoder.load_state_dict({name: own[name].float() for name in needed}, assign=True)
         return encoder.requires_grad_(False)
+
+    def to_precision(self, dtype: torch.dtype) -> "Encoder":
+        """Converts in place: weights of products, and with them keys and values, become `dtype`.
+        Norms, softmax, the sum of the layers and the quantiser's distances stay float32."""
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Conv1d)):
+                module.to(dtype)
+        return self
 
     @arithmetic("fp32")
     def forward(self, features: Tensor) -> Tensor:
@@ -236,19 +232,24 @@ class Encoder(nn.Module):
         state.position += new if active is None else new * active
         return states, self.quantise(states)
 
-    def take_slot(self) -> Slot:
-        """Memory of one stream at the start of a segment, and on a GPU its step of one code as a
-        graph, which serves every position. The caller puts it back into `free_slots`."""
-        weight = self.conv1.weight
-        while (slot := self.free_slots.take()) is not None:
-            if slot.made_with.data_ptr() == weight.data_ptr():
-                return slot
-        state = self.open(1)
-        step = None
-        if self.dispatch(weight).is_triton:
-            frames = weight.new_zeros(1, self.dims.mel_bands, BLOCK_FRAMES)
-            step = Graphed(lambda frames: self.step(state, frames), frames)
-        return Slot(state, step, weight.detach())
+    @arithmetic("fp32")
+    def blocks(self, frames: Tensor, position: Tensor, pasts: list[Past]) -> Tensor:
+        """One block of each row, wherever in its segment → codes [B] int64. The pasts are pages:
+        several rows may be blocks of one segment.
+
+        frames [B, mel_bands, 11]: of code c the frames 8c-4 .. 8c+6, so that nothing of the block
+        before is needed. Frames before the start may be anything finite. position int64 [B]: 4c.
+        """
+        later = (position > 0)[:, None]
+        # Before the start there is no frame, and no output of conv1 either: both are zero.
+        column = torch.arange(frames.shape[2], device=frames.device)
+        x = torch.where((later | (column > 3))[:, None], frames, 0).to(self.conv1.weight.dtype)
+        y = _convolve(self.conv1, x)  # [B, 9, width], of the frames 8c-2 .. 8c+6
+        y = torch.where((later | (column[:-2] > 1))[..., None], y, 0)
+        x = _convolve(self.conv2, y.transpose(1, 2))  # [B, 4, width]
+        places = position[:, None] + column[:POOL]
+        x = x + F.embedding(places, self.embed_positions.weight)
+        return self.quantise(self._run(x, pasts)[:, 0])
 
     @staticmethod
     def truncate(state: EncoderState, code_index: int | Tensor) -> None:

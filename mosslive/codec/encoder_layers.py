@@ -1,7 +1,8 @@
 """A layer of the encoder, for whole segments and for a few states after a stored past.
 
-Parameters are named as published. Knows neither sound nor codes. Invariant: a state sees itself and
-the states before it.
+Parameters are named as published. Knows neither sound nor codes. Invariants: a state sees itself
+and the states before it; sums and norms keep the dtype of the states, products run in that of their
+weights.
 """
 
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from mosslive.kernels.dispatch import AUTO, Dispatch
 class Past:
     """One layer's keys and values, and where the new ones go."""
 
-    k: Tensor  # [B, heads, positions, head_dim]
+    k: Tensor  # [B, heads, positions, head_dim], or [pages, heads, 64, head_dim]
     v: Tensor
     position: Tensor  # [B]
-    reach: int | None  # positions that attention reads; None: all
+    reach: int | None = None  # positions that attention reads; None: all
+    pages: Tensor | None = None  # int32 [B, N], with pages: those of each row
 
 
 class SelfAttention(nn.Module):
@@ -41,8 +43,10 @@ class SelfAttention(nn.Module):
         if past is None:
             q, k, v = (each.transpose(1, 2) for each in (q, k, v))
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-        else:
+        elif past.pages is None:
             y = kernels.step_attention(q, k, v, past.k, past.v, past.position, past.reach)
+        else:
+            y = kernels.paged_step_attention(q, k, v, past.k, past.v, past.pages, past.position)
         return kernels.rows_linear(y, self.out_proj.weight, self.out_proj.bias, residual=residual)
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -79,8 +83,10 @@ class EncoderLayer(nn.Module):
         self.final_layer_norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, past: Past | None) -> Tensor:
-        x = self.self_attn(self.self_attn_layer_norm(x), past, residual=x)
-        y = self.final_layer_norm(x)
+        """x [B, t, width], in the dtype of the norms → the same."""
+        dtype = self.fc1.weight.dtype
+        x = self.self_attn(self.self_attn_layer_norm(x).to(dtype), past, residual=x)
+        y = self.final_layer_norm(x).to(dtype)
         kernels = self.dispatch(y)
         y = kernels.rows_linear(y, self.fc1.weight, self.fc1.bias, gelu=True)
         return kernels.rows_linear(y, self.fc2.weight, self.fc2.bias, residual=x)

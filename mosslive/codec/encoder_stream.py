@@ -6,7 +6,6 @@ the loudest moment so far. When a segment ends, everything from the first block 
 loudness changes is computed again. Knows nothing of transport, sample rates or speakers.
 """
 
-import weakref
 from dataclasses import dataclass, field
 
 import torch
@@ -14,22 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mosslive.codec.encoder import BLOCK_FRAMES, POOL, Encoder
-from mosslive.codec.mel import (
-    BLOCK_SAMPLES,
-    HEARING_HOP_SAMPLES,
-    HEARING_N_FFT,
-    check_pcm,
-    floor_and_scale,
-    floor_rises,
-    log10_mel,
-)
+from mosslive.codec.encoder_samples import Samples, SegmentSamples
+from mosslive.codec.mel import check_pcm, floor_and_scale, floor_rises, log10_mel
 from mosslive.errors import MossliveError
 
-# Samples of its own block that a code needs: its last frame, the seventh, is at sample 960.
-_EDGE_SAMPLES = HEARING_N_FFT // 2
-_NEEDED_SAMPLES = 6 * HEARING_HOP_SAMPLES + _EDGE_SAMPLES
-# A block's eight frames reach this far beyond a block, from the start of the first one on.
-_OVERLAP_SAMPLES = HEARING_N_FFT - HEARING_HOP_SAMPLES
 _REACH_STEP = 64  # attention reads a multiple of this many positions: few shapes, little waste
 
 
@@ -42,6 +29,13 @@ class HeardTurn:
     codes: list[int]  # of the whole turn, as `Encoder.encode` gives them
     first_revised: int | None  # index of the first code from push that differs in `codes`
 
+    @classmethod
+    def compare(cls, live: list[int], codes: list[int]) -> "HeardTurn":
+        """`live`: the codes that push returned; `codes`: the exact ones of the whole turn."""
+        pairs = enumerate(zip(live, codes, strict=False))
+        revised = next((index for index, (one, other) in pairs if one != other), None)
+        return cls(codes[len(live) :], codes, revised)
+
 
 @dataclass
 class _Segment:
@@ -51,8 +45,7 @@ class _Segment:
     log10: Tensor  # [mel_bands, 8 · codes + 1], without the floor
     lowest: Tensor  # [codes], the lowest value in the frames of each code
     loudest: Tensor  # [codes], the loudest value up to and with the frames of each code
-    waiting: Tensor  # [m] on the CPU: samples from the first frame of the next code on
-    samples: int = 0
+    samples: SegmentSamples = field(default_factory=SegmentSamples)
     live: list[int] = field(default_factory=list)
 
 
@@ -61,10 +54,7 @@ class EncoderStream:
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
-        self._slot = encoder.take_slot()
-        # The memory of a stream is large and its step takes time to record: both are reused.
-        weakref.finalize(self, encoder.free_slots.put, self._slot)
-        self._state = self._slot.state
+        self._state = encoder.open(1)
         self.reset()
 
     def reset(self) -> None:
@@ -78,14 +68,14 @@ class EncoderStream:
         """pcm [n], any n, at 16 kHz, float in [-1, 1] or int16 → the codes it completes."""
         if self._finished:
             raise MossliveError("sound pushed into a turn that was finished; reset begins another")
-        pcm = check_pcm(pcm).cpu()
+        wave: Samples = check_pcm(pcm).cpu().numpy().copy()
         codes = []
-        while pcm.shape[0]:
-            left = self._encoder.dims.segment_samples - self._segment.samples
-            codes += self._feed(pcm[:left])
-            if pcm.shape[0] >= left:
+        while len(wave):
+            left = self._encoder.dims.segment_samples - self._segment.samples.count
+            codes += self._feed(wave[:left])
+            if len(wave) >= left:
                 self._end_segment()
-            pcm = pcm[left:]
+            wave = wave[left:]
         return codes
 
     def finish(self) -> HeardTurn:
@@ -94,9 +84,7 @@ class EncoderStream:
             raise MossliveError("a turn finished twice; reset begins another")
         self._finished = True
         self._end_segment()
-        pairs = enumerate(zip(self._live, self._codes, strict=False))
-        revised = next((index for index, (live, code) in pairs if live != code), None)
-        return HeardTurn(self._codes[len(self._live) :], self._codes, revised)
+        return HeardTurn.compare(self._live, self._codes)
 
     def _begin_segment(self) -> None:
         dims, device = self._encoder.dims, self._encoder.half_norms.device
@@ -105,22 +93,17 @@ class EncoderStream:
             log10=torch.empty(dims.mel_bands, BLOCK_FRAMES * dims.segment_codes + 1, device=device),
             lowest=torch.empty(dims.segment_codes, device=device),
             loudest=torch.empty(dims.segment_codes, device=device),
-            waiting=torch.zeros(0),
         )
 
-    def _feed(self, pcm: Tensor) -> list[int]:
+    def _feed(self, pcm: Samples) -> list[int]:
         """pcm within the segment → the codes that are now determined."""
         segment, done = self._segment, len(self._segment.live)
-        segment.samples += pcm.shape[0]
-        segment.waiting = torch.cat((segment.waiting, pcm))
-        end = (segment.samples - _NEEDED_SAMPLES) // BLOCK_SAMPLES + 1
-        if end <= done:
+        segment.samples.push(pcm)
+        count = segment.samples.whole
+        if not count:
             return []
-        if not done:
-            segment.waiting = _with_front(segment.waiting)
-        whole = (end - done) * BLOCK_SAMPLES
-        log10 = self._analyse(segment.waiting[: whole + _OVERLAP_SAMPLES])
-        segment.waiting = segment.waiting[whole:].clone()
+        end = done + count
+        log10 = self._analyse(segment.samples.take(count))
         blocks = log10.view(log10.shape[0], -1, BLOCK_FRAMES)  # [mel_bands, codes, 8]
         segment.lowest[done:end] = blocks.amin((0, 2))
         segment.loudest[done:end] = blocks.amax((0, 2))
@@ -134,16 +117,10 @@ class EncoderStream:
     def _end_segment(self) -> None:
         """Makes the segment's codes exact, and begins the next one."""
         segment, done = self._segment, len(self._segment.live)
-        end = -(-segment.samples // BLOCK_SAMPLES)
+        end = segment.samples.blocks
         if not end:
             return
-        waiting = F.pad(segment.waiting, (0, -segment.samples % BLOCK_SAMPLES))
-        if not done:
-            waiting = _with_front(waiting)
-        # One frame is left that no code uses but that may be the loudest; it sees the end mirrored.
-        beyond = _OVERLAP_SAMPLES - _EDGE_SAMPLES
-        mirrored = waiting[-beyond - 1 : -1].flip(0)
-        loudest = self._analyse(torch.cat((waiting, mirrored))).amax()
+        loudest = self._analyse(segment.samples.take_rest()).amax()
         loudest = torch.maximum(loudest, segment.loudest[:done].amax()) if done else loudest
         changed = floor_rises(segment.lowest[:done], segment.loudest[:done], loudest)
         # The one read-back: the first block that changed, or else the first not computed yet.
@@ -157,10 +134,12 @@ class EncoderStream:
         self._codes += codes
         self._begin_segment()
 
-    def _analyse(self, framed: Tensor) -> Tensor:
+    def _analyse(self, framed: Samples) -> Tensor:
         """Samples from the next code's first frame on → all their frames, kept and returned."""
         segment, first = self._segment, BLOCK_FRAMES * len(self._segment.live)
-        log10 = log10_mel(framed.to(segment.log10.device), self._encoder.dims.mel_bands)
+        log10 = log10_mel(
+            torch.from_numpy(framed).to(segment.log10.device), self._encoder.dims.mel_bands
+        )
         if not first:
             log10[:, 0] = log10[:, 1]  # neither the loudest nor the lowest because of it
         segment.log10[:, first : first + log10.shape[1]] = log10
@@ -168,17 +147,8 @@ class EncoderStream:
 
     def _step(self, features: Tensor, first: int) -> list[int]:
         """features [mel_bands, 8n] of the codes from `first` on → n codes, on the host."""
-        if features.shape[1] == BLOCK_FRAMES and self._slot.step is not None:
-            _, codes = self._slot.step(features[None])
-        else:
-            positions = POOL * first + features.shape[1] * POOL // BLOCK_FRAMES
-            reach = min(-(-positions // _REACH_STEP) * _REACH_STEP, self._encoder.dims.positions)
-            _, codes = self._encoder.step(self._state, features[None], reach)
+        positions = POOL * first + features.shape[1] * POOL // BLOCK_FRAMES
+        reach = min(-(-positions // _REACH_STEP) * _REACH_STEP, self._encoder.dims.positions)
+        _, codes = self._encoder.step(self._state, features[None], reach)
         result: list[int] = codes[0].tolist()
         return result
-
-
-def _with_front(samples: Tensor) -> Tensor:
-    """The start of a segment as its first frames see it: mirrored, after one hop of zeros."""
-    mirrored = samples[1 : _EDGE_SAMPLES + 1].flip(0)
-    return torch.cat((samples.new_zeros(HEARING_HOP_SAMPLES), mirrored, samples))

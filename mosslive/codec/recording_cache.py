@@ -1,4 +1,4 @@
-"""What a network keeps between calls: its recordings (CUDA graphs, traces) and reusable objects.
+"""What a network keeps between calls: its recordings (CUDA graphs, traces).
 
 Knows neither networks nor graphs. Invariants: a recording is used only while the weights it was
 made with are at the same address; a copy of a network starts with an empty cache.
@@ -36,19 +36,3 @@ class RecordingCache(Generic[Item]):
 
     def __deepcopy__(self, _: dict[int, Any]) -> "RecordingCache[Item]":
         return RecordingCache()
-
-
-class FreeList(Generic[Item]):
-    """Objects that are not in use."""
-
-    def __init__(self) -> None:
-        self._free: list[Item] = []
-
-    def put(self, item: Item) -> None:
-        self._free.append(item)
-
-    def take(self) -> Item | None:
-        return self._free.pop() if self._free else None
-
-    def __deepcopy__(self, _: dict[int, Any]) -> "FreeList[Item]":
-        return FreeList()

@@ -14,6 +14,7 @@ from mosslive.kernels.conv1d import conv1d, conv1d_snake, snake
 from mosslive.kernels.embed import embed
 from mosslive.kernels.linear import gated, linear
 from mosslive.kernels.norm_products import norm_feed_forward, norm_linear
+from mosslive.kernels.paged_step_attention import paged_step_attention
 from mosslive.kernels.rms_norm import rms_norm
 from mosslive.kernels.rows_linear import rows_linear
 from mosslive.kernels.sample_batch import sample_batch
@@ -44,6 +45,7 @@ class KernelSet:
     anti_aliased_snake = staticmethod(anti_aliased_snake)
     rows_linear = staticmethod(rows_linear)
     step_attention = staticmethod(step_attention)
+    paged_step_attention = staticmethod(paged_step_attention)
 
     # The codec's flow.
     norm_linear_gelu = staticmethod(flow_layers.norm_linear_gelu)

@@ -16,7 +16,8 @@ def rows_linear(
     residual: Tensor | None = None,
     gelu: bool = False,
 ) -> Tensor:
-    """x [B, t, I], weight [O, I], bias [O], residual [B, t, O] → [B, t, O]; GELU (exact) last."""
+    """x [B, t, I], weight [O, I], bias [O], residual [B, t, O] → [B, t, O]; GELU (exact) last. The
+    residual may be float32 where the product is not; then so is the result."""
     y = F.linear(x, weight, bias)
     y = y if residual is None else residual + y
     return F.gelu(y) if gelu else y

@@ -9,6 +9,7 @@ from mosslive.kernels.gpu.conv1d import conv1d, conv1d_snake
 from mosslive.kernels.gpu.embed import embed
 from mosslive.kernels.gpu.linear import gated, linear
 from mosslive.kernels.gpu.norm_products import norm_feed_forward, norm_linear
+from mosslive.kernels.gpu.paged_step_attention import paged_step_attention
 from mosslive.kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from mosslive.kernels.gpu.rows_linear import rows_linear
 from mosslive.kernels.gpu.sample_batch import sample_batch
@@ -38,6 +39,7 @@ class TritonKernelSet(KernelSet):
     anti_aliased_snake = staticmethod(anti_aliased_snake)
     rows_linear = staticmethod(rows_linear)
     step_attention = staticmethod(step_attention)
+    paged_step_attention = staticmethod(paged_step_attention)
 
     # The codec's flow.
     norm_linear_gelu = staticmethod(flow_layers.norm_linear_gelu)

@@ -33,7 +33,7 @@ def rows_linear(
     rows = x.shape[0] * x.shape[1]
     if rows <= _GEMV_ROWS:
         return few_rows_linear(x, weight, bias, residual=residual, gelu=gelu)
-    if rows > _CONV_ROWS:
+    if rows > _CONV_ROWS or (residual is not None and residual.dtype != x.dtype):
         return definition.rows_linear(x, weight, bias, residual=residual, gelu=gelu)
     addends = () if residual is None else (residual.transpose(1, 2),)  # a convolution of one tap
     activation: Activation | None = "gelu" if gelu else None
@@ -56,10 +56,10 @@ def few_rows_linear(
         raise ValueError(
             f"weight {list(weight.shape)}, bias {list(bias.shape)} for {inputs} inputs"
         )
-    y = x.new_empty(batch, times, outputs)
-    if residual is not None and residual.shape != y.shape:
-        raise ValueError(f"residual {list(residual.shape)}; allowed: {list(y.shape)}")
-    for tensor in (x, weight, bias, *(() if residual is None else (residual,))):
+    y = (x if residual is None else residual).new_empty(batch, times, outputs)
+    if residual is not None and (residual.shape != y.shape or not residual.is_contiguous()):
+        raise ValueError(f"residual {list(residual.shape)}; allowed: contiguous {list(y.shape)}")
+    for tensor in (x, weight, bias):
         if not tensor.is_contiguous() or tensor.dtype != x.dtype:
             raise ValueError("all tensors must be contiguous and of one dtype")
     rows = batch * times

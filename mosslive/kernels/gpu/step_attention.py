@@ -56,7 +56,7 @@ def step_attention(
         q.stride(0), q.stride(1), new, most, width**-0.5,
         HEADS=heads, WIDTH=width, SPLIT=_SPLIT, QUERIES=_QUERIES, num_warps=4, **overlap(q),
     )  # fmt: skip
-    _merge_kernel[(batch * new, heads)](
+    merge_kernel[(batch * new, heads)](
         sums, weights, position, result, new, most, splits,
         HEADS=heads, WIDTH=width, SPLIT=_SPLIT, MOST=triton.next_power_of_2(splits),
         num_warps=2, **overlap(q),
@@ -109,7 +109,7 @@ def _split_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=("new", "most", "splits"))
-def _merge_kernel(  # type: ignore[no-untyped-def]
+def merge_kernel(  # type: ignore[no-untyped-def]
     sums_at, weights_at, position_at, result_at, new, most, splits,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr, MOST: tl.constexpr,
     OVERLAP: tl.constexpr,
