@@ -61,9 +61,11 @@ class Lanes:
 
     def ended(self) -> list[RunningStep]:
         """The steps whose results are there; they no longer count as running."""
-        ended = [one for one in self._running.values() if one.running.ready()]
-        for one in ended:
-            del self._running[one.step.lane]
+        ended = []
+        for lane, one in list(self._running.items()):
+            with self.stream(lane):  # a step of several parts launches the next one here
+                if one.running.ready():
+                    ended.append(self._running.pop(lane))
         return ended
 
     def end(self, one: RunningStep) -> float:

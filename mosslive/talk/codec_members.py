@@ -89,7 +89,7 @@ class Members:
             self.replies[request.reply] = _Reply(member, batch=batch)
 
     def _hear(self, request: Hear | FinishTurn, result: Result) -> None:
-        encoder = self._encoder_batch()
+        encoder = self.encoder()
         turn = self.turns.get(request.turn)
         if turn is None:
             turn = self.turns[request.turn] = _Turn(encoder.add())
@@ -118,7 +118,7 @@ class Members:
     def close_turn(self, number: int) -> None:
         """Idempotent."""
         if turn := self.turns.pop(number, None):
-            self._encoder_batch().cancel(turn.member)
+            self.encoder().cancel(turn.member)
             if turn.result:
                 settle(turn.result, MossliveError("this turn was closed"))
 
@@ -149,7 +149,7 @@ class Members:
     def start(self, step: Step) -> Running:
         members = self._of(step)
         if step.lane == "hear":
-            encoder = self._encoder_batch()
+            encoder = self.encoder()
             start = encoder.finish if step.stage == "finish" else encoder.start
             running = start([one.member for one in members])
         else:
@@ -202,7 +202,7 @@ class Members:
             self._answer(turn, heard)
             return
         turn.codes += heard
-        if turn.member not in self._encoder_batch().ready:
+        if turn.member not in self.encoder().ready:
             self._answer(turn, turn.codes)
 
     def _sounded(self, number: int, reply: _Reply, results: dict[Any, Any], cost_s: float) -> None:
@@ -224,7 +224,8 @@ class Members:
         if result is not None:
             settle(result, Done(value, one.cost_s))
 
-    def _encoder_batch(self) -> EncoderBatchLike:
+    def encoder(self) -> EncoderBatchLike:
+        """The batch of all turns."""
         if self._encoder is None:
             self._encoder = self._codec.encoder_batch()
         return self._encoder

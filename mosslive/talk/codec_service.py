@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -28,7 +29,7 @@ from mosslive.engine.step_costs import StepCosts
 from mosslive.errors import MossliveError
 from mosslive.talk.codec_lanes import Lanes
 from mosslive.talk.codec_members import Members
-from mosslive.talk.codec_plan import Open, PlanSettings, Step, gathers_until, plan
+from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Step, gathers_until, plan
 from mosslive.talk.codec_requests import (
     NOW,
     Call,
@@ -148,8 +149,8 @@ class CodecService:
         async def do(piece: Callable[[], Value]) -> Value:
             return (await self.do(piece, self._clock() + _CAN_WAIT_S)).value
 
-        for piece in hearing_pieces(self.codec, replies, recorded):
-            await do(piece)
+        for piece in hearing_pieces(self._members.encoder, replies, recorded):
+            await do(partial(self._in_lane, "hear", piece))
         # A batch of its own: steps of the shared batch would return the sound of current replies.
         batch = await do(lambda: self.codec.decoder_batch(chunk, tail=tail))
         for piece in speaking_pieces(batch, voice, chunk, replies, recorded):
@@ -158,6 +159,10 @@ class CodecService:
             except PoolFull:
                 if not self.open_replies:  # else current replies hold the pages
                     raise
+
+    def _in_lane(self, lane: Lane, work: Callable[[], Value]) -> Value:
+        with self._lanes.stream(lane):
+            return work()
 
     async def close(self) -> None:
         """Ends the thread after the waiting requests."""
@@ -286,7 +291,8 @@ class CodecService:
         ended = self._lanes.ended()
         for one in ended:
             try:
-                results = one.running.result()
+                with self._lanes.stream(one.step.lane):
+                    results = one.running.result()
             except Exception as error:
                 self._members.fail(one.step, error)
                 continue

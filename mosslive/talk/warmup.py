@@ -16,7 +16,7 @@ from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_step import BUCKETS
 from mosslive.codec.mel import BLOCK_SAMPLES
 from mosslive.codec.voice import Voice
-from mosslive.talk.speech_codec import DecoderBatchLike, SpeechCodec
+from mosslive.talk.speech_codec import DecoderBatchLike, EncoderBatchLike
 
 MOST_REPLIES = BUCKETS[-1]  # in one recorded step
 
@@ -24,11 +24,14 @@ MOST_REPLIES = BUCKETS[-1]  # in one recorded step
 Piece = Callable[[], None]
 
 
-def hearing_pieces(codec: SpeechCodec, turns: int, recorded: bool) -> Iterator[Piece]:
-    """Encodes blocks and ends of so many turns at once; if steps are `recorded`, of every size."""
-    sizes = [size for size in BUCKETS if size < turns] if recorded else []
-    for size in reversed([*sizes, turns if recorded else 1]):  # the largest needs most memory
-        yield partial(_hear_together, codec, size)
+def hearing_pieces(
+    encoder: Callable[[], EncoderBatchLike], turns: int, recorded: bool
+) -> Iterator[Piece]:
+    """Encodes blocks and ends of turns; if steps are `recorded`, records those of up to so many
+    turns first."""
+    if recorded:
+        yield lambda: encoder().record(turns)
+    yield lambda: _hear_together(encoder(), turns if recorded else 1)
 
 
 def speaking_pieces(
@@ -50,9 +53,8 @@ def speaking_pieces(
         yield partial(_whole_reply, batch, voice, codes)
 
 
-def _hear_together(codec: SpeechCodec, turns: int) -> None:
+def _hear_together(batch: EncoderBatchLike, turns: int) -> None:
     """Blocks of all turns, one after another, then their ends: with more to encode for each."""
-    batch = codec.encoder_batch()
     heard = [batch.add() for _ in range(turns)]
     try:
         for blocks in (1, 1, 2):

@@ -84,10 +84,14 @@ class ToyEncoder:
         self.turns: list[ToyTurn] = []
         self.sizes: list[int] = []  # of the steps made
         self.fails = False
+        self.recorded = 0  # turns
 
     @property
     def ready(self) -> list[ToyTurn]:
         return [turn for turn in self.turns if turn.waiting]
+
+    def record(self, most_turns: int) -> None:
+        self.recorded = most_turns
 
     def add(self) -> ToyTurn:
         if self.fails:
