@@ -22,7 +22,7 @@ from mosslive.server.backend import Backend
 from mosslive.server.one_shot import one_shot_reply, turn_of
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_store import VoiceStore
-from mosslive.talk import CodecWorker
+from mosslive.talk import CodecService
 from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault
 
 ANSWERS = {
@@ -59,7 +59,7 @@ def backend() -> Iterator[Backend]:
     made = Backend(
         # Its clock stands still: it never refuses speech because the machine is slow.
         Engine(*load_stepper(parts.model), clock=lambda: 0.0),
-        CodecWorker(codec),
+        CodecService(codec),
         VoiceStore(codec.voice(parts.voice), [], 1),
         ServerSettings(max_sessions=2, max_requests=1),
         default_sampling=folder_sampling(parts.model),

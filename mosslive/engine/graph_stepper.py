@@ -213,7 +213,8 @@ def engine_stream(stepper: Stepper) -> AbstractContextManager[Any]:
         return nullcontext()
     device = stepper.runner.decoder.device
     torch.cuda.synchronize(device)  # what other streams have written is there
-    return torch.cuda.stream(torch.cuda.Stream(device, priority=PRIORITY))
+    own = torch.cuda.Stream(device, priority=PRIORITY)  # type: ignore[no-untyped-call]
+    return torch.cuda.stream(own)
 
 
 def _accept(request: Request, text: int | None, audio: int | None) -> StepResult:

@@ -53,7 +53,9 @@ class Lanes:
         if not self.concurrent or not torch.cuda.is_available():
             return nullcontext()
         if lane not in self._streams:
-            self._streams[lane] = torch.cuda.Stream(self._device, priority=PRIORITIES[lane])
+            self._streams[lane] = torch.cuda.Stream(  # type: ignore[no-untyped-call]
+                self._device, priority=PRIORITIES[lane]
+            )
         return torch.cuda.stream(self._streams[lane])
 
     def began(self, step: Step, running: Running, at: float) -> None:

@@ -23,7 +23,7 @@ from mosslive.errors import MossliveError
 from mosslive.server.backend import load_backend
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_store import VoiceStore
-from mosslive.talk import CodecWorker
+from mosslive.talk import CodecService
 from mosslive.talk.cpu_threads import share_cpu_threads, shared_cpu_threads
 from tests.codec.conftest import speech
 
@@ -148,7 +148,7 @@ def test_a_server_that_cannot_start_leaves_no_thread(
     def breaks(*_: object, **__: object) -> None:
         raise MossliveError("no room")
 
-    monkeypatch.setattr(CodecWorker if fails == "warm" else VoiceStore, fails, breaks)
+    monkeypatch.setattr(CodecService if fails == "warm" else VoiceStore, fails, breaks)
     with pytest.raises(MossliveError, match="no room"):
         load_backend(ServerSettings(model=whole))
     left = set(threading.enumerate()) - before

@@ -12,7 +12,7 @@ from mosslive.server.realtime.handlers import HANDLERS
 from mosslive.server.realtime.session import Client, RealtimeSession
 from mosslive.server.realtime.talk_events import TalkEventForwarder
 from mosslive.server.voice_store import VoiceStore
-from mosslive.talk import CodecWorker
+from mosslive.talk import CodecService
 from tests.server.rig import MANUAL, WAIT_S, Event, Parts, pcm, settings, spoken, until
 from tests.talk.rig import LoudVad
 
@@ -22,7 +22,7 @@ def backend(parts: Parts, **changes: Any) -> Iterator[Backend]:
     given = settings(**changes)
     made = Backend(
         Engine.load(parts.lm),
-        CodecWorker(parts.codec),
+        CodecService(parts.codec),
         VoiceStore(parts.voice, [], 4),
         given,
         LoudVad,

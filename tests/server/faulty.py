@@ -29,7 +29,7 @@ from mosslive.server import run
 from mosslive.server.backend import Backend
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_store import VoiceStore
-from mosslive.talk import CodecWorker
+from mosslive.talk import CodecService
 from tests.server.rig import settings as rig_settings
 from tests.talk.rig import LoudVad
 from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec
@@ -68,12 +68,12 @@ class FaultyBatch(ToyBatch):
         super().__init__()
         self._fault = fault
 
-    def step(self) -> dict[Any, Samples]:
+    def step(self, replies: Sequence[Any]) -> dict[Any, Samples]:
         if self._fault.value("render-fails") is not None:
             raise RuntimeError("injected")
         if self._fault.value("thread-ends") is not None:
             raise SystemExit("injected")
-        return super().step()
+        return super().step(replies)
 
 
 def main(folder: str, switch: str, name: str, reply_s: str, admit_overload: str) -> None:
@@ -84,7 +84,7 @@ def main(folder: str, switch: str, name: str, reply_s: str, admit_overload: str)
         engine = faulty_engine(folder, fault)
         codec = ToyCodec()
         codec.speaking = FaultyBatch(fault)
-        thread = CodecWorker(codec, priority=engine.priority)
+        thread = CodecService(codec, priority=engine.priority)
         return Backend(engine, thread, VoiceStore(TOY_VOICE, [], 4), settings, LoudVad)
 
     run.load_backend = load  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voice_store import VoiceStore
-from mosslive.talk import CodecWorker
+from mosslive.talk import CodecService
 from tests.codec.conftest import speech
 from tests.talk.rig import LoudVad
 
@@ -181,7 +181,7 @@ async def serving(
         folder = VoiceFolder(given.voices_dir) if given.voices_dir else None
         store = VoiceStore(None if silent else parts.voice, [], given.max_voices, folder)
         store.fill(parts.codec.voice)
-        codec = None if silent else CodecWorker(parts.codec, priority=engine.priority)
+        codec = None if silent else CodecService(parts.codec, priority=engine.priority)
         made.append(Backend(engine, codec, store, given, LoudVad))
         return made[0]
 

@@ -25,7 +25,7 @@ from mosslive.engine.request import Request
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.stepper import StepResult
 from mosslive.rows import Row
-from mosslive.talk import CodecWorker, FixedSilence, Talk, TalkSettings, TurnSettings
+from mosslive.talk import CodecService, FixedSilence, Talk, TalkSettings, TurnSettings
 from mosslive.talk.events import AudioChunk, Event
 from mosslive.talk.speech_codec import SpeechCodec
 from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ
@@ -164,7 +164,7 @@ class Rig:
         self.clock = clock or FakeClock()
         self.served = Served(lm, engine_settings)
         self.engine = engine or self.served.engine
-        self.codec = CodecWorker(codec, clock=self.clock.now, threaded=False)
+        self.codec = CodecService(codec, clock=self.clock.now, threaded=False)
         self.threads = threads
         self.hold_engine = False
         self.eager = False  # the engine steps until it has no work

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from mosslive import LanguageModel
 from mosslive.codec import Sound, Voice
-from mosslive.talk import CodecWorker, Talk
-from mosslive.talk.codec_requests import NOW, CloseReply, CloseTurn, Render, Request
+from mosslive.talk import CodecService, Talk
+from mosslive.talk.codec_requests import NOW, CloseReply, CloseTurn, EndTurn, Render, Request
 from mosslive.talk.codec_streams import DecodeStream
 from tests.talk.rig import CODES, RIG, FakeClock, Rig, frames, run
 from tests.talk.test_interruption import PUSH_TO_TALK, QUESTION
@@ -50,7 +50,7 @@ class WatchedCodec(ToyCodec):
         return super().encode(pcm, sample_rate)
 
 
-def rest(worker: CodecWorker) -> None:
+def rest(worker: CodecService) -> None:
     while worker.step():
         pass
 
@@ -64,7 +64,7 @@ def test_the_earliest_due_goes_first() -> None:
     """Jobs run in the order of their deadlines; equal deadlines in the order of submission."""
 
     async def story() -> None:
-        worker, done = CodecWorker(ToyCodec(), threaded=False), list[str]()
+        worker, done = CodecService(ToyCodec(), threaded=False), list[str]()
         for name, due in (("c", 3.0), ("b", 2.0), ("bb", 2.0), ("now", NOW), ("a", 1.0)):
             worker.do(lambda name=name: done.append(name), due)  # type: ignore[misc]
         rest(worker)
@@ -84,7 +84,7 @@ def test_a_speculative_reply_joins_no_step_that_is_due_earlier(
     make their steps longer."""
 
     async def story() -> None:
-        worker = CodecWorker(codec := WatchedCodec(), threaded=False)
+        worker = CodecService(codec := WatchedCodec(), threaded=False)
         heard, other = (DecodeStream(worker, TOY_VOICE, 5, seed) for seed in (1, 2))
         jobs = [
             asyncio.ensure_future(other.push([7] * 8, 6.0, speculative)),
@@ -98,13 +98,13 @@ def test_a_speculative_reply_joins_no_step_that_is_due_earlier(
     run(story())
 
 
-def spied(worker: CodecWorker, clock: FakeClock) -> list[tuple[str, float]]:
+def spied(worker: CodecService, clock: FakeClock) -> list[tuple[str, float]]:
     """(kind of request, seconds until it is due) of every request with a deadline."""
     asked: list[tuple[str, float]] = []
     ask = worker.ask
 
     def watched(request: Request) -> Any:
-        if not isinstance(request, CloseTurn | CloseReply):
+        if not isinstance(request, EndTurn | CloseTurn | CloseReply):
             name = type(request).__name__
             apart = isinstance(request, Render) and request.apart
             asked.append((f"{name} apart" if apart else name, request.due - clock.now()))

@@ -1,7 +1,6 @@
 """A whole conversation streamed equals the offline one: rows and sound do not depend on the
 packets."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -15,7 +14,7 @@ from mosslive import Engine, LanguageModel, Sampling, Turn
 from mosslive.codec import Codec, Voice
 from mosslive.codec.flow_stream import TailRule
 from mosslive.rows import ReplyKind, Row
-from mosslive.talk.codec_requests import NOW
+from mosslive.talk.codec_requests import Render, Request
 from mosslive.talk.events import ReplyDone, TextDelta, TimingReady
 from tests.codec.conftest import speech
 from tests.engine.serving import ROOMY
@@ -107,13 +106,14 @@ def test_the_end_of_the_prompt_is_there_before_the_first_chunk(
     async def story() -> None:
         rig = Rig(nano_lm, codec, voice, PUSH_TO_TALK)
         given: list[int] = []
-        render = rig.codec.render
+        ask = rig.codec.ask
 
-        def watched(reply: Any, codes: Sequence[int], due: float, begin: float = NOW) -> Any:
-            given.append(len(codes))
-            return render(reply, codes, due, begin)
+        def watched(request: Request) -> Any:
+            if isinstance(request, Render):
+                given.append(len(request.codes))
+            return ask(request)
 
-        rig.codec.render = watched  # type: ignore[method-assign]
+        rig.codec.ask = watched  # type: ignore[method-assign]
         rig.talk.push_text("Hello")
         while not given:
             await rig.one_step()

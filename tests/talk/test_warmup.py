@@ -1,23 +1,21 @@
 """Warm-up before conversations begin, and that it disturbs no conversation."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from mosslive.codec import Codec, Sound, Voice, load_codec
-from mosslive.codec.encoder_stream import HeardTurn
 from mosslive.codec.flow_pages import PoolFull
-from mosslive.talk import CodecWorker
+from mosslive.talk import CodecService
 from mosslive.talk.codec_streams import DecodeStream
 from tests.codec.conftest import speech
 from tests.talk.rig import run
 from tests.talk.test_deadlines import loop_turns, rest
-from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyHearing
+from tests.talk.toy import TOY_VOICE, Samples, ToyBatch, ToyCodec, ToyEncoder, ToyTurn
 
 
 class Batch(ToyBatch):
@@ -29,35 +27,27 @@ class Batch(ToyBatch):
         self.ends = set[tuple[int, bool]]()  # codes left, and whether a chunk was before them
         self._pages = pages
 
-    def step(self) -> dict[Any, Samples]:
+    def step(self, replies: Sequence[Any]) -> dict[Any, Samples]:
         if len(self.replies) > self._pages:
             raise PoolFull("no page")
-        first = [reply for reply in self.ready if not reply.rendered]
-        self.firsts.add(len(first))
-        self.nexts.add(len(self.ready) - len(first))
-        return super().step()
+        stages = [reply.stage for reply in replies]
+        self.firsts.add(stages.count("first"))
+        self.nexts.add(stages.count("steady"))
+        for reply in replies:
+            if reply.stage == "last":
+                self.ends.add((len(reply.codes) - reply.rendered, reply.rendered > 0))
+        return super().step(replies)
 
-    def finish(self, reply: Any) -> Samples:
-        self.ends.add((len(reply.codes) - reply.rendered, reply.rendered > 0))
-        return super().finish(reply)
 
+class Encoder(ToyEncoder):
+    def __init__(self) -> None:
+        super().__init__()
+        self.most_open = 0
 
-class EncodeStream(ToyHearing):
-    def __init__(self, codec: "GpuCodec", rate_hz: int) -> None:
-        super().__init__(rate_hz)
-        self._codec, self._hears = codec, 0
-        codec.open += 1
-        codec.most_open = max(codec.most_open, codec.open)
-
-    def push(self, pcm: Tensor) -> list[int]:
-        codes = super().push(pcm)
-        self._codec.steps.add((self._hears.bit_length(), len(codes)))
-        self._hears += len(codes)
-        return codes
-
-    def finish(self) -> HeardTurn:
-        self._codec.open -= 1
-        return super().finish()
+    def add(self) -> ToyTurn:
+        turn = super().add()
+        self.most_open = max(self.most_open, len(self.turns))
+        return turn
 
 
 class GpuCodec(ToyCodec):
@@ -68,18 +58,14 @@ class GpuCodec(ToyCodec):
     def __init__(self, pages: int = 1000) -> None:
         super().__init__()
         self.speaking = self.batch = Batch(pages)
-        self.open = self.most_open = 0
-        self.steps = set[tuple[int, int]]()  # bucket of the codes before, and codes at once
-
-    def encoder_stream(self, sample_rate: int) -> EncodeStream:
-        return EncodeStream(self, sample_rate)
+        self.hearing = self.encoder = Encoder()
 
 
 class CpuCodec(GpuCodec):
     device = torch.device("cpu")
 
 
-async def finished(worker: CodecWorker, work: Coroutine[Any, Any, None]) -> None:
+async def finished(worker: CodecService, work: Coroutine[Any, Any, None]) -> None:
     """Runs the thread's jobs until this one is done."""
     task = asyncio.ensure_future(work)
     while not task.done():
@@ -90,11 +76,11 @@ async def finished(worker: CodecWorker, work: Coroutine[Any, Any, None]) -> None
 
 def warmed(codec: GpuCodec, replies: int) -> GpuCodec:
     async def story() -> None:
-        worker = CodecWorker(codec, threaded=False)
+        worker = CodecService(codec, threaded=False)
         await finished(worker, worker.warm(TOY_VOICE, 5, replies))
 
     run(story())
-    assert codec.open == 0
+    assert codec.hearing.turns == []
     assert codec.speaking.replies == []
     return codec
 
@@ -104,15 +90,13 @@ def warmed(codec: GpuCodec, replies: int) -> GpuCodec:
     [(1, {1}), (2, {1, 2}), (5, {1, 2, 4, 5}), (200, {1, 2, 4, 8, 16, 32, 64})],
 )
 def test_every_shape_occurs(replies: int, sizes: set[int]) -> None:
-    """Warm-up covers chunks of every recorded number of replies, ends of every length, concurrent
-    turns, steps of one to sixteen codes, and steps far into a turn."""
+    """Warm-up covers chunks of every recorded number of replies, ends of every length, and so many
+    turns at once."""
     codec = warmed(GpuCodec(), replies)
     assert codec.batch.firsts - {0} == codec.batch.nexts - {0} == sizes
     alone = {(left, False) for left in range(1, 8)}
     assert codec.batch.ends == alone | {(left, True) for left in range(3, 8)}
-    assert codec.most_open == replies
-    assert {count for _, count in codec.steps} >= set(range(1, 17))
-    assert {size for size, count in codec.steps if count == 2} >= set(range(4, 10))
+    assert codec.encoder.most_open == codec.encoder.recorded == replies
 
 
 def test_warm_up_with_a_small_pool() -> None:
@@ -125,7 +109,7 @@ def test_warm_up_with_a_small_pool() -> None:
 def test_on_a_cpu_one_reply_after_another_is_enough() -> None:
     """On a CPU the warm-up time does not grow with the number of sessions."""
     codec = warmed(CpuCodec(), 64)
-    assert (codec.most_open, codec.batch.sizes) == (1, [1, 1, 1, 1])
+    assert (codec.encoder.most_open, codec.batch.sizes) == (1, [1] * 6)
     assert codec.batch.ends == {(3, True)}
 
 
@@ -134,7 +118,7 @@ def test_warm_up_takes_no_sound_of_a_reply(codec: Codec, voice: Voice) -> None:
     reply stay taken."""
 
     async def story() -> None:
-        worker = CodecWorker(codec, threaded=False)
+        worker = CodecService(codec, threaded=False)
         speaking = DecodeStream(worker, voice, 5, 0)
         pushed = asyncio.ensure_future(speaking.push([3] * 8, 5.0))
         await loop_turns()
@@ -155,7 +139,7 @@ def test_sound_goes_before_warm_up() -> None:
 
     async def story() -> None:
         codec = GpuCodec()
-        worker = CodecWorker(codec, clock=lambda: 100.0, threaded=False)
+        worker = CodecService(codec, clock=lambda: 100.0, threaded=False)
         warming = asyncio.ensure_future(worker.warm(TOY_VOICE, 5, 4))
         await loop_turns()
         worker.step()
@@ -171,7 +155,7 @@ def test_sound_goes_before_warm_up() -> None:
         while not warming.done():
             rest(worker)
             await loop_turns()
-        assert codec.open == 0
+        assert codec.hearing.turns == []
         assert codec.batch.replies == []
 
     run(story())
@@ -184,7 +168,7 @@ def test_current_replies_may_hold_all_pages(codec_folder: Path) -> None:
         # 3 pages; a reply needs them all
         codec = load_codec(codec_folder, pool_seconds=1.2, trace_cpu_steps=False)
         voice = codec.voice(Sound(torch.from_numpy(speech(0.5, 24_000)), 24_000))
-        worker = CodecWorker(codec, threaded=False)
+        worker = CodecService(codec, threaded=False)
         speaking = DecodeStream(worker, voice, 5, 0)
         heard = asyncio.ensure_future(speaking.push([3] * 8, 5.0))
         await loop_turns()
@@ -193,7 +177,7 @@ def test_current_replies_may_hold_all_pages(codec_folder: Path) -> None:
         assert len((await heard).value)
         speaking.close()
         rest(worker)
-        small = CodecWorker(load_codec(codec_folder, pool_seconds=0.4), threaded=False)
+        small = CodecService(load_codec(codec_folder, pool_seconds=0.4), threaded=False)
         with pytest.raises(PoolFull):
             await finished(small, small.warm(voice, 5))
 

@@ -8,7 +8,8 @@ import pytest
 from mosslive import LanguageModel
 from mosslive.engine.device_priority import DevicePriority, DeviceUser
 from mosslive.errors import MossliveError
-from mosslive.talk import CodecWorker, Talk
+from mosslive.talk import CodecService, Talk
+from mosslive.talk.codec_requests import CloseTurn
 from mosslive.talk.codec_streams import DecodeStream
 from mosslive.talk.events import TalkFault
 from tests.engine.serving import until
@@ -33,7 +34,7 @@ def test_a_failed_job_affects_only_its_caller() -> None:
     """After a failed job the next one runs normally."""
 
     async def story() -> None:
-        worker = CodecWorker(ToyCodec())
+        worker = CodecService(ToyCodec())
         with pytest.raises(ZeroDivisionError):
             await soon(worker.do(lambda: 1 // 0))
         assert (await asyncio.wait_for(worker.do(lambda: 7), 20)).value == 7
@@ -48,7 +49,7 @@ def test_a_thread_that_ends_says_so(who: str) -> None:
     the error."""
 
     async def story() -> None:
-        worker = CodecWorker(ToyCodec(), threaded=False)
+        worker = CodecService(ToyCodec(), threaded=False)
         speaking = DecodeStream(worker, TOY_VOICE, 5, 0)
         asked: dict[str, Callable[[], Awaitable[object]]] = {
             "asked": lambda: worker.do(gone, 1.0),
@@ -60,7 +61,7 @@ def test_a_thread_that_ends_says_so(who: str) -> None:
             worker._run()
             with pytest.raises(MossliveError, match="thread has ended: Gone: for good"):
                 worker.do(lambda: 7)
-            worker.post(lambda: None)  # without a result
+            worker.post(CloseTurn(0))  # without a result
             return
         tasks = {name: asyncio.ensure_future(ask()) for name, ask in asked.items()}
         await asyncio.sleep(0)
@@ -111,11 +112,11 @@ def test_a_conversation_whose_codec_ends(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def shared() -> tuple[CodecWorker, DeviceUser]:
+def shared() -> tuple[CodecService, DeviceUser]:
     """A thread with a fixed clock, and another user of its device for which it would wait for
     ever."""
     priority = DevicePriority(max_wait_s=1e6)
-    worker = CodecWorker(ToyCodec(), clock=lambda: 100.0, priority=priority)
+    worker = CodecService(ToyCodec(), clock=lambda: 100.0, priority=priority)
     return worker, priority.join(lambda: None)
 
 
