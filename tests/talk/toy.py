@@ -6,7 +6,7 @@ The sound of a code is 1920 samples of its value; chunks of 5 with 3 codes of lo
 samples held back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 from typing import Any
@@ -22,6 +22,7 @@ from mosslive.codec.flow import FlowVoice
 from mosslive.codec.flow_hops import next_hop
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
+from mosslive.talk.speech_codec import RenderingLike
 
 SAMPLES = 1920
 _HELD = 3840
@@ -101,6 +102,15 @@ class ToyBatch:
     def push(self, reply: Any, codes: Sequence[int]) -> None:
         assert reply in self.replies, "a reply that is closed"
         reply.codes += codes
+
+    def recordings(self, voice: Voice, replies: int) -> list[Callable[[], None]]:
+        return []
+
+    def end(self, reply: Any) -> None:
+        raise NotImplementedError
+
+    def start(self, replies: Sequence[Any], urgent: bool = False) -> RenderingLike:
+        raise NotImplementedError
 
     def step(self) -> dict[Any, Samples]:
         ready = self.ready
