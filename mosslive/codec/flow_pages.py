@@ -37,6 +37,10 @@ class FlowPagePool:
     def used(self) -> int:
         return self.pages - len(self._free)
 
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
     def require(self, count: int) -> None:
         """Raises `PoolFull` if fewer pages are free."""
         if count > len(self._free):

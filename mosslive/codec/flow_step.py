@@ -3,10 +3,12 @@
 Everything that differs between streams (codes, page tables, positions, voice) is an input tensor,
 so that on a GPU a step of B streams is one recorded graph, replayed for any streams at any
 positions. Stores no streams and decides nothing. Invariants: a step reads pages of earlier chunks
-and writes only the pages of the new chunk; running it twice changes nothing.
+and writes only the pages of the new chunk; running it twice changes nothing; `launch` does not wait
+for the device.
 """
 
 import weakref
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,12 +22,13 @@ from mosslive.codec.estimator_step import EstimatorStep
 from mosslive.codec.flow import Flow
 from mosslive.codec.flow_paged import Paged
 from mosslive.codec.flow_pages import SCRATCH_PAGE, PageForm, PageStore
+from mosslive.codec.flow_voices import VoiceRows
+from mosslive.codec.graph_sets import BUCKETS, GraphSet, bucket_of
 from mosslive.kernels.dispatch import AUTO, Dispatch
 from mosslive.kernels.flow_chunks import Chunks
-from mosslive.kernels.graph import Graphed
 from mosslive.kernels.trace import Traced
 
-BUCKETS = (1, 2, 4, 8, 16, 32, 64)  # numbers of streams for which a step is recorded
+_PLACE = 4  # numbers of a row of a recorded step that come before those of `_compute`
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,18 @@ class ChunkInput:
     estimator: list[int]
     speaker: Tensor  # [bands]
     known: Tensor  # [frames in the chunk, bands], the prompt's mel where it reaches into the chunk
+    # The same two by their rows in `FlowStep.voices`, for recorded steps.
+    speaker_row: int = 0
+    known_row: int = 0
+
+
+class _Recorded:
+    """The graphs of one set, and the frames they write."""
+
+    def __init__(self, device: torch.device, urgent: bool, frames: int, bands: int) -> None:
+        self.graphs = GraphSet[Tensor](device, urgent)
+        # [streams, frames, bands] of the step that was launched last; padding writes the last row.
+        self.frames = torch.zeros(self.graphs.most + 1, frames, bands, device=device)
 
 
 class FlowStep:
@@ -50,9 +65,10 @@ class FlowStep:
         pages: tuple[int, int],
         trace_cpu_steps: bool = True,
         dispatch: Dispatch = AUTO,
+        recorded: bool | None = None,
     ) -> None:
         """`pages` of the conformer and of the estimator; `dtype` of the estimator's products;
-        `trace_cpu_steps`: see `StreamSettings`."""
+        `trace_cpu_steps`: see `StreamSettings`. `recorded`: steps are graphs; default: on a GPU."""
         self._flow, self._chunk, self._window = flow, chunk, window_frames
         self._frames = FRAMES_PER_TOKEN * chunk
         self._device = device = flow.noise.device
@@ -63,7 +79,14 @@ class FlowStep:
         self._tokens = PageStore(token_form, pages[0], device)
         self._frame_store = PageStore(frame_form, pages[0], device)
         self._pages = PageStore(estimator_form, pages[1], device)
-        self._graphs: dict[int, Graphed[Tensor]] = {}
+        self.recorded = device.type == "cuda" if recorded is None else recorded
+        self.voices: VoiceRows | None = None
+        if self.recorded:
+            rest = -(-(chunk + LOOK_AHEAD - 1) // chunk)  # chunks after a settled prompt
+            self.voices = VoiceRows(len(flow.noise), self._frames, rest, device)
+        # The rest of a prompt, and the codes of a last piece after a prompt that is not aligned.
+        self.most_chunks = -(-(chunk + LOOK_AHEAD - 1 + 2 * chunk + LOOK_AHEAD) // chunk)
+        self._sets: dict[bool, _Recorded] = {}
         self._trace_cpu_steps = trace_cpu_steps
         self._trace: Traced[Tensor] | None = None  # on a CPU, of one stream
 
@@ -74,43 +97,105 @@ class FlowStep:
         batches = [streams[first : first + most] for first in range(0, len(streams), most)]
         return torch.cat([self._batch(batch) for batch in batches])
 
+    @torch.no_grad()
+    def launch(
+        self, streams: Sequence[ChunkInput], places: Sequence[tuple[int, int]], urgent: bool
+    ) -> None:
+        """A recorded step of up to `GraphSet.most` streams. The mel of a stream is written to its
+        place in `frames`: a row, and the first frame in it."""
+        own, count, columns = self._set(urgent), len(streams), self._columns
+        rows = bucket_of(count, own.graphs.buckets)
+        pinned = self._device.type == "cuda"
+        given = torch.empty(rows, self._row_values(), dtype=torch.int32, pin_memory=pinned)
+        numbers = given.numpy()
+        self._fill_padding(numbers, own)
+        for row, stream, place in zip(numbers, streams, places, strict=False):
+            row[:_PLACE] = *place, stream.speaker_row, stream.known_row
+        self._fill(numbers[:, _PLACE:], streams, columns)
+        self._graph(own, rows)(given)
+
+    @torch.no_grad()
+    def record(self, rows: int, urgent: bool) -> None:
+        """Records the step of this many streams, if it is not recorded. Changes no stream."""
+        self._graph(self._set(urgent), rows)
+
+    def frames(self, urgent: bool) -> Tensor:
+        """[streams + 1, frames, bands]: what `launch` writes. Later launches of the same set
+        overwrite it; the address stays."""
+        return self._set(urgent).frames
+
+    def most(self, urgent: bool) -> int:
+        """Streams in one recorded step."""
+        return self._set(urgent).graphs.most
+
+    @property
+    def graphs(self) -> int:
+        """How many graphs are recorded."""
+        return sum(len(own.graphs) for own in self._sets.values())
+
+    def _set(self, urgent: bool) -> _Recorded:
+        if urgent not in self._sets:
+            frames, bands = self.most_chunks * self._frames, len(self._flow.noise)
+            self._sets[urgent] = _Recorded(self._device, urgent, frames, bands)
+        return self._sets[urgent]
+
+    def _graph(self, own: _Recorded, rows: int) -> Callable[[Tensor], Tensor]:
+        def padding() -> Tensor:
+            numbers = np.empty((rows, self._row_values()), dtype=np.int32)
+            self._fill_padding(numbers, own)
+            self._fill(numbers[:, _PLACE:], [], self._columns)
+            return torch.from_numpy(numbers).to(self._device)
+
+        return own.graphs.get(rows, self._into(own.frames), padding)
+
+    def _row_values(self) -> int:
+        return _PLACE + self._chunk + LOOK_AHEAD + 2 + 2 * self._columns
+
+    @staticmethod
+    def _fill_padding(numbers: NDArray[np.int32], own: _Recorded) -> None:
+        numbers[:, :_PLACE] = own.graphs.most, 0, 0, 0
+
     def _batch(self, streams: Sequence[ChunkInput]) -> Tensor:
-        count, recorded = len(streams), self._device.type == "cuda"
-        rows = next(size for size in BUCKETS if size >= count) if recorded else count
+        count = len(streams)
+        if self.recorded:
+            self.launch(streams, [(row, 0) for row in range(count)], urgent=False)
+            return self.frames(urgent=False)[:count, : self._frames].mT.clone()
         # Without a graph, tables are only as long as the longest past.
-        columns = self._columns if recorded else 1 + max(stream.index for stream in streams)
-        numbers = torch.from_numpy(self._numbers(streams, rows, columns)).to(self._device)
+        columns = 1 + max(stream.index for stream in streams)
+        numbers = torch.from_numpy(self._numbers(streams, count, columns)).to(self._device)
         bands = len(self._flow.noise)
-        speaker = torch.zeros(rows, bands, device=self._device)
-        speaker[:count] = torch.stack([stream.speaker for stream in streams])
-        known = torch.zeros(rows, self._frames, bands, device=self._device)
+        speaker = torch.stack([stream.speaker for stream in streams])
+        known = torch.zeros(count, self._frames, bands, device=self._device)
         for row, stream in enumerate(streams):
             if len(stream.known):
                 known[row, : len(stream.known)] = stream.known
-        if not recorded:
-            return self._on_cpu(numbers, speaker, known)
-        if rows not in self._graphs:
-            self._graphs[rows] = Graphed(self._weakly(), numbers, speaker, known)
-        return self._graphs[rows](numbers, speaker, known)[:count].clone()
+        return self._on_cpu(numbers, speaker, known)
 
     @torch.no_grad()
     def compile(self, streams: int) -> None:
         """Computes a step of padding alone, which changes no stream."""
-        rows = next(size for size in BUCKETS if size >= streams)
+        rows = bucket_of(streams)
         numbers = torch.from_numpy(self._numbers([], rows, self._columns)).to(self._device)
         speaker = torch.zeros(rows, len(self._flow.noise), device=self._device)
         known = torch.zeros(rows, self._frames, len(self._flow.noise), device=self._device)
         self._compute(numbers, speaker, known, *self._memory, reach=1)
 
-    def _weakly(self) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """`_compute` for a graph that this object owns. A reference cycle would keep the pool's
-        memory until the garbage collector runs."""
+    def _into(self, frames: Tensor) -> Callable[[Tensor], Tensor]:
+        """`_compute` for a graph that this object owns, with the voices' values by row, and the mel
+        written to `frames`. A reference cycle would keep the pool's memory until the garbage
+        collector runs."""
         this = weakref.ref(self)
 
-        def compute(numbers: Tensor, speaker: Tensor, known: Tensor) -> Tensor:
+        def compute(numbers: Tensor) -> Tensor:
             step = this()
             assert step is not None
-            return step._compute(numbers, speaker, known, *step._memory)
+            assert step.voices is not None
+            row, first, speaker, known = numbers[:, :_PLACE].long().unbind(1)
+            voices = step.voices.speakers[speaker], step.voices.known[known]
+            mel = step._compute(numbers[:, _PLACE:], *voices, *step._memory)
+            at = first[:, None] + torch.arange(step._frames, device=numbers.device)
+            frames[row[:, None], at] = mel.mT
+            return frames
 
         return compute
 
@@ -130,21 +215,29 @@ class FlowStep:
         return self._trace(*given)
 
     def _numbers(self, streams: Sequence[ChunkInput], rows: int, columns: int) -> NDArray[np.int32]:
+        numbers = np.empty((rows, self._chunk + LOOK_AHEAD + 2 + 2 * columns), dtype=np.int32)
+        self._fill(numbers, streams, columns)
+        return numbers
+
+    def _fill(
+        self, numbers: NDArray[np.int32], streams: Sequence[ChunkInput], columns: int
+    ) -> None:
         """[rows, width] int32, with tables of `columns` entries: see `_compute`. Padding is a
         stream at its start that writes to the scratch page."""
         codes = self._chunk + LOOK_AHEAD
-        numbers = np.zeros((rows, codes + 2 + 2 * columns), dtype=np.int32)
+        numbers[:] = 0
         numbers[:, codes] = codes
         numbers[:, codes + 2 :: columns] = SCRATCH_PAGE
         for row, stream in zip(numbers, streams, strict=False):
             row[: len(stream.tokens)] = stream.tokens
-            row[codes : codes + 2] = len(stream.tokens), stream.index
+            row[codes] = len(stream.tokens)
+            row[codes + 1] = stream.index
             for pages, first in (
                 (stream.conformer, codes + 2),
                 (stream.estimator, codes + 2 + columns),
             ):
-                row[first : first + len(pages)] = pages
-        return numbers
+                # NumPy reads a list much slower.
+                row[first : first + len(pages)] = array("i", pages)
 
     def _compute(
         self,

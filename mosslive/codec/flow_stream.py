@@ -1,14 +1,16 @@
 """The flow live: codes come in chunks, mel goes out in chunks, and nothing is computed twice.
 
 `open` computes a voice's prompt once; `fork` of that state starts a reply; `step` advances any
-number of replies by a chunk in one batch; `finish` renders the rest. It does not decide when to
-step (`flow_hops` does) and has no queue. Invariants: the frames that `step` returns equal those of
-`Flow.mel_prefix` for the same codes, whatever codes follow; a stream that is closed, finished or
-collected has freed its pages.
+number of replies by a chunk in one batch; `finish` renders the rest. `advance` takes first, further
+and last pieces together; `launch` does the same by recorded steps and does not wait for the device.
+It does not decide when to step (`flow_hops` does) and has no queue. Invariants: the frames that
+`step` returns equal those of `Flow.mel_prefix` for the same codes, whatever codes follow; a stream
+that is closed, finished or collected has freed its pages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -19,6 +21,7 @@ from mosslive.codec.flow import Codes, Flow, FlowVoice
 from mosslive.codec.flow_hops import settled_prompt
 from mosslive.codec.flow_pages import FlowPagePool, Pages
 from mosslive.codec.flow_step import ChunkInput, FlowStep
+from mosslive.codec.flow_voices import VoiceRow
 from mosslive.config import SECONDS_PER_CODE, refuse
 from mosslive.config.files import is_positive_number
 from mosslive.errors import MossliveError
@@ -26,6 +29,7 @@ from mosslive.kernels.dispatch import AUTO, Dispatch
 
 TailRule = Literal["reference", "cached"]
 POOL_SECONDS = 120.0
+_UNUSED = torch.empty(0)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class FlowState:
     estimator: Pages
     page_bytes: tuple[int, int]  # of the conformer and of the estimator
     codes: list[int]  # of the reply, rendered
+    row: VoiceRow | None = None  # of the voice, where steps are recorded
+    settled: int = 0  # chunks of the prompt that `open` computed
     closed: bool = False
 
     @property
@@ -98,6 +104,7 @@ class FlowState:
         self.conformer.close()
         self.estimator.close()
         self.prompt_feat = self.speaker = torch.empty(0)
+        self.row = None
         self.closed = True
 
 
@@ -107,16 +114,42 @@ def check_tail(rule: TailRule) -> TailRule:
     return rule
 
 
-class _Move(NamedTuple):
+class Move(NamedTuple):
+    """What one stream computes in one call."""
+
     state: FlowState
     tokens: list[int]  # to compute, followed by those of the look-ahead
     new: int  # tokens to compute
     codes: list[int]  # the reply's codes among them, the last ones
 
+    @property
+    def frames(self) -> int:
+        """Mel frames of the codes."""
+        return FRAMES_PER_TOKEN * len(self.codes)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks to compute, and pages to take."""
+        return -(-self.new // self.state.chunk)
+
+
+def next_move(state: FlowState, codes: list[int], last: bool) -> Move:
+    """The move for the stream's next codes, which are checked already: a hop and three codes of
+    look-ahead, or all that are left."""
+    tokens, ahead = state.prompt[state.position :] + codes, 0 if last else LOOK_AHEAD
+    return Move(state, tokens, len(tokens) - ahead, codes[: len(codes) - ahead])
+
 
 class FlowStream:
-    def __init__(self, flow: Flow, settings: StreamSettings, dispatch: Dispatch = AUTO) -> None:
-        """Allocates the pool. Streams of one flow and one setting share it."""
+    def __init__(
+        self,
+        flow: Flow,
+        settings: StreamSettings,
+        dispatch: Dispatch = AUTO,
+        recorded: bool | None = None,
+    ) -> None:
+        """Allocates the pool. Streams of one flow and one setting share it. `recorded`: steps are
+        graphs; default: on a GPU."""
         self.flow, self.settings = flow, settings
         pages = settings.pages
         # A window frees the estimator's old pages but not the conformer's small ones.
@@ -130,7 +163,9 @@ class FlowStream:
             (few, pages),
             settings.trace_cpu_steps,
             dispatch,
+            recorded,
         )
+        self.recorded = self._step.recorded
         tokens, frames, estimator = (form.page_bytes for form in self._step.forms)
         self._page_bytes = tokens + frames, estimator
 
@@ -155,9 +190,24 @@ class FlowStream:
             self._page_bytes,
             [],
         )
-        for begin in range(0, settled_prompt(len(prompt), chunk), chunk):
+        settled, frames = settled_prompt(len(prompt), chunk), FRAMES_PER_TOKEN * chunk
+        voices = self._step.voices
+        if voices is not None:
+            state.row = voices.open(state.speaker)
+        for begin in range(0, settled, chunk):
             tokens = prompt[begin : begin + chunk + LOOK_AHEAD]
-            self._advance([_Move(state, tokens, chunk, [])])
+            if state.row is not None:
+                mel = FRAMES_PER_TOKEN * begin
+                state.row.write_known(0, state.prompt_feat[mel : mel + frames])
+                state.settled = begin // chunk
+            self.advance([Move(state, tokens, chunk, [])])
+        state.settled = settled // chunk
+        if state.row is not None and voices is not None:
+            rest = state.prompt_feat[FRAMES_PER_TOKEN * settled :]
+            for index in range(voices.chunks):
+                state.row.write_known(index, rest[frames * index : frames * (index + 1)])
+            if flow.noise.is_cuda:  # steps on other CUDA streams read this voice
+                torch.cuda.current_stream(flow.noise.device).synchronize()
         return state
 
     @torch.no_grad()
@@ -177,9 +227,8 @@ class FlowStream:
                     f"{len(state.codes)} rendered; allowed: {LOOK_AHEAD} more than end on a "
                     f"multiple of {self.settings.chunk}"
                 )
-            tokens = state.prompt[state.position :] + checked
-            moves.append(_Move(state, tokens, len(tokens) - LOOK_AHEAD, checked[:hop]))
-        return self._advance(moves) if moves else []
+            moves.append(next_move(state, checked, last=False))
+        return self.advance(moves) if moves else []
 
     @torch.no_grad()
     def finish(self, state: FlowState, codes: Codes, rule: TailRule) -> Tensor:
@@ -194,13 +243,85 @@ class FlowStream:
         if not checked:
             mel = self.flow.noise.new_zeros(len(self.flow.noise), 0)
         elif rule == "reference":
-            whole = self.flow.mel_offline(state.codes + checked, state.voice)
-            mel = whole[:, FRAMES_PER_TOKEN * len(state.codes) :]
+            mel = self.whole_tail(state, checked)
         else:
-            tokens = state.prompt[state.position :] + checked
-            (mel,) = self._advance([_Move(state, tokens, len(tokens), checked)])
+            (mel,) = self.advance([next_move(state, checked, last=True)])
         state.close()
         return mel
+
+    @torch.no_grad()
+    def whole_tail(self, state: FlowState, codes: list[int]) -> Tensor:
+        """The mel of the last codes by the rule "reference"; the state does not change."""
+        whole = self.flow.mel_offline(state.codes + codes, state.voice)
+        return whole[:, FRAMES_PER_TOKEN * len(state.codes) :]
+
+    @torch.no_grad()
+    def advance(self, moves: Sequence[Move]) -> list[Tensor]:
+        """Chunk by chunk, each of all streams that have one; all or nothing. → mel [bands, 4n] of
+        the n codes of each move."""
+        pieces: list[list[Tensor]] = [[] for _ in moves]
+
+        def run(rows: list[int], inputs: list[ChunkInput], _: int) -> None:
+            for row, mel in zip(rows, self._step(inputs), strict=True):
+                pieces[row].append(mel)
+
+        self._rounds(moves, run)
+        mels = []
+        for move, parts in zip(moves, pieces, strict=True):
+            move.state.estimator.drop_before(self.old_chunks(move.state))
+            end = FRAMES_PER_TOKEN * move.new
+            mels.append(torch.cat(parts, 1)[:, end - move.frames : end])
+        return mels
+
+    @torch.no_grad()
+    def launch(self, moves: Sequence[Move], rows: Sequence[int], urgent: bool) -> list[int]:
+        """`advance` by recorded steps, without waiting for the device. The mel of a move is in its
+        row of `frames`, from the returned frame on. Pages before a window are not freed, because
+        the device may still read them: see `old_chunks`. At most `most` moves."""
+        frames = FRAMES_PER_TOKEN * self.settings.chunk
+
+        def run(members: list[int], inputs: list[ChunkInput], chunk: int) -> None:
+            places = [(rows[member], frames * chunk) for member in members]
+            self._step.launch(inputs, places, urgent)
+
+        self._rounds(moves, run)
+        return [FRAMES_PER_TOKEN * move.new - move.frames for move in moves]
+
+    def record(self, streams: int, urgent: bool) -> None:
+        """On a GPU: records the step of this many streams. Changes no stream."""
+        self._step.record(streams, urgent)
+
+    def frames(self, urgent: bool) -> Tensor:
+        """[streams + 1, frames, bands]: what `launch` writes."""
+        return self._step.frames(urgent)
+
+    def most(self, urgent: bool) -> int:
+        """Moves in one launch."""
+        return self._step.most(urgent)
+
+    @property
+    def graphs(self) -> int:
+        """How many graphs are recorded."""
+        return self._step.graphs
+
+    def fitting(self, chunks: Sequence[int]) -> int:
+        """How many moves of so many chunks each, from the first on, there are pages for. Raises
+        `PoolFull` if there are none for the first."""
+        free = min(pool.free for pool in self.pools)
+        fits = [total <= free for total in accumulate(chunks)]
+        if fits and not fits[0]:
+            for pool in self.pools:
+                pool.require(chunks[0])
+        return sum(fits)
+
+    def old_chunks(self, state: FlowState) -> int:
+        """The estimator's pages of so many first chunks are read by no later step."""
+        window = self.settings.window_frames
+        if window is None:
+            return 0
+        done, frames = len(state.estimator.held), FRAMES_PER_TOKEN * self.settings.chunk
+        # The last page also holds the convolutions' tails.
+        return min((frames * done - window) // frames, done - 1)
 
     def _checked(self, state: FlowState, codes: Codes) -> list[int]:
         _require_open(state)
@@ -208,56 +329,45 @@ class FlowStream:
         self.flow.check_length(len(state.prompt) + len(state.codes) + len(checked))
         return checked
 
-    def _advance(self, moves: list[_Move]) -> list[Tensor]:
-        """Chunk by chunk, each of all streams that have one; all or nothing."""
-        states, chunk = [move.state for move in moves], self.settings.chunk
+    def _rounds(
+        self, moves: Sequence[Move], run: Callable[[list[int], list[ChunkInput], int], None]
+    ) -> None:
+        """Calls `run` with the rows that have a chunk, their inputs and the number of the chunk,
+        until no move has a chunk left. If one call fails, no stream has moved."""
+        states = [move.state for move in moves]
         assert len(set(map(id, states))) == len(states), "a stream moves once per call"
         marks = [len(state.conformer.held) for state in states]
-        pieces: list[list[Tensor]] = [[] for _ in moves]
         for pool in self.pools:  # before anything is computed
-            pool.require(sum(-(-move.new // chunk) for move in moves))
+            pool.require(sum(move.chunks for move in moves))
         try:
-            for begin in range(0, max(move.new for move in moves), chunk):
-                rows = [row for row, move in enumerate(moves) if move.new > begin]
-                inputs = [self._input(moves[row], begin) for row in rows]
-                for row, mel in zip(rows, self._step(inputs), strict=True):
-                    pieces[row].append(mel)
+            for chunk in range(max((move.chunks for move in moves), default=0)):
+                rows = [row for row, move in enumerate(moves) if move.chunks > chunk]
+                run(rows, [self._input(moves[row], chunk) for row in rows], chunk)
         except BaseException:
             for state, mark in zip(states, marks, strict=True):
                 state.conformer.cut(mark)
                 state.estimator.cut(mark)
             raise
-        mels = []
-        for move, parts in zip(moves, pieces, strict=True):
+        for move in moves:
             move.state.codes += move.codes
-            self._free_old(move.state)
-            end = FRAMES_PER_TOKEN * move.new
-            begin = end - FRAMES_PER_TOKEN * len(move.codes)
-            mels.append(torch.cat(parts, 1)[:, begin:end])
-        return mels
 
-    def _input(self, move: _Move, begin: int) -> ChunkInput:
-        """The chunk that begins with token `begin` of the move, with a new page for it."""
-        state, chunk = move.state, self.settings.chunk
-        index, frames = len(state.conformer.held), FRAMES_PER_TOKEN * chunk
+    def _input(self, move: Move, chunk: int) -> ChunkInput:
+        """Chunk 0, 1 ... of the move, with a new page for it."""
+        state, tokens = move.state, self.settings.chunk
+        index, frames, begin = len(state.conformer.held), FRAMES_PER_TOKEN * tokens, tokens * chunk
         state.conformer.append()
         state.estimator.append()
+        row = state.row
         return ChunkInput(
-            move.tokens[begin : begin + chunk + LOOK_AHEAD],
+            move.tokens[begin : begin + tokens + LOOK_AHEAD],
             index,
             state.conformer.held,
             state.estimator.held,
             state.speaker,
-            state.prompt_feat[frames * index : frames * (index + 1)],
+            state.prompt_feat[frames * index : frames * (index + 1)] if row is None else _UNUSED,
+            0 if row is None else row.row,
+            0 if row is None else row.known(index - state.settled),
         )
-
-    def _free_old(self, state: FlowState) -> None:
-        """Frees the pages that no later chunk can see."""
-        window = self.settings.window_frames
-        if window is not None:
-            done, frames = len(state.estimator.held), FRAMES_PER_TOKEN * self.settings.chunk
-            # The last page also holds the convolutions' tails.
-            state.estimator.drop_before(min((frames * done - window) // frames, done - 1))
 
 
 def _require_open(state: FlowState) -> None:

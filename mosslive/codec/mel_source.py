@@ -6,13 +6,20 @@ one batch. Knows nothing of sound.
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.flow import Flow, FlowVoice
-from mosslive.codec.flow_stream import FlowState, FlowStream, TailRule, check_tail
+from mosslive.codec.flow_stream import (
+    FlowState,
+    FlowStream,
+    Move,
+    TailRule,
+    check_tail,
+    next_move,
+)
 
 Method = Literal["cached", "prefix"]
 
@@ -80,21 +87,53 @@ class CachedMel:
     def finish(self, codes: list[int]) -> Tensor:
         return self.stream.finish(self.state, codes, self._tail)
 
+    def move(self, codes: list[int], last: bool) -> Move | None:
+        """The move for checked codes, for a step with other replies. None: the last piece is the
+        whole reply once more, see `FlowStream.whole_tail`."""
+        if last and self._tail == "reference":
+            return None
+        return next_move(self.state, codes, last)
+
     def close(self) -> None:
         if not self.state.closed:
             self.state.close()
 
 
-def step_together(sources: Sequence[MelSource], codes: Sequence[list[int]]) -> list[Tensor]:
-    """`step` of every source. Cached ones, which must share a flow stream, advance in one batch,
-    all or none."""
-    cached = [row for row, source in enumerate(sources) if isinstance(source, CachedMel)]
+class Piece(NamedTuple):
+    """What one source renders in a common step."""
+
+    source: MelSource
+    codes: list[int]  # a hop and three codes of look-ahead; all that are left, if it is the last
+    last: bool
+    move: Move | None  # of a cached source, unless its last piece is the whole reply once more
+
+
+def next_piece(source: MelSource, codes: list[int], last: bool) -> Piece:
+    move = source.move(codes, last) if isinstance(source, CachedMel) else None
+    return Piece(source, codes, last, move)
+
+
+def fitting(pieces: Sequence[Piece]) -> int:
+    """How many pieces, from the first on, there are pages for. Raises `PoolFull` if there are none
+    for the first."""
+    if not (streams := _streams(pieces)):
+        return len(pieces)
+    (stream,) = streams
+    return stream.fitting([piece.move.chunks if piece.move else 0 for piece in pieces])
+
+
+def step_together(pieces: Sequence[Piece]) -> list[Tensor]:
+    """The mel of every piece. Those of cached sources, which must share a flow stream, advance in
+    one batch, all or none."""
     mels: dict[int, Tensor] = {}
-    if cached:
-        members = [source for source in sources if isinstance(source, CachedMel)]
-        (stream,) = {member.stream for member in members}
-        moved = stream.step([member.state for member in members], [codes[row] for row in cached])
-        mels |= zip(cached, moved, strict=True)
-    return [
-        mels[row] if row in mels else source.step(codes[row]) for row, source in enumerate(sources)
-    ]
+    if moves := {row: piece.move for row, piece in enumerate(pieces) if piece.move}:
+        (stream,) = _streams(pieces)
+        mels |= zip(moves, stream.advance(list(moves.values())), strict=True)
+    for row, (source, codes, last, _) in enumerate(pieces):
+        if row not in mels:
+            mels[row] = source.finish(codes) if last else source.step(codes)
+    return [mels[row] for row in range(len(pieces))]
+
+
+def _streams(pieces: Sequence[Piece]) -> set[FlowStream]:
+    return {piece.source.stream for piece in pieces if isinstance(piece.source, CachedMel)}

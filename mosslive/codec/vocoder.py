@@ -6,13 +6,16 @@ any network is loaded. Knows no files and no codes.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from mosslive.codec.mel import FLOW_MEL, MelSettings
 from mosslive.config import ConfigError
+
+if TYPE_CHECKING:
+    from mosslive.codec.hift.arena import HiftArena
 
 
 class Vocoder(Protocol):
@@ -43,6 +46,11 @@ class Vocoder(Protocol):
 
     def open(self, generator: torch.Generator | None = None, expected: int = 0) -> Any:
         """A stream that has received nothing. `expected`: frames of most pushes; 0: unknown."""
+        ...
+
+    def arena(self, frames: int) -> "HiftArena | None":
+        """Slots for the streams of a batch whose pushes have this many frames, if this vocoder has
+        recorded windows on its device. None: the batch uses `open`, `push` and `finish`."""
         ...
 
     def push(self, states: Sequence[Any], mels: Sequence[Tensor]) -> list[Tensor]:

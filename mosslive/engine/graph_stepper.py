@@ -23,7 +23,7 @@ from mosslive.kernels import NonFiniteLogits
 from mosslive.kernels.graph import GraphRecorder
 from mosslive.rows import CHANNELS, Channel, Row
 
-PRIORITY = -2  # of the CUDA stream; lower numbers come first (see `talk/codec_lanes.py`)
+PRIORITY = -1  # of the CUDA stream; lower numbers come first (see `talk/codec_lanes.py`)
 
 
 class GraphStepper:

@@ -26,12 +26,18 @@ class GraphRecorder:
         self,
         device: torch.device | None = None,
         progress: Callable[[int], None] = lambda done: None,
+        *,
+        priority: int | None = None,
+        warm_up_runs: int = _WARM_UP_RUNS,
     ) -> None:
         """`device`: default: the current one. `progress` is called with the number of graphs that
-        are done."""
+        are done. `priority`: of the graphs' kernels; lower numbers go first; default: that of the
+        current stream."""
         self._device, self._progress, self._done = device, progress, 0
+        self._warm_up_runs = warm_up_runs
         # A graph keeps the priority of the stream it was captured on, wherever it is replayed.
-        priority = torch.cuda.current_stream(device).priority
+        if priority is None:
+            priority = torch.cuda.current_stream(device).priority
         self._stream = torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
@@ -40,7 +46,7 @@ class GraphRecorder:
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
-            for _ in range(_WARM_UP_RUNS):
+            for _ in range(self._warm_up_runs):
                 work()
         current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
@@ -55,21 +61,29 @@ class GraphRecorder:
 
 
 class Graphed(Generic[Result]):
-    """A function of tensors as one CUDA graph with memory of its own; on a CPU the function itself.
+    """A function of tensors as one CUDA graph; on a CPU the function itself.
 
     Invariant: a call returns what the function would return.
     """
 
-    def __init__(self, function: Callable[..., Result], *inputs: Tensor) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Result],
+        *inputs: Tensor,
+        recorder: GraphRecorder | None = None,
+    ) -> None:
         """Captures at once; `inputs` are the first arguments and fix all shapes. The next call
-        overwrites what a call returned."""
+        overwrites what a call returned. `recorder`: its memory pool is used, and the next call of
+        any graph in it overwrites the result; default: the graph has memory of its own."""
         self._function = function
         self._inputs = [tensor.clone() for tensor in inputs]
         self._graph: torch.cuda.CUDAGraph | None = None
         if torch.cuda.is_available() and self._on_device():
-            self._graph, self._result = GraphRecorder().record(partial(function, *self._inputs))
+            recorder = recorder or GraphRecorder()
+            self._graph, self._result = recorder.record(partial(function, *self._inputs))
 
     def __call__(self, *inputs: Tensor) -> Result:
+        """Inputs in pinned host memory are copied without waiting for the device."""
         if self._graph is None:
             return self._function(*inputs)
         for kept, given in zip(self._inputs, inputs, strict=True):
@@ -78,7 +92,7 @@ class Graphed(Generic[Result]):
                     f"a CUDA graph for {list(kept.shape)} {kept.dtype} was called with "
                     f"{list(given.shape)} {given.dtype}"
                 )
-            kept.copy_(given)
+            kept.copy_(given, non_blocking=True)
         self._graph.replay()
         return self._result
 

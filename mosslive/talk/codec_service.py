@@ -155,7 +155,7 @@ class CodecService:
         batch = await do(lambda: self.codec.decoder_batch(chunk, tail=tail))
         for piece in speaking_pieces(batch, voice, chunk, replies, recorded):
             try:
-                await do(piece)
+                await do(partial(self._in_lane, "render", piece))
             except PoolFull:
                 if not self.open_replies:  # else current replies hold the pages
                     raise

@@ -3,7 +3,7 @@
 `mosslive.codec.Codec` has all of it, and so have the codecs of tests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,6 +54,7 @@ class DecoderBatchLike(Protocol):
     def push(self, reply: Any, codes: Sequence[int]) -> None: ...
     def end(self, reply: Any) -> None: ...
     def start(self, replies: Sequence[Any], urgent: bool = False) -> Running: ...
+    def recordings(self, voice: Voice, replies: int) -> list[Callable[[], None]]: ...
     def cancel(self, reply: Any) -> None: ...
 
 

@@ -13,7 +13,7 @@ import torch
 
 from mosslive.codec.conformer import LOOK_AHEAD
 from mosslive.codec.flow_pages import PoolFull
-from mosslive.codec.flow_step import BUCKETS
+from mosslive.codec.graph_sets import BUCKETS
 from mosslive.codec.mel import BLOCK_SAMPLES
 from mosslive.codec.voice import Voice
 from mosslive.talk.speech_codec import DecoderBatchLike, EncoderBatchLike
@@ -37,8 +37,9 @@ def hearing_pieces(
 def speaking_pieces(
     batch: DecoderBatchLike, voice: Voice, chunk: int, replies: int, recorded: bool
 ) -> Iterator[Piece]:
-    """First and further chunks of 1, 2, 4 ... and so many replies, then ends of every length; or,
-    where steps are not `recorded` as on a GPU, one reply with one end, twice: what PyTorch runs
+    """All graphs of up to so many replies, then one reply. Where a batch records only what it
+    renders: first and further chunks of so many and of fewer replies, then ends of every length.
+    Where steps are not `recorded`, as on a CPU, one reply with one end, twice: what PyTorch runs
     side by side (`kernels.trace.fork`) it looks at in one run and improves in the next."""
     two_chunks, steady = 2 * chunk + LOOK_AHEAD, batch.warm_chunks * chunk + LOOK_AHEAD
     if not recorded:
@@ -46,7 +47,13 @@ def speaking_pieces(
             yield partial(_whole_reply, batch, voice, two_chunks)
         return
     together = min(replies, MOST_REPLIES)
-    for size in [*(size for size in BUCKETS if size < together), together]:
+    pieces: list[Piece] = []
+    yield lambda: pieces.extend(batch.recordings(voice, together))  # it prepares the voice
+    if pieces:
+        yield from pieces
+        yield partial(_whole_reply, batch, voice, two_chunks)
+        return
+    for size in reversed([*(size for size in BUCKETS if size < together), together]):
         yield partial(_speak_together, batch, voice, steady, size)
     # With and without a chunk before them.
     for codes in range(1, two_chunks):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from mosslive.codec import flow_step
 from mosslive.codec.flow_pages import PageForm
-from mosslive.codec.flow_step import BUCKETS
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
+from mosslive.codec.graph_sets import BUCKETS
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.dispatch import TORCH_ONLY, TRITON_ONLY
 from mosslive.kernels.flow_chunks import ZERO_PAGE

@@ -10,6 +10,7 @@ import torch
 
 from mosslive.codec import Codec, Sound, Voice, load_codec
 from mosslive.codec.flow_pages import PoolFull
+from mosslive.codec.graph_sets import BUCKETS
 from mosslive.talk import CodecService
 from mosslive.talk.codec_streams import DecodeStream
 from tests.codec.conftest import speech
@@ -87,7 +88,7 @@ def warmed(codec: GpuCodec, replies: int) -> GpuCodec:
 
 @pytest.mark.parametrize(
     ("replies", "sizes"),
-    [(1, {1}), (2, {1, 2}), (5, {1, 2, 4, 5}), (200, {1, 2, 4, 8, 16, 32, 64})],
+    [(1, {1}), (2, {1, 2}), (5, {1, 2, 3, 4, 5}), (200, set(BUCKETS))],
 )
 def test_every_shape_occurs(replies: int, sizes: set[int]) -> None:
     """Warm-up covers chunks of every recorded number of replies, ends of every length, and so many
@@ -102,7 +103,7 @@ def test_every_shape_occurs(replies: int, sizes: set[int]) -> None:
 def test_warm_up_with_a_small_pool() -> None:
     """As many replies as fit are warmed up, and everything else completely."""
     codec = warmed(GpuCodec(pages=3), 8)
-    assert codec.batch.firsts - {0} == {1, 2}
+    assert codec.batch.firsts - {0} == {1, 2, 3}
     assert len(codec.batch.ends) == 12
 
 

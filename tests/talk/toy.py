@@ -6,7 +6,7 @@ The sound of a code is 1920 samples of its value; chunks of 5 with 3 codes of lo
 samples held back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 from typing import Any
@@ -166,6 +166,9 @@ class ToyBatch:
     def push(self, reply: Any, codes: Sequence[int]) -> None:
         assert reply in self.replies, "a reply that is closed"
         reply.codes += codes
+
+    def recordings(self, voice: Voice, replies: int) -> list[Callable[[], None]]:
+        return []
 
     def end(self, reply: Any) -> None:
         reply.ended = True

@@ -26,7 +26,8 @@ from mosslive.checkpoint.synth import SizeName
 from mosslive.codec import Codec, Voice
 from mosslive.codec.conformer import FRAMES_PER_TOKEN
 from mosslive.codec.flow import Flow, FlowVoice
-from mosslive.codec.flow_step import BUCKETS
+from mosslive.codec.graph_sets import buckets_for
+from mosslive.codec.hift.arena import LAST_BUCKETS
 from mosslive.codec.hift.stream import OVERLAP_FRAMES, HiftStream
 from mosslive.codec.mel import FLOW_MEL
 from mosslive.codec.vocoder import Vocoder
@@ -49,11 +50,13 @@ def compile_jobs(
     last = {FRAMES_PER_TOKEN * codes for codes in range(1, CHUNK_CODES + 3)}
     last |= {OVERLAP_FRAMES + frames for frames in last}
     hift = [CompileJob("hift", "fp32", (1,), tuple(sorted(last)))]
+    sizes = buckets_for(conversations)
     if conversations > 1:
-        several = tuple(size for size in BUCKETS if 1 < size < 2 * conversations)
-        hift.append(CompileJob("hift", "fp32", several, (first, steady)))
+        hift.append(CompileJob("hift", "fp32", tuple(sizes[1:]), (first, steady)))
+        ends = tuple(size for size in LAST_BUCKETS if size in sizes[1:])
+        hift.append(CompileJob("hift", "fp32", ends, tuple(sorted(last))))
     return [
-        *(CompileJob("flow", precision, (size,)) for size in BUCKETS if size < 2 * conversations),
+        *(CompileJob("flow", precision, (size,)) for size in sizes),
         *(part for job in hift if with_hift for part in job.split(_HIFT_PROCESSES)),
         # By rows of a product: very few, few, and more. Larger products use the vendor's library.
         *(CompileJob("encoder", "fp32", (1,), codes=codes) for codes in ((1, 2), (4,), (12,))),

@@ -70,6 +70,9 @@ class BigVganVocoder:
         """A stream that has received nothing."""
         return OpenStream()
 
+    def arena(self, frames: int) -> None:
+        """Has none."""
+
     @torch.no_grad()
     def push(self, streams: Sequence[OpenStream], mels: Sequence[Tensor]) -> list[Tensor]:
         """New frames [bands, n] of each stream → the samples [s] that are due."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mosslive.codec.graph_sets import BUCKETS, bucket_of
+from mosslive.codec.hift.arena import OVERLAP_FRAMES, HiftArena, Windows
 from mosslive.codec.hift.network import Hift, HiftResult
 from mosslive.codec.hift.noise_ahead import Drawn, draw_ahead, take
 from mosslive.codec.mel import FLOW_MEL, MelSettings
@@ -21,11 +23,9 @@ from mosslive.errors import MossliveError
 from mosslive.kernels.graph import Graphed
 from mosslive.kernels.trace import Traced
 
-OVERLAP_FRAMES = 8
 _CHUNK_FRAMES = (20, 100)  # new frames in the window of a chunk of 5 codes, and of 25
 _LAST_FRAMES = tuple(range(4, 29, 4))  # new frames of a last window after chunks of 5: 1 to 7 codes
 _MOST_FRAMES = 108  # most new frames of a last window after chunks of 25
-_MOST_RECORDED = 64  # streams in one graph
 
 
 @dataclass(eq=False)  # compared by identity; tensors have no single truth value
@@ -45,16 +45,9 @@ class HiftStream:
     def __init__(self, hift: Hift, trace_cpu_steps: bool = True) -> None:
         """`trace_cpu_steps`: on a CPU, record windows of one stream and run the recordings."""
         self.hift, self._trace_cpu_steps = hift, trace_cpu_steps
-        self._held_samples = OVERLAP_FRAMES * hift.settings.samples_per_frame
-        # Symmetric and in float64, as published. The halves add up to 1.08, not 1: a fade is
-        # slightly louder, and a sample may reach 1.0692 although the network's limit is 0.99.
-        window = torch.hamming_window(
-            2 * self._held_samples,
-            periodic=False,
-            dtype=torch.float64,
-            device=hift.conv_pre.weight.device,
-        )
-        self._rising, self._falling = torch.chunk(window, 2)
+        self._windows_net = Windows(hift)
+        self._held_samples = self._windows_net.held_samples
+        self._arenas: dict[int, HiftArena] = {}
 
     @property
     def mel_settings(self) -> MelSettings:
@@ -83,6 +76,16 @@ class HiftStream:
         state = HiftState(*self._nothing(), generator, expected)
         self._expect(state)
         return state
+
+    def arena(self, frames: int) -> HiftArena | None:
+        """Slots for streams whose windows have this many new frames, on a GPU."""
+        if self.device.type != "cuda" or not self.hift.dispatch(self.hift.window).is_triton:
+            return None
+        if frames < OVERLAP_FRAMES:
+            return None
+        if frames not in self._arenas:
+            self._arenas[frames] = HiftArena(self._windows_net, frames)
+        return self._arenas[frames]
 
     def push(
         self,
@@ -187,14 +190,14 @@ class HiftStream:
     def _window(self, mel: Tensor, noise: Tensor, source: Tensor, held: Tensor) -> HiftResult:
         """mel [G, M, W], noise [G, S · W, H], source and held [G, 0 or 8 · S] → wave, faded in, and
         source, [G, S · W] each. On a GPU the usual windows are graphs: those of a chunk, first or
-        later, for 1, 2, 4 ... streams, padded with rows of silence, and those of the end of a
+        later, for some numbers of streams, padded with rows of silence, and those of the end of a
         single stream."""
         given, count = (mel, noise, source, held), len(mel)
         if not self.hift.dispatch(mel).is_triton:
             return self._on_cpu(*given)
         if not is_recorded(count, mel.shape[2], bool(source.shape[1])):
             return self._compute(*given)
-        rows = 1 << (count - 1).bit_length()
+        rows = bucket_of(count)
         padded = [_with_rows(each, rows) for each in given]
         key = (rows, mel.shape[2], source.shape[1])  # 0 source samples: a first window
         self.hift.conv_pre.settle(mel)  # before a graph is recorded, because it moves the weights
@@ -219,8 +222,7 @@ class HiftStream:
         return HiftResult(*trace(*given))
 
     def _compute(self, mel: Tensor, noise: Tensor, source: Tensor, held: Tensor) -> HiftResult:
-        wave, source = self.hift(mel, noise, source)
-        return HiftResult(self._fade(held, wave), source)
+        return self._windows_net.compute(mel, noise, source, held)
 
     def _draw(self, state: HiftState, frames: int) -> Tensor:
         """[S · frames, H]"""
@@ -244,21 +246,13 @@ class HiftStream:
             raise MossliveError(f"HiFT: noise of stream {k} {found}; allowed: {list(allowed)}")
         return noises[k]
 
-    def _fade(self, old: Tensor, new: Tensor) -> Tensor:
-        """From old [G, n] to new [G, m], over the first n samples; n is 0 for first windows."""
-        length = old.shape[1]
-        if not length:
-            return new
-        faded = new[:, :length] * self._rising + old * self._falling  # in float64
-        return torch.cat((faded.to(new.dtype), new[:, length:]), 1)
-
 
 def is_recorded(streams: int, frames: int, follows: bool) -> bool:
     """Whether a GPU records a graph for `streams` windows of `frames` frames. `follows`: they begin
     with the end of an earlier window."""
     new = frames - (OVERLAP_FRAMES if follows else 0)
     alone = streams == 1 and new in _LAST_FRAMES
-    return alone or (streams <= _MOST_RECORDED and new in _CHUNK_FRAMES)
+    return alone or (streams <= BUCKETS[-1] and new in _CHUNK_FRAMES)
 
 
 def _with_rows(tensor: Tensor, rows: int) -> Tensor:
