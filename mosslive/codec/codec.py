@@ -20,6 +20,7 @@ from mosslive.codec.decoder_batch import DecoderBatch
 from mosslive.codec.decoder_stream import DecoderStream
 from mosslive.codec.device import COMPUTE, check_device
 from mosslive.codec.encoder import Encoder
+from mosslive.codec.encoder_batch import EncoderBatch
 from mosslive.codec.encoder_stream import EncoderStream, HeardTurn
 from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.flow_solver import NOISE_FRAMES, FlowSettings
@@ -56,6 +57,8 @@ def load_codec(
     vocoder: str | Path | None = None,
     *,
     trace_cpu_steps: bool = True,
+    encoder_dtype: str = "float32",
+    hearing_seconds: float | None = None,
 ) -> "Codec":
     """Reads a codec folder in the published layout; networks are loaded when they are needed.
 
@@ -66,11 +69,16 @@ def load_codec(
     `ConfigError` at once if its mel is another one.
     `trace_cpu_steps`: on a CPU, the first live reply records its steps, which takes seconds, and
     all further steps run without Python. False: every step runs in Python, slower.
+    `encoder_dtype`: of the encoder's products, keys and values; half precision changes some codes.
+    `hearing_seconds`: speech that all turns of `encoder_batch` together can store.
     """
-    if dtype not in COMPUTE:
-        raise refuse("dtype", dtype, ", ".join(COMPUTE))
+    for name, value in (("dtype", dtype), ("encoder_dtype", encoder_dtype)):
+        if value not in COMPUTE:
+            raise refuse(name, value, ", ".join(COMPUTE))
     if not is_positive_number(pool_seconds):
         raise refuse("pool_seconds", pool_seconds, "above 0")
+    if hearing_seconds is not None and not is_positive_number(hearing_seconds):
+        raise refuse("hearing_seconds", hearing_seconds, "above 0")
     return Codec(
         CodecFiles(path),
         check_device(device),
@@ -78,6 +86,8 @@ def load_codec(
         pool_seconds,
         vocoder,
         trace_cpu_steps=trace_cpu_steps,
+        encoder_dtype=COMPUTE[encoder_dtype],
+        hearing_seconds=hearing_seconds,
     )
 
 
@@ -120,6 +130,8 @@ class Codec:
         vocoder: str | Path | None = None,
         *,
         trace_cpu_steps: bool = True,
+        encoder_dtype: torch.dtype = torch.float32,
+        hearing_seconds: float | None = None,
     ) -> None:
         self._vocoder_files: VocoderFiles = (
             HiftFiles(files) if vocoder is None else open_bigvgan_folder(vocoder)
@@ -128,6 +140,7 @@ class Codec:
         self.device = device
         self.dtype, self._pool_seconds = dtype, pool_seconds
         self._trace_cpu_steps = trace_cpu_steps
+        self.encoder_dtype, self._hearing_seconds = encoder_dtype, hearing_seconds
         self.sample_rate = files.decoder.sample_rate
         self._flows: dict[str, Flow] = {}  # by file; profiles may share a file
         self._streams: dict[StreamSettings, FlowStream] = {}
@@ -157,7 +170,12 @@ class Codec:
         return codes
 
     def encoder_stream(self, sample_rate: int) -> HearingStream:
+        """One turn, in memory of its own; `encoder_batch` is for many."""
         return HearingStream(self._encoder, check_rate(sample_rate))
+
+    def encoder_batch(self) -> EncoderBatch:
+        """All turns that are being heard, encoded in common steps; one object for each codec."""
+        return self._encoder_batch
 
     # Voices
 
@@ -303,7 +321,12 @@ class Codec:
     def _encoder(self) -> Encoder:
         config = self.files.encoder
         tensors = self.files.encoder_tensors()
-        return Encoder.from_tensors(tensors, config.heads, config.layers).to(self.device)
+        encoder = Encoder.from_tensors(tensors, config.heads, config.layers).to(self.device)
+        return encoder.to_precision(self.encoder_dtype)
+
+    @cached_property
+    def _encoder_batch(self) -> EncoderBatch:
+        return EncoderBatch(self._encoder, self._hearing_seconds)
 
     @cached_property
     def _speaker(self) -> SpeakerEncoder:
