@@ -77,17 +77,22 @@ class RandomCodec(Codec):
         dtype: torch.dtype,
         pool_seconds: float,
         vocoder: Path | None = None,
+        *,
+        encoder_dtype: torch.dtype = torch.float32,
+        hearing_seconds: float | None = None,
     ) -> None:
         self._vocoder_files = open_bigvgan_folder(vocoder) if vocoder else _RandomHift(size)
         self.device = torch.device(device)
         self.dtype, self._pool_seconds = dtype, pool_seconds
         self._trace_cpu_steps = True
+        self.encoder_dtype, self._hearing_seconds = encoder_dtype, hearing_seconds
         self.sample_rate = FLOW_MEL.sample_rate_hz
         self._random_flow = random_flow(size).to(self.device)
         self._streams = {}
         self._opened = WeakKeyDictionary()
         # Fills the attributes in which `cached_property` stores what it reads from files.
-        vars(self)["_encoder"] = random_encoder(size).to(self.device)
+        encoder = random_encoder(size).to(self.device)
+        vars(self)["_encoder"] = encoder.to_precision(encoder_dtype)
         vars(self)["fingerprint"] = _NAME
 
     def random_voice(self) -> Voice:
