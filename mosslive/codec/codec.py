@@ -56,6 +56,7 @@ def load_codec(
     vocoder: str | Path | None = None,
     *,
     trace_cpu_steps: bool = True,
+    vocoder_dtype: str = "float32",
 ) -> "Codec":
     """Reads a codec folder in the published layout; networks are loaded when they are needed.
 
@@ -66,9 +67,11 @@ def load_codec(
     `ConfigError` at once if its mel is another one.
     `trace_cpu_steps`: on a CPU, the first live reply records its steps, which takes seconds, and
     all further steps run without Python. False: every step runs in Python, slower.
+    `vocoder_dtype`: of the vocoder's convolutions; pitch and source are float32.
     """
-    if dtype not in COMPUTE:
-        raise refuse("dtype", dtype, ", ".join(COMPUTE))
+    for name, value in (("dtype", dtype), ("vocoder_dtype", vocoder_dtype)):
+        if value not in COMPUTE:
+            raise refuse(name, value, ", ".join(COMPUTE))
     if not is_positive_number(pool_seconds):
         raise refuse("pool_seconds", pool_seconds, "above 0")
     return Codec(
@@ -78,6 +81,7 @@ def load_codec(
         pool_seconds,
         vocoder,
         trace_cpu_steps=trace_cpu_steps,
+        vocoder_dtype=vocoder_dtype,
     )
 
 
@@ -120,9 +124,12 @@ class Codec:
         vocoder: str | Path | None = None,
         *,
         trace_cpu_steps: bool = True,
+        vocoder_dtype: str = "float32",
     ) -> None:
         self._vocoder_files: VocoderFiles = (
-            HiftFiles(files) if vocoder is None else open_bigvgan_folder(vocoder)
+            HiftFiles(files, COMPUTE[vocoder_dtype])
+            if vocoder is None
+            else open_bigvgan_folder(vocoder, vocoder_dtype)
         )
         self.files = files
         self.device = device

@@ -1,6 +1,7 @@
 """Replies in recorded steps with slots, as on a GPU: each sounds as it does alone without them."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mosslive.codec import Codec, Sound, Voice, rendering
+from mosslive.codec import Codec, Sound, Voice, load_codec, rendering
 from mosslive.codec.decoder_batch import DecoderBatch, Reply, Samples
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_stream import FlowStream, StreamSettings, TailRule
@@ -19,6 +20,7 @@ from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel_source import CachedMel, MelSource
 from mosslive.codec.rendering import Flight, Rendering
 from mosslive.codec.voice import aligned
+from mosslive.config import ConfigError
 from mosslive.errors import MossliveError
 from tests.codec.conftest import speech
 from tests.codec.hift.test_hift_stream import HIFT
@@ -310,6 +312,24 @@ def test_more_replies_than_one_graph_holds(device: Device, voices: list[Voice]) 
         np.testing.assert_allclose(sound, sounds[members[0]], atol=1e-4)
     for member in members:
         batch.cancel(member)
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("bfloat16", 0.99), ("float16", 0.999)])
+def test_half_precision_of_the_vocoder(
+    codec_folder: Path, codec: Codec, voices: list[Voice], dtype: str, least: float
+) -> None:
+    """Sound stays float32 and near that of float32; the pitch is exactly the same."""
+    half = load_codec(codec_folder, trace_cpu_steps=False, vocoder_dtype=dtype)
+    codes = some_codes(14, 1)
+    found, wanted = (alone(used, voices[0], codes, 1, "cached") for used in (half, codec))
+    assert found.dtype == np.float32
+    cosine = found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted)
+    assert least < cosine < 1
+    hifts = [used._vocoder.hift for used in (half, codec)]  # type: ignore[attr-defined]
+    mel = torch.randn(1, 80, 20, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(*(hift.f0(mel) for hift in hifts))
+    with pytest.raises(ConfigError, match="vocoder_dtype"):
+        load_codec(codec_folder, vocoder_dtype="int8")
 
 
 @given(st.integers(1, 128))
