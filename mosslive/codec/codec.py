@@ -59,6 +59,7 @@ def load_codec(
     trace_cpu_steps: bool = True,
     encoder_dtype: str = "float32",
     hearing_seconds: float | None = None,
+    vocoder_dtype: str = "float32",
 ) -> "Codec":
     """Reads a codec folder in the published layout; networks are loaded when they are needed.
 
@@ -71,8 +72,13 @@ def load_codec(
     all further steps run without Python. False: every step runs in Python, slower.
     `encoder_dtype`: of the encoder's products, keys and values; half precision changes some codes.
     `hearing_seconds`: speech that all turns of `encoder_batch` together can store.
+    `vocoder_dtype`: of the vocoder's convolutions; pitch and source are float32.
     """
-    for name, value in (("dtype", dtype), ("encoder_dtype", encoder_dtype)):
+    for name, value in (
+        ("dtype", dtype),
+        ("encoder_dtype", encoder_dtype),
+        ("vocoder_dtype", vocoder_dtype),
+    ):
         if value not in COMPUTE:
             raise refuse(name, value, ", ".join(COMPUTE))
     if not is_positive_number(pool_seconds):
@@ -88,6 +94,7 @@ def load_codec(
         trace_cpu_steps=trace_cpu_steps,
         encoder_dtype=COMPUTE[encoder_dtype],
         hearing_seconds=hearing_seconds,
+        vocoder_dtype=vocoder_dtype,
     )
 
 
@@ -132,9 +139,12 @@ class Codec:
         trace_cpu_steps: bool = True,
         encoder_dtype: torch.dtype = torch.float32,
         hearing_seconds: float | None = None,
+        vocoder_dtype: str = "float32",
     ) -> None:
         self._vocoder_files: VocoderFiles = (
-            HiftFiles(files) if vocoder is None else open_bigvgan_folder(vocoder)
+            HiftFiles(files, COMPUTE[vocoder_dtype])
+            if vocoder is None
+            else open_bigvgan_folder(vocoder, vocoder_dtype)
         )
         self.files = files
         self.device = device

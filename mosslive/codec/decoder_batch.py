@@ -65,9 +65,9 @@ class Reply:
         """Codes that can be rendered now. 0: none, but the end of the prompt can be computed, so
         that the first sound need not wait for it. None: more codes must come first."""
         hop = self.count.next_hop()
-        if hop is None and self.source.leads_in and not self.led_in and self.count.leads_in():
-            return 0
-        return hop
+        if hop is not None or self.ended or self.led_in or not self.source.leads_in:
+            return hop
+        return 0 if self.count.leads_in() else None
 
     @property
     def stage(self) -> Stage:
@@ -183,7 +183,6 @@ class DecoderBatch:
     def finish(self, reply: Reply) -> Samples:
         """Returns the rest of a reply and closes it. After `PoolFull` the reply is still open and
         nothing is lost; call `finish` again when pages are free."""
-        self.drain(reply)
         self.end(reply)
         while not reply.done:
             reply.made.append(self.start([reply]).result()[reply])

@@ -23,6 +23,8 @@ from mosslive.errors import MossliveError
 
 _MOST_BLOCKS = 8  # of one turn in one step: a backlog must not make the others wait
 
+_END_BLOCKS = 64  # that a turn's end computes again, all of a turn of 5 s
+
 
 class _Segment:
     """At most 30 s of a turn."""
@@ -133,8 +135,9 @@ class EncoderBatch:
         return [turn for turn in self._turns if turn.waiting]
 
     def record(self, most_turns: int) -> None:
-        """Records the steps of so many turns on a GPU, so that no live step has to."""
-        self._steps.record(most_turns)
+        """Records the steps of so many turns on a GPU, so that no live step has to, and those of
+        the end of a turn of 5 s."""
+        self._steps.record(max(most_turns, _END_BLOCKS))
 
     def start(self, turns: Iterable[Turn]) -> Encoding:
         """Launches one step with the next blocks of these turns, several of a turn that has more.

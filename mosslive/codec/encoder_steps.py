@@ -85,12 +85,12 @@ class Readback:
     def add(self, value: Tensor, count: int) -> None:
         """The first columns of the result of a step. Copies at once: the next step may overwrite
         the result of a recorded one."""
+        kept = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)
+        kept.copy_(value, non_blocking=True)
         if value.is_cuda:
-            kept = torch.empty_like(value, device="cpu", pin_memory=True)
-            value = kept.copy_(value, non_blocking=True)
             self._event = self._event or torch.cuda.Event()
             self._event.record()
-        self._values.append(value[:, :count])
+        self._values.append(kept[:, :count])
 
     def ready(self) -> bool:
         return self._event is None or self._event.query()
@@ -114,6 +114,7 @@ class EncoderSteps:
     def __init__(self, encoder: Encoder, memory: EncoderMemory) -> None:
         self._encoder, self._memory = encoder, memory
         self._device = encoder.half_norms.device
+        self._graphed = self._device.type == "cuda"
         self._steps: dict[str, Step] = {
             "hear": self._hear,
             "measure": self._measure,
@@ -123,7 +124,8 @@ class EncoderSteps:
         self._graphs: dict[tuple[str, int], tuple[Tensor, torch.cuda.CUDAGraph, Tensor]] = {}
 
     def hear(self, rows: Rows) -> Readback:
-        """Rows with samples, those of one segment in order → codes [1, rows]."""
+        """Rows with samples, those of one segment in order; either
+        few enough for one recorded step, or one of each segment → codes [1, rows]."""
         return self._launch("hear", rows)
 
     def measure(self, rows: Rows) -> Readback:
@@ -138,7 +140,10 @@ class EncoderSteps:
 
     def record(self, most: int) -> None:
         """Records all steps of up to `most` rows, the largest first; does nothing on a CPU."""
-        for bucket in reversed([size for size in BUCKETS if size < 2 * most]):
+        if not self._graphed:
+            return
+        largest = next((size for size in BUCKETS if size >= most), BUCKETS[-1])
+        for bucket in reversed(BUCKETS[: BUCKETS.index(largest) + 1]):
             for kind in self._steps:
                 self._recorded(kind, bucket)
 
@@ -152,14 +157,14 @@ class EncoderSteps:
         return readback
 
     def _run(self, kind: str, rows: Rows) -> Tensor:
-        on_gpu = self._device.type == "cuda"
-        bucket = next((size for size in BUCKETS if on_gpu and size >= len(rows)), None)
+        pinned = self._device.type == "cuda"
+        bucket = next((size for size in BUCKETS if self._graphed and size >= len(rows)), None)
         if bucket is None:
-            packed = _pack(kind, rows, len(rows), rows.pages, pinned=on_gpu)
+            packed = _pack(kind, rows, len(rows), rows.pages, pinned=pinned)
             return self._steps[kind](packed.to(self._device, non_blocking=True), rows.pages)
         given, graph, result = self._recorded(kind, bucket)
         pages = self._memory.segment_pages
-        given.copy_(_pack(kind, rows, bucket, pages, pinned=True), non_blocking=True)
+        given.copy_(_pack(kind, rows, bucket, pages, pinned=pinned), non_blocking=True)
         graph.replay()
         return result
 

@@ -130,12 +130,13 @@ def launch_recorded(
     """Launches the jobs, all with streams of this arena and cached mel of one flow stream.
     `before`: steps of the same replies that may be in flight on the other CUDA stream."""
     stream = _flow_of(jobs[0])
-    device, most = stream.flow.noise.device, stream.most(urgent)
+    device = stream.flow.noise.device
     sounds: dict[Any, Tensor] = {job.reply: _NOTHING for job in jobs}
     with _cuda_stream(device, urgent):
         for earlier in before:
             if isinstance(earlier.done, torch.cuda.Event):
                 earlier.done.wait()  # type: ignore[no-untyped-call]
+        most = stream.most(urgent)
         for first in range(0, len(jobs), most):
             sounds |= _launch(jobs[first : first + most], stream, arena, urgent)
         flight = Flight(event_on(device), urgent)

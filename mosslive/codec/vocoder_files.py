@@ -35,11 +35,13 @@ class VocoderFiles(Protocol):
 @dataclass(frozen=True)
 class HiftFiles:
     files: CodecFiles
+    dtype: torch.dtype = torch.float32  # see `load_codec`
     delay_frames: int = OVERLAP_FRAMES
 
     def load(self, device: torch.device, trace_cpu_steps: bool) -> Vocoder:
         settings = hift_settings(self.files.decoder)
         hift = Hift.from_tensors(self.files.vocoder_tensors(), settings)
+        hift.compute_in(self.dtype)
         return HiftStream(hift.to(device), trace_cpu_steps)
 
 
@@ -47,17 +49,19 @@ class HiftFiles:
 class BigVganFolder:
     path: Path
     delay_frames: int
+    dtype: str = "float32"
 
     def load(self, device: torch.device, trace_cpu_steps: bool) -> Vocoder:
-        return BigVganVocoder(load_bigvgan(self.path, str(device)))
+        return BigVganVocoder(load_bigvgan(self.path, str(device), self.dtype))
 
 
-def open_bigvgan_folder(path: str | Path) -> BigVganFolder:
-    """Raises `ConfigError` if its settings cannot be read, or if its mel is not the flow's."""
+def open_bigvgan_folder(path: str | Path, dtype: str = "float32") -> BigVganFolder:
+    """`dtype`: of its convolutions. Raises `ConfigError` if its settings cannot be read, or if its
+    mel is not the flow's."""
     file = Path(path) / CONFIG_FILE
     config = BigVganConfig.from_file(file)
     check_mel(str(path), MelSettings.from_bigvgan(asdict(config)))
-    return BigVganFolder(Path(path), reach_of(config).ahead)
+    return BigVganFolder(Path(path), reach_of(config).ahead, dtype)
 
 
 def hift_settings(config: DecoderConfig) -> HiftSettings:

@@ -69,9 +69,10 @@ def conv1d_snake(
 
 
 def snake(x: Tensor, alpha: Tensor) -> Tensor:
-    """x [B, C, T], alpha [C] → x + sin²(α x) / (α + 1e-9)"""
+    """x [B, C, T], alpha [C] → x + sin²(α x) / (α + 1e-9), in the wider type and rounded to that
+    of x."""
     alpha = alpha[:, None]
-    return torch.addcdiv(x, (alpha * x).sin().square(), alpha + _TINY)
+    return torch.addcdiv(x, (alpha * x).sin().square(), alpha + _TINY).to(x.dtype)
 
 
 def upsampling_as_conv1d(weight: Tensor, rate: int, crop: int) -> Tensor:

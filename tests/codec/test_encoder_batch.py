@@ -1,5 +1,6 @@
 """Turns encoded in common steps: each gets what it gets alone, and pages come and go by need."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from torch import Tensor
 
-from mosslive.codec import Codec
+from mosslive.codec import Codec, encoder_batch, encoder_steps
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.encoder_batch import EncoderBatch, Encoding, Turn
 from mosslive.codec.encoder_samples import SegmentSamples, windows
@@ -269,6 +270,45 @@ TestPages = Pages.TestCase
 TestPages.settings = settings(
     derandomize=True, deadline=None, max_examples=30, stateful_step_count=20
 )
+
+
+class _Graph:
+    def __init__(self, work: Callable[[], Tensor], result: Tensor) -> None:
+        self._work, self._result = work, result
+
+    def replay(self) -> None:
+        self._result.copy_(self._work())
+
+
+class _Recorder:
+    """Graphs on a CPU: fixed inputs, and results that the next replay overwrites."""
+
+    def __init__(self, _: torch.device) -> None:
+        pass
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[_Graph, Tensor]:
+        result = work()
+        return _Graph(work, result), result
+
+
+def test_recorded_steps_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filled up to the next recorded size, with whole page tables, and cut into several steps."""
+    monkeypatch.setattr(encoder_steps, "GraphRecorder", _Recorder)
+    for module in (encoder_steps, encoder_batch):
+        monkeypatch.setattr(module, "BUCKETS", (1, 4, 15))
+    batch = EncoderBatch(ENCODER)
+    monkeypatch.setattr(batch._steps, "_graphed", True)
+    batch.record(4)
+    room = Room(batch)
+    speakers = [room.join(sound(kind, 9000 + 5000 * n)) for n, kind in enumerate(KINDS)]
+    for samples in (3000, 7000, 30_000):
+        for speaker in speakers:
+            room.speak(speaker, samples)
+        room.listen()
+    room.flight.append(batch.finish([speaker.turn for speaker in speakers]))
+    room.collect(1)
+    for speaker in speakers:
+        assert (speaker.live, speaker.end) == alone(ENCODER, speaker.wave)
 
 
 def test_a_cancelled_turn_is_left_out() -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 from mosslive.codec.bigvgan import BigVgan, BigVganVocoder
 from mosslive.codec.bigvgan import graph as bigvgan_graph
 from mosslive.codec.encoder import Encoder, EncoderDims
-from mosslive.codec.encoder_stream import EncoderStream
+from mosslive.codec.encoder_batch import EncoderBatch
+from mosslive.codec.encoder_stream import EncoderStream, HeardTurn
 from mosslive.codec.hift import Hift, HiftSettings
 from mosslive.codec.hift import stream as hift_stream
 from mosslive.codec.hift.stream import HiftStream
@@ -150,6 +151,14 @@ def test_encoder_steps() -> None:
         turn = stream.finish()
         assert turn.codes == wanted
         assert len(live) == 3
+    batch = EncoderBatch(network, 3.0)
+    turns = [batch.add() for _ in range(2)]
+    for turn in turns:
+        batch.push(turn, wave.clamp(-1, 1))
+    assert [len(codes) for codes in batch.start(turns).result().values()] == [3, 3]
+    for heard in batch.finish(turns).result().values():
+        assert isinstance(heard, HeardTurn)
+        assert heard.codes == wanted
 
 
 @pytest.mark.gpu

@@ -25,6 +25,7 @@ from mosslive.checkpoint.codec import FlowProfile
 from mosslive.checkpoint.synth import SizeName
 from mosslive.codec import Codec, Voice
 from mosslive.codec.conformer import FRAMES_PER_TOKEN
+from mosslive.codec.device import COMPUTE
 from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.graph_sets import buckets_for
 from mosslive.codec.hift.arena import LAST_BUCKETS
@@ -66,10 +67,13 @@ def compile_jobs(
 @dataclass(frozen=True)
 class _RandomHift:
     size: SizeName
+    dtype: torch.dtype = torch.float32
     delay_frames: int = OVERLAP_FRAMES
 
     def load(self, device: torch.device, trace_cpu_steps: bool) -> Vocoder:
-        return HiftStream(random_hift(self.size).to(device), trace_cpu_steps)
+        hift = random_hift(self.size)
+        hift.compute_in(self.dtype)
+        return HiftStream(hift.to(device), trace_cpu_steps)
 
 
 class RandomCodec(Codec):
@@ -80,17 +84,27 @@ class RandomCodec(Codec):
         dtype: torch.dtype,
         pool_seconds: float,
         vocoder: Path | None = None,
+        *,
+        encoder_dtype: torch.dtype = torch.float32,
+        hearing_seconds: float | None = None,
+        vocoder_dtype: str = "float32",
     ) -> None:
-        self._vocoder_files = open_bigvgan_folder(vocoder) if vocoder else _RandomHift(size)
+        self._vocoder_files = (
+            open_bigvgan_folder(vocoder, vocoder_dtype)
+            if vocoder
+            else _RandomHift(size, COMPUTE[vocoder_dtype])
+        )
         self.device = torch.device(device)
         self.dtype, self._pool_seconds = dtype, pool_seconds
         self._trace_cpu_steps = True
+        self.encoder_dtype, self._hearing_seconds = encoder_dtype, hearing_seconds
         self.sample_rate = FLOW_MEL.sample_rate_hz
         self._random_flow = random_flow(size).to(self.device)
         self._streams = {}
         self._opened = WeakKeyDictionary()
         # Fills the attributes in which `cached_property` stores what it reads from files.
-        vars(self)["_encoder"] = random_encoder(size).to(self.device)
+        encoder = random_encoder(size).to(self.device)
+        vars(self)["_encoder"] = encoder.to_precision(encoder_dtype)
         vars(self)["fingerprint"] = _NAME
 
     def random_voice(self) -> Voice:

@@ -161,6 +161,7 @@ class HiftArena:
     def record(self, rows: int, new: int, follows: bool, frames: Tensor, urgent: bool) -> None:
         """Records the graph of `rows` windows with `new` frames each, if it is not recorded."""
         self._graph(self._set(urgent), rows, new, follows, frames)
+        self._drawing(new + OVERLAP_FRAMES * follows)
 
     def _launch(
         self,
@@ -241,6 +242,9 @@ class HiftArena:
             if generator is None:
                 row.zero_()
                 continue
-            if length not in self._draws:
-                self._draws[length] = self._hift.m_source.drawing(length, generator.device)
-            self._draws[length](row, generator)
+            self._drawing(length)(row, generator)
+
+    def _drawing(self, length: int) -> Callable[[Tensor, torch.Generator], None]:
+        if length not in self._draws:
+            self._draws[length] = self._hift.m_source.drawing(length, self.device)
+        return self._draws[length]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mosslive.codec.convolution import Convolution, Upsampling
+from mosslive.codec.convolution import Convolution, Upsampling, compute_in
 from mosslive.codec.hift.source import F0Predictor, HarmonicSource, SourceSettings
 from mosslive.codec.recording_cache import RecordingCache
 from mosslive.codec.weight_norm import fold_weight_norm
@@ -202,6 +202,13 @@ class Hift(nn.Module):
             _check(name, folded[name], tuple(shape))
         hift.load_state_dict(folded, assign=True)
         return hift.to(folded["conv_pre.weight"].device).eval().requires_grad_(False)
+
+    def compute_in(self, dtype: torch.dtype) -> None:
+        """The convolutions that shape the sound compute in `dtype` from now on. Pitch, source and
+        the transforms stay in float32, as do the tensors of snakes."""
+        shaping = self.ups, self.source_downs, self.source_resblocks, self.resblocks
+        for part in (self.conv_pre, *shaping, self.conv_post):
+            compute_in(part, dtype)
 
     def f0(self, mel: Tensor) -> Tensor:
         """mel [B, M, T] → pitch in Hz [B, T]."""

@@ -15,7 +15,7 @@ from mosslive.kernels.gpu.overlap import after_previous, overlap
 from mosslive.kernels.gpu.step_attention import merge_kernel
 
 _PROGRAMS = 1024  # enough to keep an H200 busy
-_KEYS = 32  # entries that a program multiplies at once
+_LEAST_STATES = 16  # rows of a matrix product on the device; the new states are padded to them
 
 
 def paged_step_attention(
@@ -58,7 +58,7 @@ def paged_step_attention(
     _attend_kernel[(splits, heads, rows)](
         q, past_k, past_v, pages, position, sums, weights,
         q.stride(0), q.stride(1), pages.stride(0), width**-0.5,
-        NEW=new, HEADS=heads, WIDTH=width, SIZE=size, KEYS=min(_KEYS, size),
+        NEW=new, STATES=max(_LEAST_STATES, new), HEADS=heads, WIDTH=width, SIZE=size,
         num_warps=4, **overlap(q),
     )  # fmt: skip
     merge_kernel[(rows * new, heads)](
@@ -92,39 +92,38 @@ def _store_kernel(  # type: ignore[no-untyped-def]
 def _attend_kernel(  # type: ignore[no-untyped-def]
     q_at, past_k_at, past_v_at, pages_at, position_at, sums_at, weights_at,
     q_row, q_step, pages_row, scale,
-    NEW: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr,
-    KEYS: tl.constexpr, OVERLAP: tl.constexpr,
+    NEW: tl.constexpr, STATES: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    SIZE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     split, splits, head = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     row = tl.program_id(2).to(tl.int64)
-    state, across, key = tl.arange(0, NEW), tl.arange(0, WIDTH), tl.arange(0, KEYS)
+    state, across, key = tl.arange(0, STATES), tl.arange(0, WIDTH), tl.arange(0, SIZE)
     after_previous(OVERLAP)
     begin = tl.load(position_at + row).to(tl.int32)
     end = begin + NEW
+    real = state < NEW
     given = row * q_row + state[:, None] * q_step + head * WIDTH + across[None, :]
-    q = tl.load(q_at + given).to(tl.float32) * scale  # [NEW, WIDTH]
-    peak = tl.full((NEW,), -1e30, tl.float32)
-    weight = tl.zeros((NEW,), tl.float32)
-    total = tl.zeros((NEW, WIDTH), tl.float32)
+    q = tl.load(q_at + given, real[:, None], other=0).to(tl.float32) * scale  # [STATES, WIDTH]
+    peak = tl.full((STATES,), -1e30, tl.float32)
+    weight = tl.zeros((STATES,), tl.float32)
+    total = tl.zeros((STATES, WIDTH), tl.float32)
     for first in range(split * SIZE, end, splits * SIZE):
         page = tl.load(pages_at + row * pages_row + first // SIZE).to(tl.int64)
-        tile = (page * HEADS + head) * SIZE * WIDTH
-        for part in tl.static_range(SIZE // KEYS):
-            entry = first + part * KEYS + key
-            there = tile + (part * KEYS + key)[:, None] * WIDTH + across[None, :]
-            used = (entry < end)[:, None]
-            keys = tl.load(past_k_at + there, used, other=0).to(tl.float32)
-            values = tl.load(past_v_at + there, used, other=0).to(tl.float32)
-            score = tl.sum(q[:, None, :] * keys[None, :, :], 2)  # [NEW, KEYS]
-            score = tl.where(entry[None, :] <= (begin + state)[:, None], score, float("-inf"))
-            # Where a state sees none of these, its weight must be 0, not NaN.
-            higher = tl.maximum(peak, tl.max(score, 1))
-            share = tl.exp(score - higher[:, None])
-            fade = tl.exp(peak - higher)
-            weight = weight * fade + tl.sum(share, 1)
-            total = total * fade[:, None] + tl.sum(share[:, :, None] * values[None, :, :], 1)
-            peak = higher
+        entry = first + key
+        there = (page * HEADS + head) * SIZE * WIDTH + key[:, None] * WIDTH + across[None, :]
+        used = (entry < end)[:, None]
+        keys = tl.load(past_k_at + there, used, other=0).to(tl.float32)
+        values = tl.load(past_v_at + there, used, other=0).to(tl.float32)
+        score = tl.dot(q, tl.trans(keys), input_precision="ieee")  # [STATES, SIZE]
+        score = tl.where(entry[None, :] <= (begin + state)[:, None], score, float("-inf"))
+        # Where a state sees none of these, its weight must be 0, not NaN.
+        higher = tl.maximum(peak, tl.max(score, 1))
+        share = tl.exp(score - higher[:, None])
+        fade = tl.exp(peak - higher)
+        weight = weight * fade + tl.sum(share, 1)
+        total = total * fade[:, None] + tl.dot(share, values, input_precision="ieee")
+        peak = higher
     out = ((row * HEADS + head) * NEW + state) * splits + split
-    tl.store(sums_at + out[:, None] * WIDTH + across[None, :], total)
-    tl.store(weights_at + out * 2, peak)
-    tl.store(weights_at + out * 2 + 1, weight)
+    tl.store(sums_at + out[:, None] * WIDTH + across[None, :], total, real[:, None])
+    tl.store(weights_at + out * 2, peak, real)
+    tl.store(weights_at + out * 2 + 1, weight, real)
