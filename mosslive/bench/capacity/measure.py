@@ -56,18 +56,16 @@ async def _measure(
         file = Path(scratch) / "questions.npz"
         stored.save(file, questions)
         callers = settings.socket_callers(settings.most_level)
-        async with (
-            _target(settings, report_progress) as target,
-            caller_processes(callers, file) as processes,
-        ):
-            await _check_line(settings, target, questions)
-            report_progress("the server and the callers are ready")
-            levels = _Levels(settings, target, processes, questions)
-            while (level := _next(settings, figures)) is not None:
-                if figures:
-                    await asyncio.sleep(_REST_S)
-                figures[level] = await levels.run(level)
-                report_progress(progress_line(figures[level]))
+        async with _target(settings, report_progress) as target:
+            await _check_line(settings, target)
+            async with caller_processes(callers, file) as processes:
+                report_progress("the server and the callers are ready")
+                levels = _Levels(settings, target, processes, questions)
+                while (level := _next(settings, figures)) is not None:
+                    if figures:
+                        await asyncio.sleep(_REST_S)
+                    figures[level] = await levels.run(level)
+                    report_progress(progress_line(figures[level]))
     return list(figures.values())
 
 
@@ -100,7 +98,7 @@ async def _target(settings: CapacitySettings, report_progress: Report) -> AsyncI
             yield Target(url)
 
 
-async def _check_line(settings: CapacitySettings, target: Target, questions: list[Samples]) -> None:
+async def _check_line(settings: CapacitySettings, target: Target) -> None:
     """Raises `CallFailed` if the server does not answer. A busy server is no error."""
 
     class Nobody:

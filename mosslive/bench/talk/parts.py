@@ -22,9 +22,11 @@ from mosslive.engine.graph_runner import GraphRunner
 from mosslive.engine.graph_stepper import GraphStepper
 from mosslive.engine.stepper import PlainStepper
 from mosslive.model import Decoder
+from mosslive.talk.settings import TalkSettings
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _PAGE_SIZE, _CHUNK_ROWS = 16, 512
+_POOL_MARGIN, _PROMPT_S, _FEW = 1.25, 30.0, 16
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,28 @@ class PartsSettings:
     precision: str = "bf16"  # of the language model
     codec_precision: str = "bf16"  # of the flow's estimator; all else of the codec is float32
     vocoder: Path | None = None  # a BigVGAN folder; None: a random HiFT
+
+
+def needed_pool_s(
+    replies: int, reply_s: float, stagger_s: float, ahead_s: float = TalkSettings().ahead_s
+) -> float:
+    """Returns the speech, in seconds, that the flow stores at most for replies of one length that
+    begin evenly within `stagger_s`, with a margin and the prompt of the voice.
+
+    A reply that is rendered in time is `ahead_s` ahead of its listener from the beginning, and
+    frees its pages when its last code is rendered. If more is needed because rendering is late, the
+    youngest replies wait for pages. A few replies get room for the whole of each."""
+    rendering_s = max(0.0, reply_s - ahead_s)
+    begins = [stagger_s * number / replies for number in range(replies)]
+
+    def held_s(now: float) -> float:
+        ages = [now - begin for begin in begins if begin <= now <= begin + rendering_s]
+        return sum(min(reply_s, ahead_s + age) for age in ages)
+
+    # The sum grows while replies are rendered, so it is largest just before one of them ends.
+    most_s = max(held_s(begin + rendering_s) for begin in begins)
+    whole_s = (reply_s + 2) * min(replies, _FEW)
+    return max(_POOL_MARGIN * most_s, whole_s) + _PROMPT_S
 
 
 def check_codec_precision(precision: str) -> None:

@@ -33,6 +33,7 @@ from mosslive.codec.vocoder import Vocoder
 from mosslive.codec.vocoder_files import open_bigvgan_folder
 from mosslive.kernels.arithmetic import Precision
 
+MICROPHONE_HZ = 24_000
 PROMPT_CODES = 50
 CHUNK_CODES = 5
 _NAME = "random"
@@ -81,6 +82,7 @@ class RandomCodec(Codec):
         self._vocoder_files = open_bigvgan_folder(vocoder) if vocoder else _RandomHift(size)
         self.device = torch.device(device)
         self.dtype, self._pool_seconds = dtype, pool_seconds
+        self.pool_seconds = pool_seconds
         self._trace_cpu_steps = True
         self.sample_rate = FLOW_MEL.sample_rate_hz
         self._random_flow = random_flow(size).to(self.device)
