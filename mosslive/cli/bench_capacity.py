@@ -93,7 +93,6 @@ def capacity(
     from mosslive.cli.console import err, print_json
     from mosslive.config import refuse
     from mosslive.config.folders import BUNDLED
-    from mosslive.talk.cpu_threads import share_cpu_threads
 
     if turn_detection not in ("server_vad", "none"):
         raise refuse("turn-detection", turn_detection, "server_vad or none")
@@ -128,7 +127,6 @@ def capacity(
         codec_precision=codec_precision,
         server_options=tuple(shlex.split(server_options)),
     )
-    share_cpu_threads(device)
     measured = measure_capacity(settings, lambda line: err.print(line, style="dim"))
     result = measured.as_bench_result()
     if not json:

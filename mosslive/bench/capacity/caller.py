@@ -23,6 +23,7 @@ from mosslive.talk.playback import Playback
 
 SAMPLES_PER_CODE = round(SECONDS_PER_CODE * RATE_HZ)
 PATIENCE_S = 30.0  # a caller waits this long for the first sound, and for each further one
+_AFTER_FAULT_S = 1.0  # until the next call
 _STATUS: dict[str, Status] = {"cancelled": "interrupted", "refused": "refused"}
 
 
@@ -72,15 +73,16 @@ class Caller:
         await self._sleep(began + first_s)
         for call in range(1 << 30):
             planned = plan_call(self._load, self._number, call)
-            wait_s = planned.between_s
+            wait_s, before = planned.between_s, len(self.outcome.replies)
             try:
                 await self._call(planned.turns, until_s)
             except CallRefused as refused:
                 self.outcome.refused += 1
                 wait_s += refused.retry_s
             except CallFailed as error:
-                self.outcome.faults.append(str(error))
-                wait_s += 1.0
+                if not any(one.status == "failed" for one in self.outcome.replies[before:]):
+                    self.outcome.faults.append(str(error))  # else the reply has it
+                wait_s += _AFTER_FAULT_S
             if self._now + wait_s >= until_s:
                 return
             await asyncio.sleep(wait_s)
@@ -110,7 +112,10 @@ class Caller:
         self._spoken = asyncio.get_running_loop().create_future()
         self._speech.extend((turn.question, one) for one in range(self._packets[turn.question]))
         self._speaks.set()
-        await self._until(self._spoken.done, PATIENCE_S + len(self._speech) * PACKET_S)
+        try:
+            await self._until(self._spoken.done, PATIENCE_S + len(self._speech) * PACKET_S)
+        except TimeoutError:
+            raise CallFailed(f"a question could not be sent within {PATIENCE_S:g} s") from None
         self._asked = asked = _Reply(self._spoken.result())
         if not self._ends.detected:
             await line.commit()
@@ -160,11 +165,10 @@ class Caller:
                     await self._speaks.wait()
                     began, sent = time.monotonic(), 0
                 sent += 1
-                wait_s = began + sent * PACKET_S - time.monotonic()
-                if wait_s > 0:
+                due = began + sent * PACKET_S
+                if (wait_s := due - time.monotonic()) > 0:
                     await asyncio.sleep(wait_s)
-                else:
-                    self.outcome.late_s = max(self.outcome.late_s, -wait_s)
+                self.outcome.late_s = max(self.outcome.late_s, time.monotonic() - due)
                 if not self._speech:
                     await line.send_silence()
                     continue

@@ -29,6 +29,7 @@ from mosslive.bench.capacity.socket_line import SocketLine
 from mosslive.bench.capacity.talk_line import TalkLine, waves
 from mosslive.bench.capacity.target import Target, local_folder, local_random
 from mosslive.kernels.arithmetic import arithmetic
+from mosslive.talk.cpu_threads import shared_cpu_threads
 
 _REST_S = 2.0  # between levels, until the server has ended all sessions
 Report = Callable[[str], None]
@@ -42,8 +43,8 @@ def measure_capacity(settings: CapacitySettings, seen: Report = lambda line: Non
         seen(f"{time.monotonic() - began:.0f} s: {done}")
 
     questions = stored.make_questions(settings.load, settings.recording)
-    # The switch applies to the whole process: the codec needs exact float32.
-    with arithmetic("fp32"):
+    # Both apply to the whole process: the codec needs exact float32, and the models share the cores.
+    with arithmetic("fp32"), shared_cpu_threads("" if settings.url else settings.device):
         figures = asyncio.run(_measure(settings, questions, report_progress))
     return Capacity(settings, tuple(sorted(figures, key=lambda one: one.conversations)))
 
