@@ -43,7 +43,7 @@ def measure_capacity(settings: CapacitySettings, seen: Report = lambda line: Non
         seen(f"{time.monotonic() - began:.0f} s: {done}")
 
     questions = stored.make_questions(settings.load, settings.recording)
-    # Both apply to the whole process: the codec needs exact float32, and the models share the cores.
+    # Both apply to the whole process: the codec needs exact float32, the models share the cores.
     with arithmetic("fp32"), shared_cpu_threads("" if settings.url else settings.device):
         figures = asyncio.run(_measure(settings, questions, report_progress))
     return Capacity(settings, tuple(sorted(figures, key=lambda one: one.conversations)))
