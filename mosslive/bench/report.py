@@ -14,6 +14,7 @@ import torch
 
 from mosslive.bench.ceilings import Ceilings
 from mosslive.bench.lm.check import Check
+from mosslive.bench.svg import Plot
 from mosslive.bench.timing import Times
 from mosslive.version import __version__
 
@@ -53,6 +54,12 @@ class Conditions:
 
 
 @dataclass(frozen=True)
+class Table:
+    columns: tuple[str, ...]
+    lines: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
 class BenchResult:
     title: str
     conditions: Conditions
@@ -61,10 +68,14 @@ class BenchResult:
     checks: tuple[Check, ...] = ()
     figures: dict[str, Any] | None = None  # values that are not times of repeated calls
     refused: tuple[str, ...] = ()  # reasons of rows that failed verification
+    tables: tuple[Table, ...] = ()  # of another form than `rows`
+    plots: tuple[Plot, ...] = ()  # of the same values, for the page only
 
     def document(self) -> dict[str, Any]:
         rows = [asdict(row) | {"share": row.share} for row in self.rows]
-        return asdict(self) | {"rows": rows}
+        document = asdict(self) | {"rows": rows}
+        del document["plots"]
+        return document
 
 
 def conditions_of(
@@ -88,6 +99,8 @@ def conditions_of(
 def tables(result: BenchResult) -> list[tuple[list[str], list[list[str]]]]:
     """Returns (columns, lines) of each table, as text."""
     found = [(_ROW_COLUMNS, [_row_cells(row) for row in result.rows])]
+    for table in result.tables:
+        found.append((list(table.columns), [[*map(_figure, line)] for line in table.lines]))
     if result.checks:
         found.append((_CHECK_COLUMNS, [_check_cells(check) for check in result.checks]))
     if result.figures:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from mosslive.bench.report import BenchResult, BenchRow, described, tables
-from mosslive.bench.svg import Bar, Line, bar_plot, line_plot
+from mosslive.bench.svg import Bar, Line, Plot, bar_plot, line_plot
 
 _COLOURS = {"bf16": 0, "fp8": 1, "fp32": 2}
 _BASELINE_COLOUR = 3
@@ -67,7 +67,7 @@ def _section(result: BenchResult) -> str:
     return (
         f"<h2>{escape(result.title)}</h2><p>{escape(where)}<br>"
         f'<span class="soft">{escape(versions)}</span><br><code>{escape(conditions.command)}</code>'
-        f"</p>{_refused(result)}{_plots(result.rows)}"
+        f"</p>{_refused(result)}{_plots(result.rows)}{_own_plots(result.plots)}"
         f"{''.join(_table(*t) for t in tables(result))}<dl>{notes}</dl>"
     )
 
@@ -92,6 +92,13 @@ def _plots(rows: tuple[BenchRow, ...]) -> str:
         plots.append("<h3>Median, p10 to p90, and the floor (vertical mark)</h3>")
         plots.append(bar_plot([_bar(row) for row in rows], "ms"))
     return "".join(plots)
+
+
+def _own_plots(plots: tuple[Plot, ...]) -> str:
+    return "".join(
+        f"<h3>{escape(plot.title)}</h3>{line_plot(list(plot.lines), plot.x_name, plot.y_name)}"
+        for plot in plots
+    )
 
 
 def _lines(rows: list[BenchRow], axis: str) -> list[Line]:

@@ -30,6 +30,16 @@ class Bar:
     colour: int
 
 
+@dataclass(frozen=True)
+class Plot:
+    """Lines with a title; see `line_plot`."""
+
+    title: str
+    lines: tuple[Line, ...]
+    x_name: str
+    y_name: str
+
+
 def line_plot(lines: list[Line], x_name: str, y_name: str) -> str:
     xs = sorted({x for line in lines for x, _ in line.points})
     top = _nice(max(y for line in lines for _, y in line.points))
@@ -117,6 +127,8 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def _nice(value: float) -> float:
-    """Returns the next larger round number that divides well into four."""
+    """Returns the next larger round number that divides well into four; 1 if all values are 0."""
+    if value <= 0:
+        return 1.0
     unit = 10.0 ** math.floor(math.log10(value))
     return next(unit * step for step in (1, 2, 4, 6, 8, 10, 12) if unit * step >= value)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mosslive.cli.bench_bundled import bundled
+from mosslive.cli.bench_capacity import capacity
 from mosslive.cli.bench_talk import talk
 from mosslive.cli.console import err, out, print_json
 
@@ -206,6 +207,7 @@ def engine_command(
 
 
 bench.command()(talk)
+bench.command()(capacity)
 bench.command()(bundled)
 
 

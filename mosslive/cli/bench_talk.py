@@ -39,6 +39,13 @@ def talk(
             help="Render the end of a reply as cached, or as reference (published; slow)."
         ),
     ] = "cached",
+    stagger: Annotated[
+        float, typer.Option(min=0, help="Spread the starts of the conversations over seconds.")
+    ] = 2.0,
+    pool_s: Annotated[
+        float | None,
+        typer.Option(min=1, help="Let replies store this much speech; default: as they need."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page with plots.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print only the JSON line.")] = False,
 ) -> None:
@@ -62,6 +69,8 @@ def talk(
         codec_precision=codec_precision,
         vocoder=vocoder,
         tail=tail,  # type: ignore[arg-type]  # TalkBenchSettings checks it
+        stagger_s=stagger,
+        pool_s=pool_s,
     )
     result = measure_talk(settings, seen=lambda line: err.print(line, style="dim"))
     if html:

@@ -130,6 +130,10 @@ class Engine:
                 refusals=dict(state.refusals),
             )
 
+    def stage_seconds(self) -> dict[str, float]:
+        """See `stage_seconds.py`."""
+        return {"prefill": self.loop.prefill_s, "decode": self.loop.decode_s}
+
     @property
     def health(self) -> Health:
         return self.loop.health

@@ -45,6 +45,7 @@ class EngineLoop:
         self.steps = 0
         self.rows_made = 0
         self.missed = 0  # speech rows computed after an underrun
+        self.prefill_s = self.decode_s = 0.0  # of all steps so far
         self.health = Health("the language model", state.clock)
         prefill = StepCosts(state.settings.prefill_guess_ms)
         self.limits = Limits(stepper.most_requests, stepper.most_rows, state.decode_costs, prefill)
@@ -220,6 +221,7 @@ class EngineLoop:
         began = self.state.clock()
         results = _run_batch(jobs, compute)
         seconds = self.state.clock() - began
+        self.prefill_s += seconds
         self._record_health("prefill", results)
         self.limits.prefill.observe(sum(len(rows) for _, rows in jobs), seconds, began + seconds)
         with self.state:
@@ -263,9 +265,11 @@ class EngineLoop:
 
         # A first row may run a tail over the whole prompt, so its step is not measured.
         measurable = all(reply.rows for reply in live)
+        decode_began = state.clock()
         results = _run_batch(live, decode) if live else []
         self._record_health("decode", results)
         now = state.clock()
+        self.decode_s += now - decode_began
         with state:
             for reply, result in zip(live, results, strict=True):
                 self._deliver(reply, result, now)

@@ -21,6 +21,7 @@ from mosslive.config.folders import find_parts
 from mosslive.engine import Engine
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
+from mosslive.engine.stage_seconds import stage_seconds
 from mosslive.rows import DRIVER_SYSTEM, ReplyKind
 from mosslive.server.api_errors import ApiError
 from mosslive.server.limits import Limits, goal_rows, limits_of
@@ -52,6 +53,10 @@ class Backend:
         """Health by name of the parts with their own thread that every reply depends on."""
         codec = {"codec": self.codec.health} if self.codec else {}
         return {"engine": self.engine.health, **codec}
+
+    def stage_seconds(self) -> dict[str, float]:
+        """How long each stage has run since the start."""
+        return stage_seconds(self.engine, self.codec)
 
     @cached_property
     def limits(self) -> Limits:

@@ -92,10 +92,13 @@ class Metrics:
         stats: Callable[[], EngineStats],
         gpu_bytes: Callable[[], int | None],
         parts: Mapping[str, Health],
+        stages: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
-        """Adds the metrics of the engine and of the parts, once they are loaded."""
+        """Adds the metrics of the engine, of the parts and of their stages, once they are
+        loaded."""
         self.registry.register(_EngineCollector(stats, gpu_bytes))
         self.registry.register(_HealthCollector(parts))
+        self.registry.register(_StageCollector(stages))
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
@@ -115,6 +118,19 @@ class _HealthCollector(Collector):
             failures.add_metric([name], part.failures)
         yield up
         yield failures
+
+
+class _StageCollector(Collector):
+    def __init__(self, stages: Callable[[], Mapping[str, float]]) -> None:
+        self._stages = stages
+
+    def collect(self) -> Iterator[Metric]:
+        spent = CounterMetricFamily(
+            "mosslive_stage_seconds", "Time spent in steps of a stage.", labels=["stage"]
+        )
+        for stage, seconds in self._stages().items():
+            spent.add_metric([stage], seconds)
+        yield spent
 
 
 class _EngineCollector(Collector):

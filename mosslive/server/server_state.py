@@ -99,7 +99,7 @@ class ServerState:
     async def open(self) -> None:
         """Loads the backend and applies its limits; the server is ready afterwards."""
         backend = await self._load()
-        self.metrics.watch(backend.engine.stats, _gpu_bytes, backend.parts())
+        self.metrics.watch(backend.engine.stats, _gpu_bytes, backend.parts(), backend.stage_seconds)
         limits = backend.limits
         self.slots.lower(limits.sessions)
         self.requests.lower(limits.requests)

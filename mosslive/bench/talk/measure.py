@@ -1,9 +1,8 @@
 """Measures live conversations end to end: questions in real time, spoken replies of fixed length.
 
 Each conversation asks, is answered and starts again. Conversations start one after another, so that
-some listen while others speak. Every reply is verified before any time is reported: the codes heard
-are the offline encoder's, and the sound is finite, has the right length, and equals its codes
-rendered alone. Excludes turn detection: the end of a question is committed.
+some listen while others speak. Every reply is verified before any time is reported (`verify.py`).
+Excludes turn detection: the end of a question is committed.
 """
 
 import asyncio
@@ -17,27 +16,25 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from mosslive.bench.codec.precompile import compiling
-from mosslive.bench.lm.weights import as_precision
 from mosslive.bench.report import BenchResult, BenchRow, conditions_of
-from mosslive.bench.subject import Subject, checked_precisions, random_tokenizer
-from mosslive.bench.talk.random_codec import CHUNK_CODES, RandomCodec, compile_jobs, question
+from mosslive.bench.subject import Subject
+from mosslive.bench.talk.parts import (
+    PartsSettings,
+    check_codec_precision,
+    make_parts,
+    needed_pool_s,
+)
+from mosslive.bench.talk.random_codec import CHUNK_CODES, MICROPHONE_HZ, RandomCodec, question
 from mosslive.bench.talk.timing_report import talk_figures, talk_rows
+from mosslive.bench.talk.verify import ALONE, LEAST_COSINE, LEAST_SAME, Answered, Verifier
 from mosslive.bench.timing import free_memory
 from mosslive.bench.verified import NotVerified
-from mosslive.cache import PagePool
 from mosslive.codec.flow_stream import TailRule
-from mosslive.config import Sampling, refuse
+from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
 from mosslive.engine.engine import Engine
-from mosslive.engine.graph_runner import GraphRunner
-from mosslive.engine.graph_stepper import GraphStepper
-from mosslive.engine.stepper import PlainStepper
 from mosslive.kernels.arithmetic import arithmetic
-from mosslive.model import Decoder
-from mosslive.rows import Row
 from mosslive.talk.clock import Clock, WallClock
 from mosslive.talk.codec_service import CodecService
 from mosslive.talk.events import AudioChunk, TalkFault, TimingReady
@@ -45,15 +42,11 @@ from mosslive.talk.settings import TalkSettings
 from mosslive.talk.talk import Talk
 from mosslive.talk.timing import TurnTiming
 
-MICROPHONE_HZ = 24_000
 PACKET_S = 0.02
-LEAST_COSINE = 0.99  # of a reply's sound with its codes rendered alone; half precision, long phases
-LEAST_SAME = 0.98  # of the codes heard: near-ties can differ in products of other shapes
-_PAGE_SIZE, _CHUNK_ROWS = 16, 512
 NOTES = {
     "verified": f"every reply: at least {LEAST_SAME:.0%} of the codes heard are the offline "
     "encoder's (the rest near-ties); sound finite, 1920 samples a code, cosine with the same codes "
-    f"rendered alone >= {LEAST_COSINE:g}",
+    f"rendered again >= {LEAST_COSINE:g}: {ALONE} replies alone, all of them with other companions",
     "time to first audio": "from the last packet of the question, which is committed (no turn "
     "detection), to the first sample handed to the transport; wall clock of the host",
     "real-time factor": "wall clock from the end of the question to the last sample rendered, over "
@@ -65,9 +58,8 @@ NOTES = {
     f"at most {TalkSettings().lead_s:g} s and made at most about {TalkSettings().ahead_s:g} s "
     "ahead of playback; the real-time factor excludes the pauses of pacing",
     "end of a reply": "how long rendering the last codes blocks all other sound: wall clock, "
-    "device idle before, measured while verifying",
+    f"device idle before, measured on {ALONE} replies while verifying",
 }
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -82,10 +74,12 @@ class TalkBenchSettings:
     tail: TailRule = "cached"  # how the end of a reply is rendered: reference or cached
     vocoder: Path | None = None  # a BigVGAN folder; None: a random HiFT
     stagger_s: float = 2.0  # over which the conversations of a round start
+    pool_s: float | None = None  # of the flow; None: as `needed_pool_s` computes
 
     def __post_init__(self) -> None:
-        if self.codec_precision not in _DTYPES:
-            raise refuse("codec-precision", self.codec_precision, ", ".join(_DTYPES))
+        check_codec_precision(self.codec_precision)
+        if not 0 <= self.stagger_s < math.inf:
+            raise refuse("stagger", self.stagger_s, "0 or more seconds")
         if self.tail not in get_args(TailRule):
             raise refuse("tail", self.tail, " or ".join(get_args(TailRule)))
 
@@ -96,19 +90,24 @@ class TalkBenchSettings:
             f"--conversations {','.join(map(str, self.conversations))} --rounds {self.rounds} "
             f"--question-s {self.question_s:g} --reply-codes {self.reply_codes} "
             f"--precision {self.precision} --codec-precision {self.codec_precision} "
-            f"--tail {self.tail}"
-        ) + (f" --vocoder {self.vocoder}" if self.vocoder else "")
+            f"--tail {self.tail} --stagger {self.stagger_s:g}"
+            + (f" --pool-s {self.pool_s:g}" if self.pool_s else "")
+            + (f" --vocoder {self.vocoder}" if self.vocoder else "")
+        )
 
-
-@dataclass(frozen=True)
-class _Answered:
-    """One question and its reply."""
-
-    asked: NDArray[np.float32]
-    user_rows: tuple[Row, ...]
-    reply_rows: tuple[Row, ...]
-    sound: NDArray[np.float32]
-    timing: TurnTiming
+    @property
+    def parts(self) -> PartsSettings:
+        """The engine and the codec, sized for all conversations at once."""
+        most = max(self.conversations)
+        return PartsSettings(
+            self.subject,
+            most,
+            round(self.question_s / SECONDS_PER_CODE) + self.reply_codes + 256,
+            self.pool_s or needed_pool_s(most, self.reply_codes * SECONDS_PER_CODE, self.stagger_s),
+            self.precision,
+            self.codec_precision,
+            self.vocoder,
+        )
 
 
 def measure_talk(
@@ -124,19 +123,7 @@ def measure_talk(
     def report_progress(done: str) -> None:
         seen(f"{time.monotonic() - began:.0f} s: {done}")
 
-    most = max(settings.conversations)
-    precision: Any = settings.codec_precision  # checked above
-    jobs = compile_jobs(precision, most, with_hift=settings.vocoder is None)
-    with compiling(subject.size, subject.device, jobs):
-        # The codec first: it reserves its memory at the start.
-        dtype, reply_s = _DTYPES[settings.codec_precision], settings.reply_codes * 0.08
-        pool_s = (reply_s + 2) * most + 30
-        codec = RandomCodec(subject.size, subject.device, dtype, pool_s, settings.vocoder)
-        report_progress("the codec's weights made")
-        stepper = _stepper(settings, report_progress)
-    if subject.device == "cuda":
-        report_progress("the codec's kernels compiled")
-    engine = Engine(stepper, random_tokenizer())
+    engine, codec = make_parts(settings.parts, report_progress)
     job = _Job(settings, engine, codec, clock or WallClock(), report_progress)
     # The switches apply to the whole process: the codec needs exact float32, and half precision
     # does not depend on them.
@@ -158,25 +145,6 @@ def measure_talk(
         settings.command, subject.device, subject.shown_size, subject.shown_weights, NOTES
     )
     return BenchResult("live talk", conditions, None, tuple(rows), figures=figures)
-
-
-def _stepper(
-    settings: TalkBenchSettings, report_progress: Callable[[str], None]
-) -> PlainStepper | GraphStepper:
-    """Returns the language model, sized for all conversations at once."""
-    subject, most = settings.subject, max(settings.conversations)
-    config, weights = subject.load(float8_trunk=settings.precision == "fp8")
-    (precision,) = checked_precisions(weights, (settings.precision,))
-    decoder = Decoder(config, as_precision(weights, precision))
-    report_progress("the language model's weights made")
-    each = round(settings.question_s * 12.5) + settings.reply_codes + 256
-    runner = GraphRunner(decoder, PagePool(most * each // _PAGE_SIZE, _PAGE_SIZE), _CHUNK_ROWS)
-    if subject.device != "cuda":
-        return PlainStepper(runner)
-    stepper = GraphStepper(runner, most)
-    stepper.record()
-    report_progress("the language model's graphs recorded")
-    return stepper
 
 
 class _Job:
@@ -209,7 +177,7 @@ class _Job:
             self._report_progress("a first reply")
             for conversations in settings.conversations:
                 answered = await self._round(thread, conversations)
-                ends_s = [(await thread.do(partial(self._verify, one))).value for one in answered]
+                ends_s = await self._verify(thread, answered)
                 self._report_progress(
                     f"{conversations} conversations: {len(answered)} replies verified"
                 )
@@ -217,11 +185,11 @@ class _Job:
         await thread.close()
         return measured
 
-    async def _round(self, thread: CodecService, conversations: int) -> list[_Answered]:
+    async def _round(self, thread: CodecService, conversations: int) -> list[Answered]:
         settings, done = self._settings, [0] * self._settings.rounds
         lead_s = math.inf if conversations == 1 else TalkSettings().lead_s
 
-        async def one(number: int) -> list[_Answered]:
+        async def one(number: int) -> list[Answered]:
             start = self._clock.now() + settings.stagger_s * number / conversations
             await self._clock.sleep_until(start)
             answered = []
@@ -240,7 +208,7 @@ class _Job:
 
     async def _ask(
         self, thread: CodecService, number: int, turn: int, lead_s: float | None
-    ) -> _Answered:
+    ) -> Answered:
         """Runs a conversation of one question, which arrives in real time."""
         settings = self._settings
         codes = settings.reply_codes
@@ -269,32 +237,14 @@ class _Job:
         assert timing is not None, "the events ended before the reply did"
         user, reply = (said.rows for said in talk.turns[1:])
         await talk.close()
-        return _Answered(wave, user, reply, np.concatenate(sound), timing)
+        return Answered(wave, user, reply, np.concatenate(sound), timing)
 
-    def _verify(self, answered: _Answered) -> float:
-        """Runs on the codec's thread. Returns the seconds that the end of the reply took alone."""
-        ids, codec, sound = self._engine.ids, self._codec, answered.sound
-        expected = codec.encode(torch.from_numpy(answered.asked), MICROPHONE_HZ)
-        heard = [a for t, a in answered.user_rows if t == ids.modality_pad and a != ids.eosp]
-        if len(heard) != len(expected):
-            raise NotVerified(f"{len(heard)} codes heard; the offline encoder has {len(expected)}")
-        same = float(np.mean(np.array(expected) == np.array(heard)))
-        if same < LEAST_SAME:
-            raise NotVerified(
-                f"{same:.1%} of the codes heard equal the offline encoder's; {LEAST_SAME:.0%} must"
-            )
-        codes = [a for t, a in answered.reply_rows if t == ids.modality_pad and a != ids.eosp]
-        if len(codes) != self._settings.reply_codes or len(sound) != 1920 * len(codes):
-            raise NotVerified(f"{len(sound)} samples for {len(codes)} codes")
-        if not np.isfinite(sound).all() or float(sound.std()) < 1e-6:
-            raise NotVerified("the sound is silent or not finite")
-        stream = codec.decoder_stream(self._voice, tail=self._settings.tail)
-        whole_chunks, began = stream.push(codes), time.perf_counter()
-        alone = np.concatenate((whole_chunks, stream.finish()))
-        end_s = time.perf_counter() - began
-        cosine = float(np.dot(sound, alone) / (np.linalg.norm(sound) * np.linalg.norm(alone)))
-        if cosine < LEAST_COSINE:
-            raise NotVerified(
-                f"cosine {cosine:.5f} with the codes alone; the least is {LEAST_COSINE}"
-            )
-        return end_s
+    async def _verify(self, thread: CodecService, answered: list[Answered]) -> list[float]:
+        """Returns the seconds that the ends of the replies rendered alone took."""
+        verifier = Verifier(self._codec, self._voice, self._engine.ids, self._settings)
+        for one in answered:
+            await thread.do(partial(verifier.check_heard, one))
+        for group in verifier.groups(answered):
+            await thread.do(partial(verifier.check_together, group))
+        alone = answered[:: max(1, len(answered) // ALONE)][:ALONE]
+        return [(await thread.do(partial(verifier.check_alone, one))).value for one in alone]

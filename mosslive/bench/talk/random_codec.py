@@ -35,6 +35,7 @@ from mosslive.codec.vocoder import Vocoder
 from mosslive.codec.vocoder_files import open_bigvgan_folder
 from mosslive.kernels.arithmetic import Precision
 
+MICROPHONE_HZ = 24_000
 PROMPT_CODES = 50
 CHUNK_CODES = 5
 _NAME = "random"
@@ -96,6 +97,7 @@ class RandomCodec(Codec):
         )
         self.device = torch.device(device)
         self.dtype, self._pool_seconds = dtype, pool_seconds
+        self.pool_seconds = pool_seconds
         self._trace_cpu_steps = True
         self.encoder_dtype, self._hearing_seconds = encoder_dtype, hearing_seconds
         self.sample_rate = FLOW_MEL.sample_rate_hz

@@ -43,6 +43,7 @@ def talk_figures(conversations: int, timings: Sequence[TurnTiming]) -> dict[str,
     figures: dict[str, Any] = {
         "time to first audio, p50, ms": statistics.median(firsts),
         "time to first audio, p95, ms": quantile(firsts, 0.95),
+        "time to first audio, p99, ms": quantile(firsts, 0.99),
         "real-time factor, median": statistics.median(factors),
         "real-time factor, largest": max(factors),
         "underruns": sum(timing.underruns for timing in timings),

@@ -1,0 +1,1 @@
+"""Benchmark of capacity: how many live conversations one device holds."""
