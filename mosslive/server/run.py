@@ -24,6 +24,7 @@ from mosslive.server.backend import Backend, load_backend
 from mosslive.server.connections import HttpConnection, WebSocketConnection
 from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings, check_exposure
+from mosslive.talk.host_threads import short_thread_switches
 
 _SPARE = 256  # connections beyond sessions and requests: health, metrics, refused clients
 _PING_S = 20.0  # interval of WebSocket pings, and timeout of their answers
@@ -121,7 +122,8 @@ def serve(settings: ServerSettings) -> None:
     """Runs the server until a signal ends it. Raises the error if the model cannot be loaded."""
     logs.set_up(settings.log_level)
     server, server_state = make_server(settings)
-    server.run()
+    with short_thread_switches():
+        server.run()
     if server.failure:
         raise server.failure
     if not server_state.loaded:  # the load thread may still read a large model: do not wait

@@ -1,0 +1,22 @@
+"""How the threads of a server share the Python interpreter.
+
+The engine's and the codec's thread start work on the device and must not wait for an event loop
+that serves many connections. Applies to the whole process, so only its owner calls it.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SWITCH_S = 0.0005  # Python's default, 5 ms, is longer than a step of the language model
+
+
+@contextmanager
+def short_thread_switches() -> Iterator[None]:
+    """Inside, a thread that waits for the interpreter gets it after half a millisecond."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
