@@ -22,6 +22,7 @@ from mosslive.talk.speech_codec import Running
 PRIORITIES: dict[Lane, int] = {"first": URGENT_PRIORITY, "hear": -2, "render": 0}
 # Before the first measurement: milliseconds of a step, and of each turn or reply in it.
 _GUESS_MS = {"encode": (2.0, 0.1), "render_first": (20.0, 1.0), "render": (20.0, 0.8)}
+_EARLY = 0.85  # no step takes less than this share of the usual time
 _COST_OF: dict[Stage, str] = {
     "finish": "encode",
     "hear": "encode",
@@ -81,9 +82,12 @@ class Lanes:
         return seconds
 
     def expected_end(self) -> float:
-        """When the first of the running steps probably ends."""
-        now = self._clock()
+        """When the first of the running steps may end. The end of a turn has several parts, and
+        each is launched when the one before is over: it may always be over."""
         return min(
-            one.began + self.costs[_COST_OF[one.step.stage]].seconds(len(one.step.keys), now)
+            one.began if one.step.stage == "finish" else one.began + _EARLY * self._usual_s(one)
             for one in self._running.values()
         )
+
+    def _usual_s(self, one: RunningStep) -> float:
+        return self.costs[_COST_OF[one.step.stage]].seconds(len(one.step.keys), self._clock())

@@ -4,11 +4,11 @@ The work of all conversations falls into lanes. On a GPU each lane is a CUDA str
 its own priority, so a first sound does not wait for the sound of replies that are ahead. One step
 of a lane runs at a time.
 
-| lane   | work                                            | priority on a GPU |
-|--------|-------------------------------------------------|-------------------|
-| first  | the first sound of a reply                      | highest           |
-| hear   | ends of turns, then blocks of turns             | high              |
-| render | further and last chunks of replies              | lowest            |
+| lane   | work                                                              | priority |
+|--------|-------------------------------------------------------------------|----------|
+| first  | first sounds of replies; sound that would run dry behind `render` | highest  |
+| hear   | ends of turns, then blocks of turns                               | high     |
+| render | further and last chunks of replies                                | lowest   |
 
 Rules:
 
@@ -23,6 +23,7 @@ Rules:
 Knows neither networks nor threads.
 """
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -58,6 +59,7 @@ class PlanSettings:
     # pause of the process; a reply whose sound lasts longer can wait for companions.
     hear_soon_s: float = 0.06
     render_soon_s: float = 1.0
+    dry_s: float = 0.12  # sound that is due within this time does not wait for a step that runs
     most_first: int = 8  # in one step: more would delay the first of them
     most_hear: int = 128
     most_render: int = 64
@@ -85,7 +87,8 @@ def plan(
     steps of several lanes at a time."""
     stages: dict[Stage, list[Work]] = {stage: [] for stage in _ORDER}
     for one in work:
-        stages[one.stage].append(one)
+        dry = one.stage == "render" and "render" in busy and one.due - now < settings.dry_s
+        stages["first" if dry and lanes else one.stage].append(one)
     steps: list[tuple[float, Step]] = []
     taken = set(busy)
     for stage in _ORDER:
@@ -114,10 +117,18 @@ def gathers(
     return few and ready[0].due - now > soon_s
 
 
-def gathers_until(work: Iterable[Work], settings: PlanSettings) -> float | None:
-    """When the first work that waits for companions starts without them; None: there is none."""
-    soon_s = {"hear": settings.hear_soon_s, "render": settings.render_soon_s}
-    return min((one.due - soon_s.get(one.stage, 0.0) for one in work), default=None)
+def next_change(work: Iterable[Work], busy: Collection[Lane], settings: PlanSettings) -> float:
+    """When the plan changes although no work comes and no step ends; inf: not before that."""
+
+    def moment(one: Work) -> float:
+        if one.stage == "render" and "render" in busy:
+            return math.inf if "first" in busy else one.due - settings.dry_s
+        if _LANES[one.stage] in busy:
+            return math.inf
+        soon_s = {"hear": settings.hear_soon_s, "render": settings.render_soon_s}
+        return one.due - soon_s.get(one.stage, 0.0)
+
+    return min(map(moment, work), default=math.inf)
 
 
 def chosen(ready: Sequence[Work], stage: Stage, settings: PlanSettings) -> list[int]:

@@ -9,6 +9,7 @@ before the next. Knows nothing of dialogues or rows.
 
 import asyncio
 import heapq
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from mosslive.engine.step_costs import StepCosts
 from mosslive.errors import MossliveError
 from mosslive.talk.codec_lanes import Lanes
 from mosslive.talk.codec_members import Members
-from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Step, gathers_until, plan
+from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Step, next_change, plan
 from mosslive.talk.codec_requests import (
     NOW,
     Call,
@@ -186,8 +187,8 @@ class CodecService:
             return True
         for one in steps:
             self._start(one)
-        gathered = gathers_until(self._members.work(), self._plan_settings)
-        self._plan_at = float("inf") if gathered is None else max(gathered, self._clock() + _POLL_S)
+        at = next_change(self._members.work(), self._lanes.busy, self._plan_settings)
+        self._plan_at = max(at, self._clock() + _POLL_S)
         return moved or bool(steps)
 
     def _run(self) -> None:
@@ -304,7 +305,7 @@ class CodecService:
 
     @property
     def _open(self) -> Open:
-        return Open(self.open_turns, self.production.replies, self._members.unheard)
+        return Open(self.open_turns, self.open_replies, self._members.unheard)
 
     @property
     def _is_idle(self) -> bool:
@@ -315,9 +316,7 @@ class CodecService:
         if self._lanes.busy:
             moment = min(self._lanes.expected_end(), self._plan_at)
             return max(_POLL_S, moment - self._clock())
-        return (
-            None if self._plan_at == float("inf") else max(_POLL_S, self._plan_at - self._clock())
-        )
+        return None if self._plan_at == math.inf else max(_POLL_S, self._plan_at - self._clock())
 
     # Other users of the same CPU.
 
@@ -333,14 +332,12 @@ class CodecService:
 
     def _pause(self, most_s: float) -> None:
         """Waits for a request, at most until the next work becomes urgent."""
-        due = min(self._due(self._plan()), self._calls[0][0] if self._calls else float("inf"))
+        due = min(self._due(self._plan()), self._calls[0][0] if self._calls else math.inf)
         self._requests.wait(max(0.0, min(most_s, due - URGENT_S - self._clock())))
 
     def _due(self, steps: list[Step]) -> float:
         keys = {key for step in steps for key in step.keys}
-        return min(
-            (one.due for one in self._members.work() if one.key in keys), default=float("inf")
-        )
+        return min((one.due for one in self._members.work() if one.key in keys), default=math.inf)
 
     def _give_up(self, error: MossliveError) -> None:
         for _, _, asked in self._calls:
