@@ -206,12 +206,12 @@ class EncoderBatch:
         """A step of live blocks, and the end of segments: up to the first yield at once."""
         hearing, (measured, last) = self._steps.hear(rows), self._measure(ending)
         yield hearing
-        results: Results = {}
+        live: dict[Turn, list[int]] = {}
         values = iter(hearing.codes())
         for turn, segment, count in heard:
             codes = list(islice(values, count))
             segment.live += codes
-            results[turn] = [*results.get(turn, []), *codes]  # type: ignore[list-item,misc]
+            live.setdefault(turn, []).extend(codes)
         if ending:
             yield measured
             firsts, loudest = measured.wait()[:, last].tolist()
@@ -230,10 +230,11 @@ class EncoderBatch:
                 if not turn.cancelled:
                     missing = segment.samples.blocks - len(segment.codes)
                     segment.codes += islice(values, missing)
+        results: Results = {**live}
         for turn in finishing:
-            live = [code for segment in turn.segments for code in segment.live]
+            before = [code for segment in turn.segments for code in segment.live]
             exact = [code for segment in turn.segments for code in segment.codes]
-            results[turn] = HeardTurn.compare(live, exact)
+            results[turn] = HeardTurn.compare(before, exact)
             self._turns.pop(turn, None)
         return results
 

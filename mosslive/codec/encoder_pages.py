@@ -104,12 +104,12 @@ class EncoderMemory:
         self.page_bytes += 4 * PAGE_CODES * (frames + 2)
         try:
             self.layers = [(like.new_zeros(kv), like.new_zeros(kv)) for _ in range(dims.layers)]
-            wide = {"dtype": torch.float32, "device": like.device}
+            wide = like.new_zeros(0, dtype=torch.float32)
             # By block. Frames are in the order of a step: column i of block c is frame 8c-1+i.
             # Column 0 of the first block, which is no frame, repeats column 1.
-            self.log10 = torch.zeros(blocks, dims.mel_bands, BLOCK_FRAMES, **wide)
-            self.lowest = torch.zeros(blocks, **wide)  # in the frames of the block
-            self.loudest = torch.zeros(blocks, **wide)  # up to and with the frames of the block
+            self.log10 = wide.new_zeros(blocks, dims.mel_bands, BLOCK_FRAMES)
+            self.lowest = wide.new_zeros(blocks)  # in the frames of the block
+            self.loudest = wide.new_zeros(blocks)  # up to and with the frames of the block
         except torch.OutOfMemoryError:
             raise MossliveError(
                 f"no memory for {pages} pages of {self.page_bytes / 2**20:.1f} MiB on "

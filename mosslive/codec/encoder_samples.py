@@ -66,11 +66,10 @@ class SegmentSamples:
         return np.concatenate((waiting, waiting[-beyond - 1 : -1][::-1]))
 
 
-def windows(samples: Samples) -> Samples:
-    """[n · 1280 + 240 or more] → [n, 1520]: the samples of each block's frames; a view."""
-    if len(samples) < WINDOW_SAMPLES:
-        return samples[:0].reshape(0, WINDOW_SAMPLES)
-    return np.lib.stride_tricks.sliding_window_view(samples, WINDOW_SAMPLES)[::BLOCK_SAMPLES]
+def windows(samples: Samples) -> list[Samples]:
+    """[n · 1280 + 240 or 400] → n views of [1520], the samples of each block's frames."""
+    firsts = range(0, len(samples) - WINDOW_SAMPLES + 1, BLOCK_SAMPLES)
+    return [samples[first : first + WINDOW_SAMPLES] for first in firsts]
 
 
 def _with_front(samples: Samples) -> Samples:

@@ -71,8 +71,8 @@ class Rows:
 
     def cut(self, first: int, end: int) -> "Rows":
         part = slice(first, end)
-        columns = (self.numbers, self.loudest, self.tables, self.samples)
-        return Rows(*(column[part] for column in columns), pages=self.pages)  # type: ignore[arg-type]
+        kept = self.numbers[part], self.loudest[part], self.tables[part], self.samples[part]
+        return Rows(*kept, self.pages)
 
 
 class Readback:
@@ -88,12 +88,12 @@ class Readback:
         kept = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)
         kept.copy_(value, non_blocking=True)
         if value.is_cuda:
-            self._event = self._event or torch.cuda.Event()
+            self._event = self._event or torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record()
         self._values.append(kept[:, :count])
 
     def ready(self) -> bool:
-        return self._event is None or self._event.query()
+        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> Tensor:
         """[n, columns of all steps]; waits for the device if it must."""

@@ -352,7 +352,7 @@ def test_sound_is_kept_as_it_came() -> None:
     whole, reused = room.join(wave), room.join(wave / 32768)
     room.speak(whole, 8000)
     buffer = torch.empty(500)
-    for piece in (wave / 32768).split(500):
+    for piece in torch.split(wave / 32768, 500):
         buffer[: len(piece)] = piece
         room.batch.push(reused.turn, buffer[: len(piece)])
     room.listen()

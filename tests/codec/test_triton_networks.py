@@ -153,9 +153,9 @@ def test_encoder_steps() -> None:
         assert len(live) == 3
     batch = EncoderBatch(network, 3.0)
     turns = [batch.add() for _ in range(2)]
-    for turn in turns:
-        batch.push(turn, wave.clamp(-1, 1))
-    assert [len(codes) for codes in batch.start(turns).result().values()] == [3, 3]
+    for member in turns:
+        batch.push(member, wave.clamp(-1, 1))
+    assert batch.start(turns).result() == dict.fromkeys(turns, live)
     for heard in batch.finish(turns).result().values():
         assert isinstance(heard, HeardTurn)
         assert heard.codes == wanted
