@@ -137,7 +137,7 @@ def launch_recorded(
     with _cuda_stream(device, urgent):
         for earlier in before:
             if isinstance(earlier.done, torch.cuda.Event):
-                earlier.done.wait()  # type: ignore[no-untyped-call]
+                earlier.done.wait()
         most = stream.most(urgent)
         for first in range(0, len(jobs), most):
             sounds |= _launch(jobs[first : first + most], stream, arena, urgent)
@@ -214,7 +214,7 @@ def event_on(device: torch.device) -> Done | None:
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()  # type: ignore[no-untyped-call]
+    event.record()
     return event
 
 
