@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
-from mosslive.codec.decoder_batch import DecoderBatch, Samples, take_made
+from mosslive.codec.decoder_batch import DecoderBatch, take_made
 from mosslive.codec.mel_source import MelSource
+from mosslive.codec.rendering import Samples
 from mosslive.codec.vocoder import Vocoder
 
 

@@ -41,7 +41,7 @@ def buckets_of(urgent: bool) -> tuple[int, ...]:
 @cache
 def urgent_stream(device: torch.device) -> torch.cuda.Stream:
     """The CUDA stream of all urgent steps of a device."""
-    return torch.cuda.Stream(device, priority=URGENT_PRIORITY)  # type: ignore[no-untyped-call,no-any-return]
+    return torch.cuda.Stream(device, priority=URGENT_PRIORITY)  # type: ignore[no-untyped-call]
 
 
 class GraphSet(Generic[Result]):

@@ -26,7 +26,7 @@ from mosslive.codec.vocoder import Vocoder
 from mosslive.kernels.arithmetic import arithmetic
 
 Samples = NDArray[np.float32]
-_NOTHING = torch.empty(0)
+_NOTHING = np.zeros(0, dtype=np.float32)
 
 
 class Done(Protocol):
@@ -88,7 +88,7 @@ class Flight:
 class Rendering:
     """One step of some replies. `result` gives the samples that it settles, possibly none."""
 
-    def __init__(self, sounds: dict[Any, Tensor], flight: Flight) -> None:
+    def __init__(self, sounds: dict[Any, Samples], flight: Flight) -> None:
         """sounds: [n] each, on the host, valid at the end of the flight."""
         self._sounds, self.flight = sounds, flight
         self._samples: dict[Any, Samples] | None = None
@@ -103,7 +103,7 @@ class Rendering:
         self.flight.wait()
         if self._samples is None:
             # Copies: a view would keep the pinned memory of all replies.
-            self._samples = {reply: sound.numpy().copy() for reply, sound in self._sounds.items()}
+            self._samples = {reply: sound.copy() for reply, sound in self._sounds.items()}
             self._sounds = {}
         return {reply: one for reply, one in self._samples.items() if not reply.cancelled}
 
@@ -112,15 +112,17 @@ class Rendering:
 def launch_plain(jobs: Sequence[Job], vocoder: Vocoder, urgent: bool) -> Rendering:
     """Computes the jobs on the current CUDA stream, or on the CPU."""
     mels = step_together([job.piece for job in jobs])
-    waves: dict[Any, Tensor] = {job.reply: _NOTHING for job in jobs}
+    made: dict[int, Tensor] = {}
     for last, work in ((False, vocoder.push), (True, vocoder.finish)):
         rows = [row for row, job in enumerate(jobs) if job.piece.last == last]
-        made = work([jobs[row].stream for row in rows], [mels[row] for row in rows])
-        waves |= {jobs[row].reply: wave for row, wave in zip(rows, made, strict=True)}
-    joined = _to_host(torch.cat(list(waves.values())).float())
-    sounds = torch.split(joined, [len(wave) for wave in waves.values()])
+        waves = work([jobs[row].stream for row in rows], [mels[row] for row in rows])
+        made |= zip(rows, waves, strict=True)
+    ordered = [made[row] for row in range(len(jobs))]
+    joined = _to_host(torch.cat(ordered))
+    ends = np.cumsum([len(wave) for wave in ordered])
+    sounds = np.split(joined, ends[:-1])
     flight = Flight(event_on(vocoder.device), urgent)
-    return Rendering(dict(zip(waves, sounds, strict=True)), flight)
+    return Rendering(dict(zip([job.reply for job in jobs], sounds, strict=True)), flight)
 
 
 @torch.no_grad()
@@ -131,11 +133,11 @@ def launch_recorded(
     `before`: steps of the same replies that may be in flight on the other CUDA stream."""
     stream = _flow_of(jobs[0])
     device = stream.flow.noise.device
-    sounds: dict[Any, Tensor] = {job.reply: _NOTHING for job in jobs}
+    sounds: dict[Any, Samples] = {job.reply: _NOTHING for job in jobs}
     with _cuda_stream(device, urgent):
         for earlier in before:
             if isinstance(earlier.done, torch.cuda.Event):
-                earlier.done.wait()  # type: ignore[no-untyped-call]
+                earlier.done.wait()
         most = stream.most(urgent)
         for first in range(0, len(jobs), most):
             sounds |= _launch(jobs[first : first + most], stream, arena, urgent)
@@ -181,7 +183,7 @@ def recordings(stream: FlowStream, arena: HiftArena, replies: int) -> list[Calla
 
 def _launch(
     jobs: Sequence[Job], stream: FlowStream, arena: HiftArena, urgent: bool
-) -> dict[Any, Tensor]:
+) -> dict[Any, Samples]:
     frames = stream.frames(urgent)
     moves = {row: job.piece.move for row, job in enumerate(jobs) if job.piece.move}
     begins = stream.launch(list(moves.values()), list(moves), urgent)
@@ -212,16 +214,15 @@ def event_on(device: torch.device) -> Done | None:
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()  # type: ignore[no-untyped-call]
+    event.record()
     return event
 
 
-def _to_host(tensor: Tensor) -> Tensor:
+def _to_host(tensor: Tensor) -> Samples:
     """Without waiting. PyTorch does not reuse pinned memory that a copy still writes."""
-    if not tensor.is_cuda:
-        return tensor.clone()
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    return host.copy_(tensor, non_blocking=True)
+    host = torch.empty(tensor.shape, pin_memory=tensor.is_cuda)
+    samples: Samples = host.copy_(tensor, non_blocking=True).numpy()
+    return samples
 
 
 def _cuda_stream(device: torch.device, urgent: bool) -> AbstractContextManager[Any]:

@@ -12,9 +12,10 @@ import torch
 from mosslive.checkpoint.codec import CodecFiles
 from mosslive.checkpoint.layout import CONFIG_FILE
 from mosslive.codec.bigvgan import BigVganVocoder, load_bigvgan, reach_of
+from mosslive.codec.hift.arena import OVERLAP_FRAMES
 from mosslive.codec.hift.network import Hift, HiftSettings
 from mosslive.codec.hift.source import SourceSettings
-from mosslive.codec.hift.stream import OVERLAP_FRAMES, HiftStream
+from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel import MelSettings
 from mosslive.codec.vocoder import Vocoder, check_mel
 from mosslive.config.bigvgan import BigVganConfig

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mosslive.codec.hift import Hift, HiftSettings
-from mosslive.codec.hift.stream import OVERLAP_FRAMES
+from mosslive.codec.hift.arena import OVERLAP_FRAMES
 from mosslive.codec.mel import MelSettings, log_mel
 from mosslive.kernels.dispatch import TORCH_ONLY
 from recipes.bundled.bank import FRAMES, Bank

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mosslive.codec import Codec, Sound, Voice, load_codec
-from mosslive.codec.decoder_batch import Reply, Samples
+from mosslive.codec.decoder_batch import Reply
 from mosslive.codec.flow_pages import PoolFull
+from mosslive.codec.rendering import Samples
 from mosslive.config import ConfigError
 from mosslive.errors import MossliveError
 from tests.codec.conftest import speech

@@ -58,6 +58,22 @@ def test_recorded_step_equals_the_definitions(window: int | None) -> None:
         flow.to("cpu")
 
 
+@pytest.mark.parametrize("window", [None, 9])
+def test_a_step_by_rows_of_voices_equals_the_plain_one(window: int | None) -> None:
+    """The form that is recorded on a GPU takes speaker and prompt mel by their rows, writes frames
+    to fixed memory and pads; the mel is the same, and rows are free when their states are gone."""
+    settings, flow = StreamSettings(4, window, pool_seconds=8, trace_cpu_steps=False), small_flow()
+    stream = FlowStream(flow, settings, recorded=True)
+    stream._step._columns = 8
+    wanted = moved(FlowStream(flow, settings), 3)
+    assert error(moved(stream, 3), wanted) < 1e-6
+    voices = stream._step.voices
+    assert voices is not None
+    assert len(voices.free) == len(voices.speakers) - 1
+    assert not voices.speakers[0].any()
+    assert not voices.known[0].any()
+
+
 def test_padding_changes_nothing() -> None:
     """A recorded step is made for a few sizes: streams that are not there write to the scratch page
     alone, and the others get what they would get without them."""

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mosslive.codec import Codec, Sound, Voice, load_codec, rendering
-from mosslive.codec.decoder_batch import DecoderBatch, Reply, Samples
+from mosslive.codec.decoder_batch import DecoderBatch, Reply
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_stream import FlowStream, StreamSettings, TailRule
 from mosslive.codec.graph_sets import BUCKETS, URGENT_BUCKETS, bucket_of, buckets_for
 from mosslive.codec.hift.arena import ArenaStream, HiftArena, Windows
 from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel_source import CachedMel, MelSource
-from mosslive.codec.rendering import Flight, Rendering
+from mosslive.codec.rendering import Flight, Rendering, Samples
 from mosslive.codec.voice import aligned
 from mosslive.config import ConfigError
 from mosslive.errors import MossliveError

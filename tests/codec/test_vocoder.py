@@ -13,9 +13,10 @@ from torch import Tensor
 from mosslive.checkpoint.bigvgan import GENERATOR_FILE
 from mosslive.codec import Codec, Sound, Voice, load_bigvgan, load_codec
 from mosslive.codec.bigvgan import BigVganVocoder
-from mosslive.codec.decoder_batch import Reply, Samples
+from mosslive.codec.decoder_batch import Reply
 from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel import FLOW_MEL
+from mosslive.codec.rendering import Samples
 from mosslive.codec.synth import synthesise_bigvgan
 from mosslive.config import ConfigError
 from mosslive.errors import MossliveError

@@ -21,7 +21,8 @@ from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.flow_stream import FlowState, FlowStream, StreamSettings
 from mosslive.codec.hift import Hift
-from mosslive.codec.hift.stream import OVERLAP_FRAMES, HiftStream
+from mosslive.codec.hift.arena import OVERLAP_FRAMES
+from mosslive.codec.hift.stream import HiftStream
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.kernels.arithmetic import Precision, arithmetic
 

@@ -28,8 +28,8 @@ from mosslive.codec.conformer import FRAMES_PER_TOKEN
 from mosslive.codec.device import COMPUTE
 from mosslive.codec.flow import Flow, FlowVoice
 from mosslive.codec.graph_sets import buckets_for
-from mosslive.codec.hift.arena import LAST_BUCKETS
-from mosslive.codec.hift.stream import OVERLAP_FRAMES, HiftStream
+from mosslive.codec.hift.arena import LAST_BUCKETS, OVERLAP_FRAMES
+from mosslive.codec.hift.stream import HiftStream
 from mosslive.codec.mel import FLOW_MEL
 from mosslive.codec.vocoder import Vocoder
 from mosslive.codec.vocoder_files import open_bigvgan_folder
