@@ -55,20 +55,24 @@ def load_codec(
     pool_seconds: float = POOL_SECONDS,
     vocoder: str | Path | None = None,
     *,
+    encoder_dtype: str = "float32",
+    vocoder_dtype: str = "float32",
     trace_cpu_steps: bool = True,
 ) -> "Codec":
     """Reads a codec folder in the published layout; networks are loaded when they are needed.
 
     `dtype`: of the products of the flow's estimator in live replies, and of its stored keys and
-    values; sums, norms, the flow's encoder and everything else are float32. `pool_seconds`: speech
-    that all live replies and prompts together can store. `vocoder`:
+    values; sums, norms, the flow's encoder and everything else are float32. `encoder_dtype`,
+    `vocoder_dtype`: of the products of these networks. `pool_seconds`: speech that all live replies and prompts together can store. `vocoder`:
     a BigVGAN folder that was trained on the flow's mel, in place of the folder's HiFT; raises
     `ConfigError` at once if its mel is another one.
     `trace_cpu_steps`: on a CPU, the first live reply records its steps, which takes seconds, and
     all further steps run without Python. False: every step runs in Python, slower.
     """
-    if dtype not in COMPUTE:
-        raise refuse("dtype", dtype, ", ".join(COMPUTE))
+    dtypes = {"dtype": dtype, "encoder_dtype": encoder_dtype, "vocoder_dtype": vocoder_dtype}
+    for name, given in dtypes.items():
+        if given not in COMPUTE:
+            raise refuse(name, given, ", ".join(COMPUTE))
     if not is_positive_number(pool_seconds):
         raise refuse("pool_seconds", pool_seconds, "above 0")
     return Codec(

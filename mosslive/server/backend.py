@@ -17,6 +17,7 @@ from mosslive.codec import Voice, load_codec
 from mosslive.codec.flow_stream import TailRule, check_tail
 from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
 from mosslive.config.capabilities import Capabilities, Medium
+from mosslive.config.codec_precision import codec_precision
 from mosslive.config.folders import find_parts
 from mosslive.engine import Engine
 from mosslive.engine.device_priority import DevicePriority
@@ -165,7 +166,10 @@ def load_backend(settings: ServerSettings) -> Backend:
     # Load the codec first: on a GPU the engine takes the remaining memory for its pages.
     codec = None
     if parts.codec:
-        codec = load_codec(parts.codec, settings.device, vocoder=settings.vocoder)
+        precision = codec_precision(settings.codec_precision, settings.device)
+        codec = load_codec(
+            parts.codec, settings.device, vocoder=settings.vocoder, **precision.load_options()
+        )
     default = codec.voice(parts.voice) if codec and parts.voice else None
     others = []
     if codec and (voices := settings.voices or parts.voices):

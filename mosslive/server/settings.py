@@ -15,6 +15,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from mosslive.config import refuse
+from mosslive.config.codec_precision import HELP, codec_precision
 from mosslive.config.folders import BUNDLED
 from mosslive.errors import MossliveError
 
@@ -51,6 +52,9 @@ class ServerSettings:
     device: str = _setting("cpu", "Run on this device: cpu or cuda.")
     dtype: str | None = _setting(
         None, "Compute in float32 or bfloat16; default: the device's preferred type."
+    )
+    codec_precision: str | None = _setting(
+        None, f"{HELP}; default: float32 on a CPU, mixed on a GPU."
     )
     instructions: str | None = _setting(
         None, "Use this system turn; default: the model publishers'."
@@ -158,6 +162,7 @@ class ServerSettings:
             raise refuse("tail", self.tail, "cached, reference")
         if self.preset not in ("model", "driver"):
             raise refuse("preset", self.preset, "model, driver")
+        codec_precision(self.codec_precision, self.device)  # raises for an unknown name
 
 
 def is_loopback(host: str) -> bool:

@@ -29,13 +29,15 @@ from mosslive.bench.talk.timing_report import talk_figures, talk_rows
 from mosslive.bench.timing import free_memory
 from mosslive.bench.verified import NotVerified
 from mosslive.cache import PagePool
+from mosslive.codec.device import COMPUTE
 from mosslive.codec.flow_stream import TailRule
 from mosslive.config import Sampling, refuse
+from mosslive.config.codec_precision import CodecPrecision, codec_precision
 from mosslive.engine.engine import Engine
 from mosslive.engine.graph_runner import GraphRunner
 from mosslive.engine.graph_stepper import GraphStepper
 from mosslive.engine.stepper import PlainStepper
-from mosslive.kernels.arithmetic import arithmetic
+from mosslive.kernels.arithmetic import Precision, arithmetic
 from mosslive.model import Decoder
 from mosslive.rows import Row
 from mosslive.talk.clock import Clock, WallClock
@@ -67,7 +69,7 @@ NOTES = {
     "end of a reply": "how long rendering the last codes blocks all other sound: wall clock, "
     "device idle before, measured while verifying",
 }
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_COMPILED: dict[str, Precision] = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,19 @@ class TalkBenchSettings:
     question_s: float = 5.0
     reply_codes: int = 125  # 10 s
     precision: str = "bf16"  # of the language model
-    codec_precision: str = "bf16"  # of the flow's estimator; all else of the codec is float32
+    codec_precision: str | None = None  # see `CodecPrecision`; None: the device's default
     tail: TailRule = "cached"  # how the end of a reply is rendered: reference or cached
     vocoder: Path | None = None  # a BigVGAN folder; None: a random HiFT
     stagger_s: float = 2.0  # over which the conversations of a round start
 
     def __post_init__(self) -> None:
-        if self.codec_precision not in _DTYPES:
-            raise refuse("codec-precision", self.codec_precision, ", ".join(_DTYPES))
+        codec_precision(self.codec_precision, self.subject.device)  # raises for an unknown name
         if self.tail not in get_args(TailRule):
             raise refuse("tail", self.tail, " or ".join(get_args(TailRule)))
+
+    @property
+    def codec(self) -> CodecPrecision:
+        return codec_precision(self.codec_precision, self.subject.device)
 
     @property
     def command(self) -> str:
@@ -95,7 +100,7 @@ class TalkBenchSettings:
             f"mosslive bench talk {self.subject.options} "
             f"--conversations {','.join(map(str, self.conversations))} --rounds {self.rounds} "
             f"--question-s {self.question_s:g} --reply-codes {self.reply_codes} "
-            f"--precision {self.precision} --codec-precision {self.codec_precision} "
+            f"--precision {self.precision} --codec-precision {self.codec.name} "
             f"--tail {self.tail}"
         ) + (f" --vocoder {self.vocoder}" if self.vocoder else "")
 
@@ -125,11 +130,11 @@ def measure_talk(
         seen(f"{time.monotonic() - began:.0f} s: {done}")
 
     most = max(settings.conversations)
-    precision: Any = settings.codec_precision  # checked above
-    jobs = compile_jobs(precision, most, with_hift=settings.vocoder is None)
+    chosen = settings.codec
+    jobs = compile_jobs(_COMPILED[chosen.flow], most, with_hift=settings.vocoder is None)
     with compiling(subject.size, subject.device, jobs):
         # The codec first: it reserves its memory at the start.
-        dtype, reply_s = _DTYPES[settings.codec_precision], settings.reply_codes * 0.08
+        dtype, reply_s = COMPUTE[chosen.flow], settings.reply_codes * 0.08
         pool_s = (reply_s + 2) * most + 30
         codec = RandomCodec(subject.size, subject.device, dtype, pool_s, settings.vocoder)
         report_progress("the codec's weights made")
