@@ -63,9 +63,9 @@ def load_codec(
 
     `dtype`: of the products of the flow's estimator in live replies, and of its stored keys and
     values; sums, norms, the flow's encoder and everything else are float32. `encoder_dtype`,
-    `vocoder_dtype`: of the products of these networks. `pool_seconds`: speech that all live replies and prompts together can store. `vocoder`:
-    a BigVGAN folder that was trained on the flow's mel, in place of the folder's HiFT; raises
-    `ConfigError` at once if its mel is another one.
+    `vocoder_dtype`: of the products of these networks. `pool_seconds`: speech that all live replies
+    and prompts together can store. `vocoder`: a BigVGAN folder that was trained on the flow's mel,
+    in place of the folder's HiFT; raises `ConfigError` at once if its mel is another one.
     `trace_cpu_steps`: on a CPU, the first live reply records its steps, which takes seconds, and
     all further steps run without Python. False: every step runs in Python, slower.
     """
