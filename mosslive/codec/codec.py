@@ -22,6 +22,7 @@ from mosslive.codec.device import COMPUTE, check_device
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.encoder_stream import EncoderStream, HeardTurn
 from mosslive.codec.flow import Flow, FlowVoice
+from mosslive.codec.flow_memory import reply_second_bytes
 from mosslive.codec.flow_solver import NOISE_FRAMES, FlowSettings
 from mosslive.codec.flow_stream import (
     POOL_SECONDS,
@@ -160,6 +161,11 @@ class Codec:
             codes: list[int] = self._encoder.encode(wave.to(self.device), heard).tolist()
         return codes
 
+    def hearing_bytes(self, turns: int) -> int:
+        """Memory of the encoder's states of so many turns at once."""
+        dims, kept = self._encoder.dims, self._encoder.conv1.weight.element_size()
+        return turns * 2 * dims.layers * dims.positions * dims.width * kept
+
     def encoder_stream(self, sample_rate: int) -> HearingStream:
         return HearingStream(self._encoder, check_rate(sample_rate))
 
@@ -255,6 +261,16 @@ class Codec:
             return *self._cached(voice, chunk, tail, window_frames, align), generator
 
         return DecoderBatch(self._vocoder, chunk, begin)
+
+    def second_bytes(self, chunk: int = 5) -> int:
+        """Memory of one second of live replies in the pool. Loads the flow."""
+        return reply_second_bytes(self._flow(_profile(chunk)), chunk, self.dtype)
+
+    def size_pool(self, seconds: float) -> None:
+        """Replies that start from now on share a pool of this size; call it before the first."""
+        if not is_positive_number(seconds):
+            raise refuse("pool_seconds", seconds, "above 0")
+        self._pool_seconds = seconds
 
     def delay_codes(self, chunk: int = 5) -> int:
         """Codes that a live reply needs before its first sound, beyond its first chunk: the whole

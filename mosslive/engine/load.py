@@ -41,14 +41,16 @@ def load_stepper(
     most_requests: int = 256,
     host_embeddings: bool = False,
     progress: Callable[[int], None] = lambda _: None,
+    before_pages: Callable[[], None] = lambda: None,
 ) -> tuple[Stepper, TextTokenizer]:
     """`dtype`: "float32" or "bfloat16", for a published folder (default: float32 on a CPU, bfloat16
     on a GPU); an engine folder has its own. `kv_rows`: rows all conversations together may hold
     (default: 8192 on a CPU, on a GPU what its memory allows). `goal_rows`: rows the caller
-    needs; on a CPU the default grows to as many of them as fit into 512 MiB. `chunk`: rows per pass
-    of a prefill. `most_requests`: replies in one step. `host_embeddings`: keeps the embedding
-    tables (1.4 GB at full size) in pinned host memory, for small GPUs. `progress` is called with
-    the number of bytes read.
+    needs; on a CPU the default grows to as many of them as fit into 512 MiB, on a GPU it is no
+    larger. `chunk`: rows per pass of a prefill. `most_requests`: replies in one step.
+    `host_embeddings`: keeps the embedding tables (1.4 GB at full size) in pinned host memory, for
+    small GPUs. `progress` is called with the number of bytes read, `before_pages` when the weights
+    are loaded and checked: until it returns, no graph is recorded and no page allocated.
     """
     numbers = {"page_size": page_size, "chunk": chunk, "most_requests": most_requests}
     if kv_rows is not None:
@@ -75,7 +77,8 @@ def load_stepper(
         decoder, tokenizer = read_decoder(path, where, chosen, progress)
         if host_embeddings:
             decoder = Decoder(decoder.config, _embeddings_on_host(decoder.weights))
-    rows = kv_rows or (_rows_that_fit(decoder) if gpu else _cpu_rows(decoder, goal_rows))
+    before_pages()
+    rows = kv_rows or (_gpu_rows(decoder, goal_rows) if gpu else _cpu_rows(decoder, goal_rows))
     pool = PagePool(-(-rows // page_size), page_size)
     try:
         if not gpu:
@@ -88,6 +91,11 @@ def load_stepper(
             "kv_rows", rows, f"fewer; {size:.1f} GB of pages do not fit into memory"
         ) from None
     return stepper, tokenizer
+
+
+def _gpu_rows(decoder: Decoder, goal: int) -> int:
+    fitting = _rows_that_fit(decoder)
+    return min(goal, fitting) if goal else fitting
 
 
 def _rows_that_fit(decoder: Decoder) -> int:

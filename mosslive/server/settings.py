@@ -82,6 +82,15 @@ class ServerSettings:
         "Limit the rows of a conversation, 12.5 a second; default and maximum: the model's limit.",
         64,
     )
+    reply_pool_s: float | None = _setting(
+        None,
+        "Store this many seconds of replies on the GPU while they are rendered; default: by "
+        "max_sessions and the memory.",
+        1,
+    )
+    gpu_memory_gib: float | None = _setting(
+        None, "Use at most this much GPU memory, in GiB; default: as the settings need.", 1
+    )
     # Address and access.
     host: str = _setting(
         "127.0.0.1", "Listen at this address; addresses beyond loopback require a key."
