@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mosslive.cli.bench_bundled import bundled
+from mosslive.cli.bench_precision import codec_precision
 from mosslive.cli.bench_talk import talk
 from mosslive.cli.console import err, out, print_json
 
@@ -207,6 +208,7 @@ def engine_command(
 
 bench.command()(talk)
 bench.command()(bundled)
+bench.command()(codec_precision)
 
 
 def _subject(size: str, device: str, engine: Path | None) -> "Subject":
