@@ -18,7 +18,7 @@ from mosslive.codec.flow_stream import TailRule, check_tail
 from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
 from mosslive.config.capabilities import Capabilities, Medium
 from mosslive.config.codec_precision import codec_precision
-from mosslive.config.folders import find_parts
+from mosslive.config.folders import Parts, find_parts
 from mosslive.engine import Engine
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
@@ -30,6 +30,7 @@ from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voice_store import VoiceStore
 from mosslive.talk import CodecWorker, Talk, TalkSettings, TurnSettings
+from mosslive.talk.compile_ahead import CompileJob, compile_ahead, note_of, process_count
 from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.start import StartClock, load_beside
 from mosslive.talk.vad import SileroVad, VoiceActivity
@@ -179,21 +180,32 @@ def load_backend(settings: ServerSettings) -> Backend:
             if path != parts.voice:
                 others.append((path.stem, codec.voice(path)))
     clock.done("codec and voices")
+    plan = None
     if settings.device != "cpu":
         longest_s = SECONDS_PER_CODE * default_sampling.max_new
-        goal = share_memory(settings, parts.model, codec if default else None, longest_s, goal)
+        plan = share_memory(settings, parts.model, codec if default else None, longest_s, goal)
+        goal = plan.rows
         clock.done("plan of the memory")
     priority = DevicePriority()  # between engine and codec on one device
     worker = CodecWorker(codec, priority=priority) if codec else None
 
     def warm() -> None:
-        if worker and default:  # compiles, records and allocates
+        if codec and worker and default:  # compiles, records and allocates
             warm_clock, slots = StartClock(), min(settings.max_sessions, MOST_REPLIES)
             tail = check_tail(settings.tail)  # type: ignore[arg-type]  # raises for others
-            asyncio.run(worker.warm(default, TalkSettings().chunk, slots, tail))
+            chunk = TalkSettings().chunk
+            if plan:
+                job = compile_job(parts, settings, chunk, slots)
+                seconds, codes = codec.second_bytes(chunk), default.codes
+                count = process_count(job, seconds, codes, plan.pool_bytes)
+                if compile_ahead(job, count, note_of(job, settings.device)):
+                    warm_clock.done(f"codec's kernels, compiled by {count} processes")
+            asyncio.run(worker.warm(default, chunk, slots, tail))
             warm_clock.done("codec's warm-up")
 
     def load_engine(wait: Callable[[], None]) -> Engine:
+        clock = StartClock()
+
         def before_pages() -> None:
             clock.done("language model's weights")
             wait()
@@ -232,4 +244,18 @@ def load_backend(settings: ServerSettings) -> Backend:
         settings,
         default_sampling=default_sampling,
         capabilities=capabilities,
+    )
+
+
+def compile_job(parts: Parts, settings: ServerSettings, chunk: int, replies: int) -> CompileJob:
+    """The warm-up of this server, as other processes need to know it."""
+    precision = codec_precision(settings.codec_precision, settings.device)
+    return CompileJob(
+        codec=str(parts.codec),
+        vocoder=str(settings.vocoder) if settings.vocoder else None,
+        voice=str(parts.voice),
+        dtypes=precision.load_options(),
+        chunk=chunk,
+        replies=replies,
+        tail=settings.tail,
     )

@@ -13,7 +13,7 @@ from mosslive.codec import Codec
 from mosslive.config import refuse
 from mosslive.engine.footprint import footprint
 from mosslive.server.limits import least_rows
-from mosslive.server.memory_plan import Needs, plan_memory, reply_seconds
+from mosslive.server.memory_plan import MemoryPlan, Needs, plan_memory, reply_seconds
 from mosslive.server.settings import ServerSettings
 from mosslive.talk.warmup import MOST_REPLIES
 
@@ -25,8 +25,8 @@ _log = logging.getLogger("mosslive.server")
 
 def share_memory(
     settings: ServerSettings, model: Path, codec: Codec | None, longest_s: float, rows: int
-) -> int:
-    """Divides the GPU's memory: sizes the codec's pool, returns the rows of the engine's pool.
+) -> MemoryPlan:
+    """Divides the GPU's memory and sizes the codec's pool; the engine's is up to the caller.
     `codec`: None without spoken replies. `longest_s`: of a reply. `rows`: see `goal_rows`."""
     lm = footprint(model, settings.dtype or "bfloat16")
     longest_s = settings.max_reply_s or longest_s
@@ -51,7 +51,7 @@ def share_memory(
                 "or --max-reply-s",
                 *(plan.reply_s, longest_s),
             )
-    return plan.rows
+    return plan
 
 
 def _available_bytes(device: str, cap_gib: float | None) -> int:

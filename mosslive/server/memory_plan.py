@@ -57,6 +57,11 @@ class MemoryPlan:
     reply_s: float
     parts: dict[str, int]  # name → bytes, all that is still to be allocated
 
+    @property
+    def pool_bytes(self) -> int:
+        """Of both pools: free until they are allocated."""
+        return self.parts["pages of conversations"] + self.parts["pages of replies"]
+
     def document(self) -> dict[str, object]:
         """The fields of the log record `memory`."""
         return {
