@@ -27,6 +27,7 @@ _CPU_KV_BYTES = 512 << 20  # limit of what `goal_rows` adds; committed as pages 
 # Share of the GPU memory that is free after the weights are loaded. The rest is for intermediate
 # results of graphs, workspaces of libraries and other processes.
 _GPU_SHARE = 0.85
+_GPU_REST_BYTES = 2 << 30  # of that rest, where the pool's size was planned
 
 
 def load_stepper(
@@ -94,18 +95,26 @@ def load_stepper(
 
 
 def _gpu_rows(decoder: Decoder, goal: int) -> int:
-    fitting = _rows_that_fit(decoder)
+    return rows_within(_available(decoder), row_bytes(decoder.config, decoder.dtype), goal)
+
+
+def rows_within(available: int, bytes_each: int, goal: int = 0) -> int:
+    """Rows of a pool in so many bytes, no more than `goal` if that is given. A caller with a goal
+    has planned the memory, so the rest need not grow with the GPU."""
+    rest = int((1 - _GPU_SHARE) * available)
+    if goal:
+        rest = min(rest, _GPU_REST_BYTES)
+    fitting = max(1, (available - rest) // bytes_each)
     return min(goal, fitting) if goal else fitting
 
 
-def _rows_that_fit(decoder: Decoder) -> int:
+def _available(decoder: Decoder) -> int:
     device = decoder.device
     free, total = torch.cuda.mem_get_info(device)
     reserved = torch.cuda.memory_reserved(device)
     # The process may be limited to a fraction of the GPU.
     allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total) - reserved
-    available = min(free, allowed) + reserved - torch.cuda.memory_allocated(device)
-    return max(1, int(_GPU_SHARE * available / row_bytes(decoder.config, decoder.dtype)))
+    return min(free, allowed) + reserved - torch.cuda.memory_allocated(device)
 
 
 def _cpu_rows(decoder: Decoder, goal: int) -> int:

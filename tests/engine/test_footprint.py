@@ -8,7 +8,7 @@ from mosslive.build import build_engine
 from mosslive.build.load import load_engine_folder
 from mosslive.cache import row_bytes
 from mosslive.engine.footprint import footprint
-from mosslive.engine.load import load_stepper
+from mosslive.engine.load import load_stepper, rows_within
 from mosslive.engine.stepper import PlainStepper
 
 
@@ -42,3 +42,13 @@ def test_nothing_is_allocated_before_the_caller_allows_it(nano_folder: Path) -> 
         before_pages=lambda: order.append("read" if read else "nothing read"),
     )
     assert order == ["read"]
+
+
+def test_a_planned_pool_leaves_less_unused() -> None:
+    """Without a goal 15 % stay free; with one at most 2 GiB, and never more rows than the goal."""
+    gib = 1 << 30
+    assert rows_within(100 * gib, gib) == 85
+    assert rows_within(100 * gib, gib, goal=1000) == 98
+    assert rows_within(100 * gib, gib, goal=60) == 60
+    assert rows_within(4 * gib, gib, goal=60) == 3
+    assert rows_within(0, gib, goal=60) == 1
