@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
+import torch
 
 from mosslive.codec import Sound, load_codec
 from mosslive.talk import compile_ahead as module
@@ -67,7 +67,7 @@ def test_shares_together_run_every_piece_once(
     codec_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pieces of the warm-up are divided among the processes, on the codec of the job."""
-    recording = Sound(np.sin(np.arange(24_000) / 20).astype(np.float32), 24_000)
+    recording = Sound(torch.sin(torch.arange(24_000) / 20), 24_000)
     load_codec(codec_folder).voice(recording).save(tmp_path / "a.voice")
     ran: list[str] = []
 
