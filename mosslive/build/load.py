@@ -90,7 +90,9 @@ def _read_all(pieces: list[_Piece], device: torch.device, progress: Progress) ->
     cancelled = Event()
     count = min(_THREADS, os.cpu_count() or 1)
     if device.type == "cuda":
-        torch.cuda.synchronize(device)  # earlier GPU work may still read this memory
+        # Earlier work on this stream may still read the memory. Not the whole device: another
+        # thread may be recording a graph, which a synchronised device would break.
+        torch.cuda.current_stream(device).synchronize()
     try:
         with ThreadPoolExecutor(count) as threads:
             try:

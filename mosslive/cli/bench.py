@@ -7,6 +7,7 @@ import typer
 
 from mosslive.cli.bench_bundled import bundled
 from mosslive.cli.bench_capacity import capacity
+from mosslive.cli.bench_precision import codec_precision
 from mosslive.cli.bench_talk import talk
 from mosslive.cli.console import err, out, print_json
 
@@ -209,6 +210,7 @@ def engine_command(
 bench.command()(talk)
 bench.command()(capacity)
 bench.command()(bundled)
+bench.command()(codec_precision)
 
 
 def _subject(size: str, device: str, engine: Path | None) -> "Subject":

@@ -67,9 +67,7 @@ def capacity(
     precision: Annotated[
         str, typer.Option(help="Run a random language model in bf16, fp8 or fp32.")
     ] = "bf16",
-    codec_precision: Annotated[
-        str, typer.Option(help="Run the flow's estimator of a random codec in fp32, bf16 or fp16.")
-    ] = "bf16",
+    codec_precision: CodecPrecisionOption = None,
     server_options: Annotated[
         str, typer.Option(help="Give these options to the server process.")
     ] = "",
@@ -90,7 +88,8 @@ def capacity(
     from mosslive.bench.report import text_report
     from mosslive.bench.report_html import write_html
     from mosslive.bench.subject import Subject, numbers
-    from mosslive.cli.console import err, print_json
+    from mosslive.cli.voice import CodecPrecisionOption
+from mosslive.cli.console import err, print_json
     from mosslive.config import refuse
     from mosslive.config.folders import BUNDLED
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mosslive.cli.voice import VocoderOption
+from mosslive.cli.voice import CodecPrecisionOption, VocoderOption
 
 
 def talk(
@@ -29,9 +29,7 @@ def talk(
     precision: Annotated[
         str, typer.Option(help="Run the language model in bf16, fp8 or fp32.")
     ] = "bf16",
-    codec_precision: Annotated[
-        str, typer.Option(help="Run the flow's estimator in fp32, bf16 or fp16.")
-    ] = "bf16",
+    codec_precision: CodecPrecisionOption = None,
     vocoder: VocoderOption = None,
     tail: Annotated[
         str,

@@ -11,8 +11,9 @@ import typer
 from mosslive.cli.console import err
 from mosslive.cli.generate import ReplyOption
 from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
-from mosslive.cli.voice import JsonOption, VocoderOption
+from mosslive.cli.voice import CodecPrecisionOption, JsonOption, VocoderOption
 from mosslive.config.capabilities import Medium
+from mosslive.config.codec_precision import codec_precision as precision_of
 from mosslive.config.folders import BUNDLED, find_parts
 
 
@@ -109,6 +110,7 @@ def chat(
     dtype: Annotated[
         str | None, typer.Option(help="Use float32 or bfloat16 (default: by device).")
     ] = None,
+    codec_precision: CodecPrecisionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Talk with a model: with audio files, live with a microphone (--mic), or by typing.
@@ -177,5 +179,6 @@ def chat(
     )
     if parts.codec:
         share_cpu_threads(device)
-    job = Chat(parts, settings, output, as_json, device, dtype, vocoder)
+    precision = precision_of(codec_precision, device)
+    job = Chat(parts, settings, output, as_json, device, dtype, vocoder, precision)
     asyncio.run(job.run(files or [], text or [], mic, resume, save, timeline))

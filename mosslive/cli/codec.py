@@ -9,8 +9,9 @@ import typer
 
 from mosslive.cli.codes_file import read_codes
 from mosslive.cli.console import advance, err, print_json, step_progress
-from mosslive.cli.voice import CodecOption, JsonOption, VocoderOption
+from mosslive.cli.voice import CodecOption, CodecPrecisionOption, JsonOption, VocoderOption
 from mosslive.config import SECONDS_PER_CODE, refuse
+from mosslive.config.codec_precision import codec_precision as precision_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,12 +44,17 @@ def _group() -> None:
 
 
 @codec.command()
-def encode(sound: SoundArgument, codec: CodecOption, as_json: JsonOption = False) -> None:
+def encode(
+    sound: SoundArgument,
+    codec: CodecOption,
+    codec_precision: CodecPrecisionOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Print the codes of a recording, 12.5 per second."""
     from mosslive.codec import load_codec, read_sound
 
     heard = read_sound(sound)
-    loaded = load_codec(codec)
+    loaded = load_codec(codec, **precision_of(codec_precision, "cpu").load_options())
     with _encoding_bar(heard, as_json) as count:
         codes = loaded.encode(heard.wave, heard.rate_hz, count)
     if as_json:
@@ -68,13 +74,15 @@ def decode(
     chunk: ChunkOption = 0,
     seed: SeedOption = 0,
     vocoder: VocoderOption = None,
+    codec_precision: CodecPrecisionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Render codes as speech with a voice and write a WAV file."""
     from mosslive.codec import load_codec
 
     listed = read_codes(codes)
-    loaded = load_codec(codec, vocoder=vocoder)
+    options = precision_of(codec_precision, "cpu").load_options()
+    loaded = load_codec(codec, vocoder=vocoder, **options)
     _write(loaded, listed, loaded.voice(voice), output, chunk, seed, as_json)
 
 
@@ -90,13 +98,15 @@ def resynth(
     chunk: ChunkOption = 0,
     seed: SeedOption = 0,
     vocoder: VocoderOption = None,
+    codec_precision: CodecPrecisionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Encode a recording and render its codes again, to hear what the codec keeps."""
     from mosslive.codec import Sound, load_codec, read_sound
 
     heard = read_sound(sound)
-    loaded = load_codec(codec, vocoder=vocoder)
+    options = precision_of(codec_precision, "cpu").load_options()
+    loaded = load_codec(codec, vocoder=vocoder, **options)
     with _encoding_bar(heard, as_json) as count:
         codes = loaded.encode(heard.wave, heard.rate_hz, count)
     # The voice prompt counts toward the maximum length, and 30 s are enough for a voice.

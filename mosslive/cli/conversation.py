@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mosslive.cli.console import advance, err, print_json, step_progress
 from mosslive.codec import Sound, load_codec, read_sound, write_sound
 from mosslive.config import SECONDS_PER_CODE
+from mosslive.config.codec_precision import CodecPrecision, codec_precision
 from mosslive.config.folders import Parts
 from mosslive.engine import Engine
 from mosslive.engine.device_priority import DevicePriority
@@ -65,10 +66,13 @@ class Chat:
         device: str = "cpu",
         dtype: str | None = None,
         vocoder: Path | None = None,
+        precision: CodecPrecision | None = None,
     ) -> None:
+        """`precision`: of the codec; default: the device's."""
         self._parts, self._settings = parts, settings
         self._output, self._as_json = output, as_json
         self._device, self._dtype, self._vocoder = device, dtype, vocoder
+        self._precision = precision or codec_precision(None, device)
         self._replies: list[TurnResult] = []
         self._rate_hz = 0  # of the written WAV files
         self._timings: list[TurnTiming] = []
@@ -96,7 +100,8 @@ class Chat:
         # The codec first: on a GPU an engine uses all remaining memory for its pages.
         codec = None
         if parts.codec:
-            codec = load_codec(parts.codec, self._device, vocoder=self._vocoder)
+            options = self._precision.load_options()
+            codec = load_codec(parts.codec, self._device, vocoder=self._vocoder, **options)
         voice = codec.voice(parts.voice) if codec and parts.voice else None
         priority = DevicePriority()  # of the two on one device
         thread = CodecService(codec, priority=priority) if codec else None

@@ -7,6 +7,7 @@ import typer
 
 from mosslive.cli.console import print_json
 from mosslive.config import SECONDS_PER_CODE
+from mosslive.config.codec_precision import HELP
 
 voice = typer.Typer(help="Prepare voices.", no_args_is_help=True)
 
@@ -20,6 +21,10 @@ VocoderOption = Annotated[
         metavar="DIR",
         help="Use this BigVGAN folder, trained on the flow's mel, instead of the codec's HiFT.",
     ),
+]
+CodecPrecisionOption = Annotated[
+    str | None,
+    typer.Option("--codec-precision", help=f"{HELP}; default: by device, float32 or mixed."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 

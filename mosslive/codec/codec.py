@@ -21,8 +21,11 @@ from mosslive.codec.decoder_stream import DecoderStream
 from mosslive.codec.device import COMPUTE, check_device
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.encoder_batch import EncoderBatch
+from mosslive.codec.encoder_pages import POOL_SECONDS as HEARING_SECONDS
+from mosslive.codec.encoder_pages import page_bytes, pages_for
 from mosslive.codec.encoder_stream import EncoderStream, HeardTurn
 from mosslive.codec.flow import Flow, FlowVoice
+from mosslive.codec.flow_memory import reply_second_bytes
 from mosslive.codec.flow_solver import NOISE_FRAMES, FlowSettings
 from mosslive.codec.flow_stream import (
     POOL_SECONDS,
@@ -56,31 +59,27 @@ def load_codec(
     pool_seconds: float = POOL_SECONDS,
     vocoder: str | Path | None = None,
     *,
-    trace_cpu_steps: bool = True,
     encoder_dtype: str = "float32",
-    hearing_seconds: float | None = None,
     vocoder_dtype: str = "float32",
+    hearing_seconds: float | None = None,
+    trace_cpu_steps: bool = True,
 ) -> "Codec":
     """Reads a codec folder in the published layout; networks are loaded when they are needed.
 
     `dtype`: of the products of the flow's estimator in live replies, and of its stored keys and
-    values; sums, norms, the flow's encoder and everything else are float32. `pool_seconds`: speech
-    that all live replies and prompts together can store. `vocoder`:
-    a BigVGAN folder that was trained on the flow's mel, in place of the folder's HiFT; raises
-    `ConfigError` at once if its mel is another one.
+    values; sums, norms, the flow's encoder and everything else are float32. `encoder_dtype`:
+    of the encoder's products, keys and values; half precision changes some codes. `vocoder_dtype`:
+    of the vocoder's convolutions; pitch and source are float32. `pool_seconds`: speech that all
+    live replies and prompts together can store. `vocoder`: a BigVGAN folder that was trained on the
+    flow's mel, in place of the folder's HiFT; raises `ConfigError` at once if its mel is another.
     `trace_cpu_steps`: on a CPU, the first live reply records its steps, which takes seconds, and
     all further steps run without Python. False: every step runs in Python, slower.
-    `encoder_dtype`: of the encoder's products, keys and values; half precision changes some codes.
     `hearing_seconds`: speech that all turns of `encoder_batch` together can store.
-    `vocoder_dtype`: of the vocoder's convolutions; pitch and source are float32.
     """
-    for name, value in (
-        ("dtype", dtype),
-        ("encoder_dtype", encoder_dtype),
-        ("vocoder_dtype", vocoder_dtype),
-    ):
-        if value not in COMPUTE:
-            raise refuse(name, value, ", ".join(COMPUTE))
+    dtypes = {"dtype": dtype, "encoder_dtype": encoder_dtype, "vocoder_dtype": vocoder_dtype}
+    for name, given in dtypes.items():
+        if given not in COMPUTE:
+            raise refuse(name, given, ", ".join(COMPUTE))
     if not is_positive_number(pool_seconds):
         raise refuse("pool_seconds", pool_seconds, "above 0")
     if hearing_seconds is not None and not is_positive_number(hearing_seconds):
@@ -178,6 +177,12 @@ class Codec:
         with arithmetic("fp32"):
             codes: list[int] = self._encoder.encode(wave.to(self.device), heard).tolist()
         return codes
+
+    @property
+    def hearing_bytes(self) -> int:
+        """Memory of `encoder_batch` for all turns together."""
+        seconds = HEARING_SECONDS if self._hearing_seconds is None else self._hearing_seconds
+        return pages_for(self._encoder, seconds) * page_bytes(self._encoder)
 
     def encoder_stream(self, sample_rate: int) -> HearingStream:
         """One turn, in memory of its own; `encoder_batch` is for many."""
@@ -279,6 +284,16 @@ class Codec:
             return *self._cached(voice, chunk, tail, window_frames, align), generator
 
         return DecoderBatch(self._vocoder, chunk, begin)
+
+    def second_bytes(self, chunk: int = 5) -> int:
+        """Memory of one second of live replies in the pool. Loads the flow."""
+        return reply_second_bytes(self._flow(_profile(chunk)), chunk, self.dtype)
+
+    def size_pool(self, seconds: float) -> None:
+        """Replies that start from now on share a pool of this size; call it before the first."""
+        if not is_positive_number(seconds):
+            raise refuse("pool_seconds", seconds, "above 0")
+        self._pool_seconds = seconds
 
     def delay_codes(self, chunk: int = 5) -> int:
         """Codes that a live reply needs before its first sound, beyond its first chunk: the whole

@@ -84,6 +84,18 @@ class SegmentPages:
         self.held = []
 
 
+def pages_for(encoder: Encoder, pool_seconds: float) -> int:
+    """Pages for so much speech; a whole segment fits in any case."""
+    seconds = PAGE_CODES * SECONDS_PER_CODE
+    return max(math.ceil(pool_seconds / seconds), -(-encoder.dims.segment_codes // PAGE_CODES))
+
+
+def page_bytes(encoder: Encoder) -> int:
+    dims, kept = encoder.dims, encoder.conv1.weight.element_size()
+    keys_and_values = 2 * dims.layers * dims.width * POOL * PAGE_CODES * kept
+    return keys_and_values + 4 * PAGE_CODES * (dims.mel_bands * BLOCK_FRAMES + 2)
+
+
 class EncoderMemory:
     """The memory of all pages. Zeros, because a masked value still takes part in a product, and
     0 · NaN is NaN; on a CPU the system allocates a page when it is first written."""
@@ -93,15 +105,11 @@ class EncoderMemory:
             raise refuse("pool_seconds", pool_seconds, "above 0")
         dims, like = encoder.dims, encoder.conv1.weight
         self.segment_pages = -(-dims.segment_codes // PAGE_CODES)
-        # A whole segment fits in any case.
-        seconds = PAGE_CODES * SECONDS_PER_CODE
-        pages = max(math.ceil(pool_seconds / seconds), self.segment_pages)
+        pages = pages_for(encoder, pool_seconds)
         self.pool = EncoderPagePool(pages)
         count = pages + _RESERVED
         kv = (count, dims.heads, POOL * PAGE_CODES, dims.head_dim)
-        frames, blocks = dims.mel_bands * BLOCK_FRAMES, count * PAGE_CODES
-        self.page_bytes = 2 * dims.layers * math.prod(kv[1:]) * like.element_size()
-        self.page_bytes += 4 * PAGE_CODES * (frames + 2)
+        blocks = count * PAGE_CODES
         try:
             self.layers = [(like.new_zeros(kv), like.new_zeros(kv)) for _ in range(dims.layers)]
             wide = like.new_zeros(0, dtype=torch.float32)
@@ -112,7 +120,7 @@ class EncoderMemory:
             self.loudest = wide.new_zeros(blocks)  # up to and with the frames of the block
         except torch.OutOfMemoryError:
             raise MossliveError(
-                f"no memory for {pages} pages of {self.page_bytes / 2**20:.1f} MiB on "
+                f"no memory for {pages} pages of {page_bytes(encoder) / 2**20:.1f} MiB on "
                 f"{like.device}; use fewer pool_seconds than {pool_seconds:g}"
             ) from None
 

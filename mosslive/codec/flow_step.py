@@ -20,6 +20,7 @@ from torch import Tensor
 from mosslive.codec.conformer import FRAMES_PER_TOKEN, LOOK_AHEAD
 from mosslive.codec.estimator_step import EstimatorStep
 from mosslive.codec.flow import Flow
+from mosslive.codec.flow_memory import page_forms
 from mosslive.codec.flow_paged import Paged
 from mosslive.codec.flow_pages import SCRATCH_PAGE, PageForm, PageStore
 from mosslive.codec.flow_voices import VoiceRows
@@ -281,21 +282,4 @@ class FlowStep:
         return mel.mT
 
     def _forms(self, dtype: torch.dtype) -> tuple[PageForm, PageForm, PageForm]:
-        flow, steps = self._flow, self._flow.settings.steps
-        conformer, estimator = flow.dims.conformer, flow.estimator
-        heads, width = conformer.heads, conformer.width // conformer.heads
-        token_tail, frame_tail = flow.encoder.tail_values()
-        exact, frames = torch.float32, self._frames
-        return (
-            PageForm(conformer.layers, 1, heads, self._chunk, width, token_tail, exact),
-            PageForm(conformer.up_layers, 1, heads, frames, width, frame_tail, exact),
-            PageForm(
-                steps * estimator.layers,
-                flow.settings.halves,
-                estimator.dims.heads,
-                frames,
-                estimator.dims.head_dim,
-                steps * estimator.tail_values(),
-                dtype,
-            ),
-        )
+        return page_forms(self._flow, self._chunk, dtype)

@@ -27,6 +27,7 @@ _CPU_KV_BYTES = 512 << 20  # limit of what `goal_rows` adds; committed as pages 
 # Share of the GPU memory that is free after the weights are loaded. The rest is for intermediate
 # results of graphs, workspaces of libraries and other processes.
 _GPU_SHARE = 0.85
+_GPU_REST_BYTES = 2 << 30  # of that rest, where the pool's size was planned
 
 
 def load_stepper(
@@ -41,14 +42,16 @@ def load_stepper(
     most_requests: int = 256,
     host_embeddings: bool = False,
     progress: Callable[[int], None] = lambda _: None,
+    before_pages: Callable[[], None] = lambda: None,
 ) -> tuple[Stepper, TextTokenizer]:
     """`dtype`: "float32" or "bfloat16", for a published folder (default: float32 on a CPU, bfloat16
     on a GPU); an engine folder has its own. `kv_rows`: rows all conversations together may hold
     (default: 8192 on a CPU, on a GPU what its memory allows). `goal_rows`: rows the caller
-    needs; on a CPU the default grows to as many of them as fit into 512 MiB. `chunk`: rows per pass
-    of a prefill. `most_requests`: replies in one step. `host_embeddings`: keeps the embedding
-    tables (1.4 GB at full size) in pinned host memory, for small GPUs. `progress` is called with
-    the number of bytes read.
+    needs; on a CPU the default grows to as many of them as fit into 512 MiB, on a GPU it is no
+    larger. `chunk`: rows per pass of a prefill. `most_requests`: replies in one step.
+    `host_embeddings`: keeps the embedding tables (1.4 GB at full size) in pinned host memory, for
+    small GPUs. `progress` is called with the number of bytes read, `before_pages` when the weights
+    are loaded and checked: until it returns, no graph is recorded and no page allocated.
     """
     numbers = {"page_size": page_size, "chunk": chunk, "most_requests": most_requests}
     if kv_rows is not None:
@@ -75,7 +78,8 @@ def load_stepper(
         decoder, tokenizer = read_decoder(path, where, chosen, progress)
         if host_embeddings:
             decoder = Decoder(decoder.config, _embeddings_on_host(decoder.weights))
-    rows = kv_rows or (_rows_that_fit(decoder) if gpu else _cpu_rows(decoder, goal_rows))
+    before_pages()
+    rows = kv_rows or (_gpu_rows(decoder, goal_rows) if gpu else _cpu_rows(decoder, goal_rows))
     pool = PagePool(-(-rows // page_size), page_size)
     try:
         if not gpu:
@@ -90,14 +94,27 @@ def load_stepper(
     return stepper, tokenizer
 
 
-def _rows_that_fit(decoder: Decoder) -> int:
+def _gpu_rows(decoder: Decoder, goal: int) -> int:
+    return rows_within(_available(decoder), row_bytes(decoder.config, decoder.dtype), goal)
+
+
+def rows_within(available: int, bytes_each: int, goal: int = 0) -> int:
+    """Rows of a pool in so many bytes, no more than `goal` if that is given. A caller with a goal
+    has planned the memory, so the rest need not grow with the GPU."""
+    rest = int((1 - _GPU_SHARE) * available)
+    if goal:
+        rest = min(rest, _GPU_REST_BYTES)
+    fitting = max(1, (available - rest) // bytes_each)
+    return min(goal, fitting) if goal else fitting
+
+
+def _available(decoder: Decoder) -> int:
     device = decoder.device
     free, total = torch.cuda.mem_get_info(device)
     reserved = torch.cuda.memory_reserved(device)
     # The process may be limited to a fraction of the GPU.
     allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total) - reserved
-    available = min(free, allowed) + reserved - torch.cuda.memory_allocated(device)
-    return max(1, int(_GPU_SHARE * available / row_bytes(decoder.config, decoder.dtype)))
+    return min(free, allowed) + reserved - torch.cuda.memory_allocated(device)
 
 
 def _cpu_rows(decoder: Decoder, goal: int) -> int:

@@ -17,22 +17,27 @@ from mosslive.codec import Voice, load_codec
 from mosslive.codec.flow_stream import TailRule, check_tail
 from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
 from mosslive.config.capabilities import Capabilities, Medium
-from mosslive.config.folders import find_parts
+from mosslive.config.codec_precision import codec_precision
+from mosslive.config.folders import Parts, find_parts
 from mosslive.engine import Engine
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
 from mosslive.engine.stage_seconds import stage_seconds
 from mosslive.rows import DRIVER_SYSTEM, ReplyKind
 from mosslive.server.api_errors import ApiError
+from mosslive.server.gpu_memory import share_memory
 from mosslive.server.limits import Limits, goal_rows, limits_of
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voice_store import VoiceStore
 from mosslive.talk import CodecService, Talk, TalkSettings, TurnSettings
+from mosslive.talk.compile_ahead import CompileJob, compile_ahead, note_of, process_count
 from mosslive.talk.dialogue import HistoryTurn
+from mosslive.talk.start import StartClock, load_beside
 from mosslive.talk.vad import SileroVad, VoiceActivity
 from mosslive.talk.warmup import MOST_REPLIES
 
+_MOST_IN_STEP = 256  # replies in one step of the language model
 _log = logging.getLogger("mosslive.server")
 
 
@@ -164,33 +169,75 @@ def load_backend(settings: ServerSettings) -> Backend:
     driver = settings.preset == "driver"
     default_sampling = Sampling.driver() if driver else folder_sampling(parts.model)
     capabilities = folder_capabilities(parts.model)
-    goal = goal_rows(settings, capabilities)
+    goal, clock = goal_rows(settings, capabilities), StartClock()
     if settings.voice and not capabilities.voices:
         _log.warning("--voice has no effect: this model speaks with one voice")
-    # Load the codec first: on a GPU the engine takes the remaining memory for its pages.
     codec = None
     if parts.codec:
-        codec = load_codec(parts.codec, settings.device, vocoder=settings.vocoder)
+        precision = codec_precision(settings.codec_precision, settings.device)
+        codec = load_codec(
+            parts.codec, settings.device, vocoder=settings.vocoder, **precision.load_options()
+        )
     default = codec.voice(parts.voice) if codec and parts.voice else None
     others = []
     if codec and (voices := settings.voices or parts.voices):
         for path in sorted(voices.glob("*.voice")):
             if path != parts.voice:
                 others.append((path.stem, codec.voice(path)))
+    clock.done("codec and voices")
+    plan = None
+    if settings.device != "cpu":
+        longest_s = SECONDS_PER_CODE * default_sampling.max_new
+        plan = share_memory(settings, parts.model, codec if default else None, longest_s, goal)
+        goal = plan.rows
+        clock.done("plan of the memory")
     priority = DevicePriority()  # between engine and codec on one device
     worker = CodecService(codec, priority=priority) if codec else None
-    try:
-        if worker and default:  # compile and allocate before the engine takes the memory
-            slots = min(settings.max_sessions, MOST_REPLIES)
+
+    def warm() -> None:
+        if codec and worker and default:  # compiles, records and allocates
+            warm_clock, slots = StartClock(), min(settings.max_sessions, MOST_REPLIES)
             tail = check_tail(settings.tail)  # type: ignore[arg-type]  # raises for others
-            asyncio.run(worker.warm(default, TalkSettings().chunk, slots, tail))
+            chunk = TalkSettings().chunk
+            if plan:
+                job = compile_job(parts, settings, chunk, slots)
+                seconds, codes = codec.second_bytes(chunk), default.codes
+                count = process_count(job, seconds, codes, plan.pool_bytes)
+                if compile_ahead(job, count, note_of(job, settings.device)):
+                    warm_clock.done(f"codec's kernels, compiled by {count} processes")
+            asyncio.run(worker.warm(default, chunk, slots, tail))
+            warm_clock.done("codec's warm-up")
+
+    def load_engine(wait: Callable[[], None]) -> Engine:
+        clock = StartClock()
+
+        def before_pages() -> None:
+            clock.done("language model's weights")
+            wait()
+            clock.done("waiting for the codec's warm-up")
+
+        engine = Engine.load(
+            parts.model,
+            settings.device,
+            settings.dtype,
+            priority=priority,
+            goal_rows=goal,
+            most_requests=min(_MOST_IN_STEP, settings.max_sessions + settings.max_requests),
+            before_pages=before_pages,
+        )
+        clock.done("language model's pages and graphs")
+        return engine
+
+    try:
         folder = VoiceFolder(settings.voices_dir) if settings.voices_dir else None
         store = VoiceStore(default, others, settings.max_voices, folder)
         if codec:
             store.fill(codec.voice)
-        engine = Engine.load(
-            parts.model, settings.device, settings.dtype, priority=priority, goal_rows=goal
-        )
+        if settings.device == "cpu":  # both use every core
+            warm()
+            engine = load_engine(lambda: None)
+        else:
+            engine = load_beside(warm, load_engine)
     except BaseException:
         if worker:
             asyncio.run(worker.close())
@@ -202,4 +249,18 @@ def load_backend(settings: ServerSettings) -> Backend:
         settings,
         default_sampling=default_sampling,
         capabilities=capabilities,
+    )
+
+
+def compile_job(parts: Parts, settings: ServerSettings, chunk: int, replies: int) -> CompileJob:
+    """The warm-up of this server, as other processes need to know it."""
+    precision = codec_precision(settings.codec_precision, settings.device)
+    return CompileJob(
+        codec=str(parts.codec),
+        vocoder=str(settings.vocoder) if settings.vocoder else None,
+        voice=str(parts.voice),
+        dtypes=precision.load_options(),
+        chunk=chunk,
+        replies=replies,
+        tail=settings.tail,
     )

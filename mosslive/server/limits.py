@@ -50,6 +50,11 @@ def goal_rows(settings: ServerSettings, capabilities: Capabilities) -> int:
     return rows_for(conversations, max(wanted, _TASK_ROWS), _PAGE_ROWS, EngineSettings())
 
 
+def least_rows() -> int:
+    """Size of the smallest pool that a server can run with: one session and one request."""
+    return rows_for(2, LEAST_ROWS, _PAGE_ROWS, EngineSettings())
+
+
 def limits_of(engine: Engine, settings: ServerSettings, capabilities: Capabilities) -> Limits:
     """Computes the limits.
 

@@ -15,6 +15,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from mosslive.config import refuse
+from mosslive.config.codec_precision import HELP, codec_precision
 from mosslive.config.folders import BUNDLED
 from mosslive.errors import MossliveError
 
@@ -52,6 +53,9 @@ class ServerSettings:
     dtype: str | None = _setting(
         None, "Compute in float32 or bfloat16; default: the device's preferred type."
     )
+    codec_precision: str | None = _setting(
+        None, f"{HELP}; default: float32 on a CPU, mixed on a GPU."
+    )
     instructions: str | None = _setting(
         None, "Use this system turn; default: the model publishers'."
     )
@@ -77,6 +81,15 @@ class ServerSettings:
         None,
         "Limit the rows of a conversation, 12.5 a second; default and maximum: the model's limit.",
         64,
+    )
+    reply_pool_s: float | None = _setting(
+        None,
+        "Store this many seconds of replies on the GPU while they are rendered; default: by "
+        "max_sessions and the memory.",
+        1,
+    )
+    gpu_memory_gib: float | None = _setting(
+        None, "Use at most this much GPU memory, in GiB; default: as the settings need.", 1
     )
     # Address and access.
     host: str = _setting(
@@ -158,6 +171,7 @@ class ServerSettings:
             raise refuse("tail", self.tail, "cached, reference")
         if self.preset not in ("model", "driver"):
             raise refuse("preset", self.preset, "model, driver")
+        codec_precision(self.codec_precision, self.device)  # raises for an unknown name
 
 
 def is_loopback(host: str) -> bool:

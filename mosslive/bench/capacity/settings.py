@@ -8,8 +8,8 @@ from mosslive.bench.capacity.level import Promise
 from mosslive.bench.capacity.line import TurnEnds
 from mosslive.bench.capacity.load import Load
 from mosslive.bench.subject import Subject
-from mosslive.bench.talk.parts import check_codec_precision
 from mosslive.config import refuse
+from mosslive.config.codec_precision import codec_precision
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class CapacitySettings:
     recording: Path | None = None  # from which the questions are made
     key: str | None = None  # of the server
     precision: str = "bf16"  # of a random language model
-    codec_precision: str = "bf16"
+    codec_precision: str | None = None  # see `CodecPrecision`; None: the device's default
     server_options: tuple[str, ...] = ()  # of a server in a process of its own
 
     def __post_init__(self) -> None:
@@ -40,7 +40,8 @@ class CapacitySettings:
             raise refuse("url", self.url, "ws://HOST:PORT/v1/realtime, or wss://")
         if not 0 <= self.sockets <= 1:
             raise refuse("sockets", self.sockets, "a share from 0 to 1")
-        check_codec_precision(self.codec_precision)
+        if self.codec_precision is not None:
+            codec_precision(self.codec_precision, "cpu")  # raises for an unknown name
 
     @property
     def most_level(self) -> int:
@@ -58,7 +59,8 @@ class CapacitySettings:
             words.append(f"--url {self.url}")
         elif self.subject:
             words.append(f"{self.subject.options} --precision {self.precision}")
-            words.append(f"--codec-precision {self.codec_precision}")
+            chosen = codec_precision(self.codec_precision, self.subject.device)
+            words.append(f"--codec-precision {chosen.name}")
         else:
             words.append(f"--model {self.model} --device {self.device}")
         if self.levels:

@@ -61,7 +61,7 @@ async def local_folder(model: Path, device: str, sessions: int) -> AsyncIterator
 async def local_random(
     subject: Subject,
     precision: str,
-    codec_precision: str,
+    codec_precision: str | None,
     sessions: int,
     reply_s: float,
     report_progress: Callable[[str], None],

@@ -22,7 +22,6 @@ from mosslive.bench.report import BenchResult, BenchRow, conditions_of
 from mosslive.bench.subject import Subject
 from mosslive.bench.talk.parts import (
     PartsSettings,
-    check_codec_precision,
     make_parts,
     needed_pool_s,
 )
@@ -33,6 +32,7 @@ from mosslive.bench.timing import free_memory
 from mosslive.bench.verified import NotVerified
 from mosslive.codec.flow_stream import TailRule
 from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
+from mosslive.config.codec_precision import CodecPrecision, codec_precision
 from mosslive.engine.engine import Engine
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.talk.clock import Clock, WallClock
@@ -72,18 +72,22 @@ class TalkBenchSettings:
     question_s: float = 5.0
     reply_codes: int = 125  # 10 s
     precision: str = "bf16"  # of the language model
-    codec_precision: str = "bf16"  # of the flow's estimator; all else of the codec is float32
+    codec_precision: str | None = None  # see `CodecPrecision`; None: the device's default
     tail: TailRule = "cached"  # how the end of a reply is rendered: reference or cached
     vocoder: Path | None = None  # a BigVGAN folder; None: a random HiFT
     stagger_s: float = 2.0  # over which the conversations of a round start
     pool_s: float | None = None  # of the flow; None: as `needed_pool_s` computes
 
     def __post_init__(self) -> None:
-        check_codec_precision(self.codec_precision)
+        codec_precision(self.codec_precision, self.subject.device)  # raises for an unknown name
         if not 0 <= self.stagger_s < math.inf:
             raise refuse("stagger", self.stagger_s, "0 or more seconds")
         if self.tail not in get_args(TailRule):
             raise refuse("tail", self.tail, " or ".join(get_args(TailRule)))
+
+    @property
+    def codec(self) -> CodecPrecision:
+        return codec_precision(self.codec_precision, self.subject.device)
 
     @property
     def command(self) -> str:
@@ -91,7 +95,7 @@ class TalkBenchSettings:
             f"mosslive bench talk {self.subject.options} "
             f"--conversations {','.join(map(str, self.conversations))} --rounds {self.rounds} "
             f"--question-s {self.question_s:g} --reply-codes {self.reply_codes} "
-            f"--precision {self.precision} --codec-precision {self.codec_precision} "
+            f"--precision {self.precision} --codec-precision {self.codec.name} "
             f"--tail {self.tail} --stagger {self.stagger_s:g}"
             + (f" --pool-s {self.pool_s:g}" if self.pool_s else "")
             + (f" --vocoder {self.vocoder}" if self.vocoder else "")

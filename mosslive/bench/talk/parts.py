@@ -7,24 +7,23 @@ it reports its progress. Knows no conversation.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from mosslive.bench.codec.precompile import compiling
 from mosslive.bench.lm.weights import as_precision
 from mosslive.bench.subject import Subject, checked_precisions, random_tokenizer
 from mosslive.bench.talk.random_codec import RandomCodec, compile_jobs
 from mosslive.cache import PagePool
-from mosslive.config import refuse
+from mosslive.codec.device import COMPUTE
+from mosslive.config.codec_precision import codec_precision
 from mosslive.engine.engine import Engine
 from mosslive.engine.graph_runner import GraphRunner
 from mosslive.engine.graph_stepper import GraphStepper
 from mosslive.engine.stepper import PlainStepper
+from mosslive.kernels.arithmetic import Precision
 from mosslive.model import Decoder
 from mosslive.talk.settings import TalkSettings
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_COMPILED: dict[str, Precision] = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _PAGE_SIZE, _CHUNK_ROWS = 16, 512
 _POOL_MARGIN, _PROMPT_S, _FEW = 1.25, 30.0, 16
 
@@ -36,7 +35,7 @@ class PartsSettings:
     rows_each: int
     pool_s: float  # speech that all replies together store in the flow's pool
     precision: str = "bf16"  # of the language model
-    codec_precision: str = "bf16"  # of the flow's estimator; all else of the codec is float32
+    codec_precision: str | None = None  # see `CodecPrecision`; None: the device's default
     vocoder: Path | None = None  # a BigVGAN folder; None: a random HiFT
 
 
@@ -62,21 +61,24 @@ def needed_pool_s(
     return max(_POOL_MARGIN * most_s, whole_s) + _PROMPT_S
 
 
-def check_codec_precision(precision: str) -> None:
-    if precision not in _DTYPES:
-        raise refuse("codec-precision", precision, ", ".join(_DTYPES))
-
-
 def make_parts(
     settings: PartsSettings, report_progress: Callable[[str], None]
 ) -> tuple[Engine, RandomCodec]:
     subject = settings.subject
-    precision: Any = settings.codec_precision  # checked by `check_codec_precision`
-    jobs = compile_jobs(precision, settings.conversations, with_hift=settings.vocoder is None)
+    chosen = codec_precision(settings.codec_precision, subject.device)
+    with_hift = settings.vocoder is None
+    jobs = compile_jobs(_COMPILED[chosen.flow], settings.conversations, with_hift=with_hift)
     with compiling(subject.size, subject.device, jobs):
         # The codec first: it reserves its memory at the start.
-        dtype = _DTYPES[settings.codec_precision]
-        codec = RandomCodec(subject.size, subject.device, dtype, settings.pool_s, settings.vocoder)
+        codec = RandomCodec(
+            subject.size,
+            subject.device,
+            COMPUTE[chosen.flow],
+            settings.pool_s,
+            settings.vocoder,
+            encoder_dtype=COMPUTE[chosen.encoder],
+            vocoder_dtype=chosen.vocoder,
+        )
         report_progress("the codec's weights made")
         stepper = _stepper(settings, report_progress)
     if subject.device == "cuda":
