@@ -23,6 +23,7 @@ from mosslive.engine.health import Health
 from mosslive.engine.load import load_stepper
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.state import EngineState
+from mosslive.engine.step_costs import StepCosts
 from mosslive.engine.stepper import Stepper
 from mosslive.rows import END_OF_TEXT, PromptFormat, RowIds, TextTokenizer
 
@@ -126,6 +127,11 @@ class Engine:
                 decode_step_s=state.decode_costs.seconds(max(1, replies), state.clock()),
                 refusals=dict(state.refusals),
             )
+
+    @property
+    def costs(self) -> dict[str, StepCosts]:
+        """Measured times of steps: "decode" by replies, "prefill" by rows."""
+        return {"decode": self._state.decode_costs, "prefill": self.loop.limits.prefill}
 
     @property
     def health(self) -> Health:

@@ -21,10 +21,13 @@ from mosslive.config.folders import find_parts
 from mosslive.engine import Engine
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
+from mosslive.engine.step_costs import StepCosts
 from mosslive.rows import DRIVER_SYSTEM, ReplyKind
 from mosslive.server.api_errors import ApiError
+from mosslive.server.calibration import calibrate
 from mosslive.server.limits import Limits, goal_rows, limits_of
 from mosslive.server.settings import ServerSettings
+from mosslive.server.step_times import StepTimes
 from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voice_store import VoiceStore
 from mosslive.talk import CodecWorker, Talk, TalkSettings, TurnSettings
@@ -46,12 +49,18 @@ class Backend:
     make_vad: Callable[[], VoiceActivity] = SileroVad
     default_sampling: Sampling = field(default_factory=Sampling.driver)  # of a reply
     capabilities: Capabilities = field(default_factory=Capabilities)  # what the model states
+    times: dict[str, StepTimes] | None = None  # of steps, measured at start
     _ending: set["asyncio.Task[None]"] = field(default_factory=set)
 
     def parts(self) -> dict[str, Health]:
         """Health by name of the parts with their own thread that every reply depends on."""
         codec = {"codec": self.codec.health} if self.codec else {}
         return {"engine": self.engine.health, **codec}
+
+    @property
+    def costs(self) -> dict[str, StepCosts]:
+        """Recent times of steps by stage."""
+        return {**self.engine.costs, **(self.codec.costs if self.codec else {})}
 
     @cached_property
     def limits(self) -> Limits:
@@ -186,6 +195,10 @@ def load_backend(settings: ServerSettings) -> Backend:
         engine = Engine.load(
             parts.model, settings.device, settings.dtype, priority=priority, goal_rows=goal
         )
+        times = None
+        if worker and default:
+            talk = TalkSettings(tail=tail)
+            times = asyncio.run(calibrate(engine, worker, default, talk, slots))
     except BaseException:
         if worker:
             asyncio.run(worker.close())
@@ -197,4 +210,5 @@ def load_backend(settings: ServerSettings) -> Backend:
         settings,
         default_sampling=default_sampling,
         capabilities=capabilities,
+        times=times,
     )

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from mosslive.engine import EngineStats
 from mosslive.engine.health import Health
+from mosslive.server.capacity import Capacity
 from mosslive.talk.timing import TurnTiming
 
 _TTFA_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10)
@@ -96,6 +97,15 @@ class Metrics:
         """Adds the metrics of the engine and of the parts, once they are loaded."""
         self.registry.register(_EngineCollector(stats, gpu_bytes))
         self.registry.register(_HealthCollector(parts))
+
+    def watch_capacity(self, capacity: Callable[[], Capacity]) -> None:
+        """Adds the number of conversations that the server holds."""
+        Gauge(
+            "capacity_conversations",
+            "Conversations that the server holds at present without gaps.",
+            registry=self.registry,
+            namespace="mosslive",
+        ).set_function(lambda: capacity().conversations)
 
     def page(self) -> bytes:
         return generate_latest(self.registry)

@@ -104,6 +104,9 @@ class ServerSettings:
     admit_overload: bool = _setting(
         False, "Accept new sessions even if replies are produced slower than real time."
     )
+    promise_ttfa_ms: float = _setting(
+        500.0, "Accept so many sessions that replies begin within this many milliseconds.", 1
+    )
     max_items: int = _setting(2000, "Allow this many items per session.", 1)
     max_event_bytes: int = _setting(20 << 20, "Limit a client event to this many bytes.", 1024)
     max_turn_s: float = _setting(120.0, "Limit a user's turn to this many seconds.", 1)

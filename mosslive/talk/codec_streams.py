@@ -27,7 +27,13 @@ class EncodeStream:
         self._closed = False
 
     async def push(self, wave: Tensor, due: float) -> Done[list[int]]:
-        return await self._thread.do(lambda: self._opened().push(wave), due, "hearing")
+        def work() -> list[int]:
+            source, began = self._opened(), self._thread.now()
+            codes = source.push(wave)
+            self._thread.encoded(len(codes), began)
+            return codes
+
+        return await self._thread.do(work, due, "hearing")
 
     async def finish(self, wave: Tensor, due: float) -> Done[HeardTurn]:
         """Encodes the last sound and returns the whole turn. `first_revised` may be a code of the

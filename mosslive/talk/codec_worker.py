@@ -8,10 +8,11 @@ next. Knows nothing of turns or rows.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
+from mosslive.engine.step_costs import StepCosts
 from mosslive.errors import MossliveError
 from mosslive.talk.job_queue import NOW, Done, JobQueue, Result, Value, settle
 from mosslive.talk.production import Production
@@ -31,6 +33,7 @@ from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 # When a turn that is encoded whole, and work that prepares for later, is due: after sound that a
 # listener waits for.
 _CAN_WAIT_S = 0.5
+_GUESS_MS = (10.0, 1.0)  # of a step, and for each turn or reply in it, before it is measured
 # Other users of the device wait for work that is due within this time: longer than any step takes.
 URGENT_S = 0.1
 
@@ -55,7 +58,9 @@ class CodecWorker:
         self.production = Production()  # of the sound of all conversations
         self.health = Health("the codec's thread", clock)
         self._jobs = JobQueue(self.health)
-        self._rendering = RenderBatcher(clock, self.health)
+        # By turns in a step, and by replies in a step with and without a first chunk.
+        self.costs = {kind: StepCosts(_GUESS_MS) for kind in ("encode", "render_first", "render")}
+        self._rendering = RenderBatcher(clock, self.health, self.costs)
         self._batches: dict[tuple[int, TailRule], DecoderBatchLike] = {}
         self._device_user = (priority or DevicePriority()).join(self._jobs.notify)
         self._thread: threading.Thread | None = None
@@ -150,6 +155,15 @@ class CodecWorker:
         """A reply was closed: it gets no more sound."""
         self._rendering.forget(member)
 
+    def now(self) -> float:
+        return self._clock()
+
+    def encoded(self, codes: int, began: float) -> None:
+        """One turn was encoded by so many codes since `began`."""
+        now = self._clock()
+        if codes:
+            self.costs["encode"].observe(1, (now - began) / codes, now)
+
     def step(self) -> bool:
         """Runs the most urgent work: a job, or one step of all replies that can be rendered. False:
         there is no work."""
@@ -214,8 +228,11 @@ class RenderBatcher:
     every reply of a batch that has a whole chunk. Its deadline is that of the reply whose sound
     runs out first."""
 
-    def __init__(self, clock: Callable[[], float], health: Health) -> None:
-        self._clock, self._health = clock, health
+    def __init__(
+        self, clock: Callable[[], float], health: Health, costs: Mapping[str, StepCosts]
+    ) -> None:
+        self._clock, self._health, self._costs = clock, health, costs
+        self._sounded: WeakSet[Any] = WeakSet()  # replies whose first chunk was rendered
         self._waiting: dict[Any, _Rendering] = {}  # by the batch's reply
 
     def __bool__(self) -> bool:
@@ -267,7 +284,12 @@ class RenderBatcher:
                 batch.cancel(reply)
             return
         self._health.succeeded("rendering")
-        cost_s = self._clock() - began
+        now = self._clock()
+        cost_s = now - began
+        if sound:
+            kind = "render" if all(reply in self._sounded for reply in sound) else "render_first"
+            self._costs[kind].observe(len(sound), cost_s, now)
+            self._sounded.update(sound)
         for reply, one in mine.items():
             if reply in sound:
                 one.pieces.append(sound[reply])

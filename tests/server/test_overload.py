@@ -11,8 +11,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from mosslive.server.capacity import WINDOW_S, is_overloaded, next_cost
 from mosslive.server.gaps import Gaps
+from mosslive.server.overload import WINDOW_S, is_overloaded, next_cost
 from mosslive.talk.production import Production, Sample
 from tests.engine.serving import Clock
 from tests.server.caller import Caller
