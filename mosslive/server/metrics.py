@@ -63,7 +63,9 @@ class Metrics:
         )
         self._turns = Counter("turns", "Replies sent.", ["reply"], **known)
         self._audio = Counter("reply_audio_seconds", "Reply audio produced.", **known)
-        self._underruns = Counter("underruns", "Audible gaps in replies.", **known)
+        self._underruns = Counter(
+            "underruns", "Gaps in replies, as heard: counted where audio is sent.", **known
+        )
         self._silence = Counter("underrun_seconds", "Silence in audible gaps.", **known)
 
     def refused(self, code: str) -> None:
@@ -153,7 +155,8 @@ class _EngineCollector(Collector):
             "engine_steps": ("Steps of the engine loop.", stats.steps),
             "engine_rows": ("Rows generated.", stats.rows_made),
             "engine_missed_deadlines": (
-                "Rows generated after their deadline.",
+                "Rows generated after their playout time, counted from the first row. Audible "
+                "only if no sound was rendered ahead: mosslive_underruns_total counts gaps.",
                 stats.missed_deadlines,
             ),
         }
