@@ -17,6 +17,7 @@ pytestmark = pytest.mark.alone
 CALLERS = 4  # at most; further sessions are silent
 TURNS = 2
 REPLY_S = "3"
+OWN_S = 0.05  # of silence, which a caller causes when it waits for a core itself
 
 
 async def fill(served: Process, sessions: int, inside: AsyncExitStack) -> None:
@@ -59,10 +60,9 @@ def test_the_bundled_model_is_held_as_announced() -> None:
             assert error["code"] == "overloaded"
             assert f"holds {announced} conversation" in error["message"]
             heard = [await caller for caller in callers]
-            gaps = sum(one["gaps"] for one in heard)
             assert all(one["sound_s"] > 0.9 * TURNS * float(REPLY_S) for one in heard)
-            assert await served.metric("mosslive_underruns_total") == gaps
             if announced:  # else the machine is too slow for a single conversation
-                assert not gaps, heard
+                assert await served.metric("mosslive_underruns_total") == 0, heard
+                assert max(one["silence_s"] for one in heard) < OWN_S, heard
 
     run(test())
