@@ -130,5 +130,7 @@ async def _speak_and_hear(
             due = time.monotonic()
             await asyncio.gather(*(one.push(block, due) for one in turns))
     finally:
-        for stream in (*replies, *turns):
-            stream.close()
+        for reply in replies:
+            reply.close()
+        for turn in turns:
+            turn.close()

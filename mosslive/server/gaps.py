@@ -27,7 +27,7 @@ _KEPT = 16  # replies that are over and that no one has asked for
 class HeardGaps(NamedTuple):
     """The gaps in one reply."""
 
-    count: int = 0
+    gaps: int = 0
     silence_s: float = 0.0
 
 

@@ -192,7 +192,7 @@ class TalkEventForwarder:
         session = self.session
 
         def report(heard: HeardGaps) -> None:
-            counted = replace(timing, underruns=heard.count, silence_s=heard.silence_s)
+            counted = replace(timing, underruns=heard.gaps, silence_s=heard.silence_s)
             session.log.info("turn", extra={"timing": counted.document()})
             if TIMING in session.config.included:
                 session.send(timing_ready(counted.document()))
