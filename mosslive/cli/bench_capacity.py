@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from mosslive.cli.voice import CodecPrecisionOption
+
 
 def capacity(
     url: Annotated[
@@ -88,8 +90,7 @@ def capacity(
     from mosslive.bench.report import text_report
     from mosslive.bench.report_html import write_html
     from mosslive.bench.subject import Subject, numbers
-    from mosslive.cli.voice import CodecPrecisionOption
-from mosslive.cli.console import err, print_json
+    from mosslive.cli.console import err, print_json
     from mosslive.config import refuse
     from mosslive.config.folders import BUNDLED
 

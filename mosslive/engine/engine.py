@@ -24,6 +24,7 @@ from mosslive.engine.health import Health
 from mosslive.engine.load import load_stepper
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.state import EngineState
+from mosslive.engine.step_costs import StepCosts
 from mosslive.engine.stepper import Stepper
 from mosslive.rows import END_OF_TEXT, PromptFormat, RowIds, TextTokenizer
 
@@ -133,6 +134,11 @@ class Engine:
     def stage_seconds(self) -> dict[str, float]:
         """See `stage_seconds.py`."""
         return {"prefill": self.loop.prefill_s, "decode": self.loop.decode_s}
+
+    @property
+    def costs(self) -> dict[str, StepCosts]:
+        """Measured times of steps: "decode" by replies, "prefill" by rows."""
+        return {"decode": self._state.decode_costs, "prefill": self.loop.limits.prefill}
 
     @property
     def health(self) -> Health:

@@ -8,7 +8,7 @@ Measurements age. A size measured within `FRESH_S` has weight 1, which halves af
 `HALF_S`. The rest of the weight goes to the next nearest size, and finally to the guess. So a
 server that was slow once gets work again.
 
-Has no clock: the caller passes durations and times. Not thread-safe.
+Has no clock: the caller passes durations and times. Not thread-safe, except `fresh`.
 """
 
 import math
@@ -28,7 +28,7 @@ class StepCosts:
         self._recent: dict[int, _Recent] = {}  # by size class
 
     def observe(self, size: int, seconds: float, now: float) -> None:
-        self._recent.setdefault(_class_of(size), _Recent()).add(seconds, now)
+        self._recent.setdefault(_class_of(size), _Recent()).add(size, seconds, now)
 
     def seconds(self, size: int, now: float) -> float:
         """Returns the estimate for a step of `size` requests or rows, and 0 for size 0."""
@@ -49,6 +49,15 @@ class StepCosts:
         recent = self._recent.get(_class_of(size))
         return recent is not None and recent.count >= MIN_MEASUREMENTS and recent.weight(now) == 1.0
 
+    def fresh(self, now: float, least: int = MIN_MEASUREMENTS) -> dict[int, float]:
+        """Returns the measured seconds of sizes with `least` or more measurements of which the
+        latest is fresh. A class of sizes counts as its median size. May be called on any thread."""
+        return {
+            recent.median_size: recent.median
+            for recent in list(self._recent.values())  # a copy: others may add a class
+            if recent.count >= least and recent.weight(now) == 1.0
+        }
+
     def size_within(self, seconds: float, most: int, now: float) -> int:
         """Returns the largest size up to `most` whose estimate is at most `seconds`; 0 if there is
         none. Tries only `most` and powers of two: all sizes of a class have one estimate."""
@@ -67,20 +76,25 @@ class _Recent:
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=WINDOW)
+        self._sizes: deque[int] = deque(maxlen=WINDOW)
         self._latest = -math.inf
         self.median = 0.0
+        self.median_size = 0
 
     @property
     def count(self) -> int:
         return len(self._seconds)
 
-    def add(self, seconds: float, now: float) -> None:
+    def add(self, size: int, seconds: float, now: float) -> None:
         # Conditions may have changed in a pause, so measurements from before it are dropped.
         if now - seconds - self._latest > FRESH_S:
             self._seconds.clear()
+            self._sizes.clear()
+        self._sizes.append(size)
         self._seconds.append(seconds)
         self._latest = now
         self.median = median_low(self._seconds)
+        self.median_size = median_low(self._sizes)
 
     def weight(self, now: float) -> float:
         """Returns 1 while the latest measurement is fresh, then less, towards 0."""

@@ -23,11 +23,14 @@ from mosslive.engine import Engine
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
 from mosslive.engine.stage_seconds import stage_seconds
+from mosslive.engine.step_costs import StepCosts
 from mosslive.rows import DRIVER_SYSTEM, ReplyKind
 from mosslive.server.api_errors import ApiError
+from mosslive.server.calibration import calibrate
 from mosslive.server.gpu_memory import share_memory
 from mosslive.server.limits import Limits, goal_rows, limits_of
 from mosslive.server.settings import ServerSettings
+from mosslive.server.step_times import StepTimes
 from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voice_store import VoiceStore
 from mosslive.talk import CodecService, Talk, TalkSettings, TurnSettings
@@ -52,6 +55,7 @@ class Backend:
     make_vad: Callable[[], VoiceActivity] = SileroVad
     default_sampling: Sampling = field(default_factory=Sampling.driver)  # of a reply
     capabilities: Capabilities = field(default_factory=Capabilities)  # what the model states
+    times: dict[str, StepTimes] | None = None  # of steps, measured at start
     _ending: set["asyncio.Task[None]"] = field(default_factory=set)
 
     def parts(self) -> dict[str, Health]:
@@ -62,6 +66,11 @@ class Backend:
     def stage_seconds(self) -> dict[str, float]:
         """How long each stage has run since the start."""
         return stage_seconds(self.engine, self.codec)
+
+    @property
+    def costs(self) -> dict[str, StepCosts]:
+        """Recent times of steps by stage."""
+        return {**self.engine.costs, **(self.codec.costs if self.codec else {})}
 
     @cached_property
     def limits(self) -> Limits:
@@ -238,6 +247,13 @@ def load_backend(settings: ServerSettings) -> Backend:
             engine = load_engine(lambda: None)
         else:
             engine = load_beside(warm, load_engine)
+        times = None
+        if worker and default:
+            tail = check_tail(settings.tail)  # type: ignore[arg-type]  # raises for others
+            slots = min(settings.max_sessions, MOST_REPLIES)
+            talk = TalkSettings(tail=tail)
+            times = asyncio.run(calibrate(engine, worker, default, talk, slots))
+            clock.done("measuring the steps")
     except BaseException:
         if worker:
             asyncio.run(worker.close())
@@ -249,6 +265,7 @@ def load_backend(settings: ServerSettings) -> Backend:
         settings,
         default_sampling=default_sampling,
         capabilities=capabilities,
+        times=times,
     )
 
 

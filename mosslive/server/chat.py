@@ -74,7 +74,8 @@ async def completions(request: Request) -> Response:
     options = fields.record(raw, "stream_options", default={})
     with ExitStack() as stack:
         # Before any sound is encoded: a full or overloaded server refuses the request here.
-        stack.enter_context(server_state.requests.take(owner))
+        speaks = "audio" in fields.many(raw, "modalities", default=["text"])
+        stack.enter_context(server_state.requests.take(owner, speaks))
         chat = await _read(server_state, owner, raw, stream)
         events = _events(server_state, chat, stack.pop_all())
     first = await anext(events)  # raises before the response starts, so an error has its own status

@@ -1,8 +1,10 @@
-"""Counts the gaps that a client hears if it plays each reply as it arrives.
+"""Counts the gaps that a client hears, where the sound is sent.
 
-Playback of a reply is assumed to start when its first audio is sent and to run in real time. Audio
-that is sent after all earlier audio has been played ends a gap. Over WebRTC the server paces
-playback and the track counts gaps itself (`webrtc/audio_track.py`).
+The one source of gaps for metrics, timing records and timing events. `Gaps` is for a client that
+plays each reply as it arrives: playback of a reply is assumed to start when its first audio is sent
+and to run in real time, and audio that is sent after all earlier audio has been played ends a gap.
+Over WebRTC the server paces playback and the track counts gaps itself (`webrtc/audio_track.py`).
+`GapReports` hands out the gaps of a reply when it is over, on every transport.
 
 Runs on the event loop. Knows when audio is sent; does not know the transport.
 """
@@ -11,7 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from mosslive.server.api_errors import Event
 from mosslive.server.realtime.formats import BETA_NAMES, AudioFormat
@@ -19,6 +21,43 @@ from mosslive.talk.playback import Playback
 
 _DELTAS = ("response.output_audio.delta", "response.audio.delta")  # GA and beta
 _FORMATS = {name: AudioFormat(kind) for kind, name in BETA_NAMES.items()}
+_KEPT = 16  # replies that are over and that no one has asked for
+
+
+class HeardGaps(NamedTuple):
+    """The gaps in one reply."""
+
+    gaps: int = 0
+    silence_s: float = 0.0
+
+
+class GapReports:
+    """Tells the gaps of a reply to whoever asks, once it is over: all of its sound was sent."""
+
+    def __init__(self) -> None:
+        self._over: dict[str, HeardGaps] = {}  # by reply, the latest last
+        self._asked: dict[str, Callable[[HeardGaps], None]] = {}
+
+    def end(self, reply: str, heard: HeardGaps) -> None:
+        """This reply is over."""
+        if call := self._asked.pop(reply, None):
+            call(heard)
+            return
+        self._over[reply] = heard
+        if len(self._over) > _KEPT:
+            del self._over[next(iter(self._over))]
+
+    def when_over(self, reply: str, call: Callable[[HeardGaps], None]) -> None:
+        """Calls at once if the reply is over."""
+        if reply in self._over:
+            call(self._over.pop(reply))
+        else:
+            self._asked[reply] = call
+
+    def close(self, heard: Callable[[str], HeardGaps] = lambda reply: HeardGaps()) -> None:
+        """The client is gone: what was asked for is told as far as it is known."""
+        for reply in list(self._asked):
+            self.end(reply, heard(reply))
 
 
 class Gaps:
@@ -31,6 +70,7 @@ class Gaps:
         self._on_gap, self._clock = on_gap, clock
         self._playbacks: dict[str, Playback] = {}  # by reply
         self._formats: dict[str, AudioFormat] = {}
+        self.reports = GapReports()
 
     def sent(self, reply: str, samples: int, rate_hz: int) -> None:
         """Records that this many samples of a reply's audio were sent now."""
@@ -41,9 +81,18 @@ class Gaps:
             self._on_gap(playback.silence_s - before_s)
 
     def end(self, reply: str) -> None:
-        """Forgets a reply that has ended."""
+        """Reports a reply that has ended, and forgets it."""
+        self.reports.end(reply, self._heard(reply))
         self._playbacks.pop(reply, None)
         self._formats.pop(reply, None)
+
+    def close(self) -> None:
+        """The client is gone."""
+        self.reports.close(self._heard)
+
+    def _heard(self, reply: str) -> HeardGaps:
+        playback = self._playbacks.get(reply)
+        return HeardGaps(playback.underruns, playback.silence_s) if playback else HeardGaps()
 
     def of_event(self, event: Event) -> Callable[[], None] | None:
         """Returns the function to call after this server event has been sent, if any."""

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from mosslive.engine import EngineStats
 from mosslive.engine.health import Health
+from mosslive.server.capacity import Capacity
 from mosslive.talk.timing import TurnTiming
 
 _TTFA_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10)
@@ -62,7 +63,9 @@ class Metrics:
         )
         self._turns = Counter("turns", "Replies sent.", ["reply"], **known)
         self._audio = Counter("reply_audio_seconds", "Reply audio produced.", **known)
-        self._underruns = Counter("underruns", "Audible gaps in replies.", **known)
+        self._underruns = Counter(
+            "underruns", "Gaps in replies, as heard: counted where audio is sent.", **known
+        )
         self._silence = Counter("underrun_seconds", "Silence in audible gaps.", **known)
 
     def refused(self, code: str) -> None:
@@ -99,6 +102,15 @@ class Metrics:
         self.registry.register(_EngineCollector(stats, gpu_bytes))
         self.registry.register(_HealthCollector(parts))
         self.registry.register(_StageCollector(stages))
+
+    def watch_capacity(self, capacity: Callable[[], Capacity]) -> None:
+        """Adds the number of conversations that the server holds."""
+        Gauge(
+            "capacity_conversations",
+            "Conversations that the server holds at present without gaps.",
+            registry=self.registry,
+            namespace="mosslive",
+        ).set_function(lambda: capacity().conversations)
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
@@ -159,7 +171,8 @@ class _EngineCollector(Collector):
             "engine_steps": ("Steps of the engine loop.", stats.steps),
             "engine_rows": ("Rows generated.", stats.rows_made),
             "engine_missed_deadlines": (
-                "Rows generated after their deadline.",
+                "Rows generated after their playout time, counted from the first row. Audible "
+                "only if no sound was rendered ahead: mosslive_underruns_total counts gaps.",
                 stats.missed_deadlines,
             ),
         }

@@ -78,6 +78,12 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = True
         elif sys.stderr.isatty():  # otherwise programs read standard error: JSON lines only
             page, socket = self._url("http"), self._url("ws")
+            if held := self._server_state.capacity():
+                most = self._server_state.settings.max_sessions
+                print(
+                    f"mosslive: {held.sentence()}; max_sessions is {most}.",
+                    file=sys.stderr,
+                )
             print(
                 f"mosslive: ready. Open {page}/ in a browser, or connect a Realtime client to "
                 f"{socket}/v1/realtime. Press Ctrl-C to stop.",

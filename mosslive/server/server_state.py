@@ -12,13 +12,16 @@ from typing import Literal
 
 from mosslive.engine.health import Problem
 from mosslive.server.access import AccessCheck
+from mosslive.server.admission import Admission
 from mosslive.server.api_errors import ApiError
 from mosslive.server.backend import Backend
-from mosslive.server.capacity import is_overloaded
+from mosslive.server.capacity import Capacity, Promise
 from mosslive.server.keys import KeyStore
 from mosslive.server.metrics import Metrics
+from mosslive.server.overload import is_overloaded
 from mosslive.server.settings import ServerSettings
 from mosslive.server.slots import Slots
+from mosslive.talk.cpu_threads import usable_cores
 
 State = Literal["loading", "ready", "draining"]
 
@@ -46,6 +49,7 @@ class ServerState:
         self.ended = asyncio.Event()  # sessions that are still open must close now
         self._load = load
         self._backend: Backend | None = None
+        self._admission: Admission | None = None
 
     @property
     def state(self) -> State:
@@ -71,11 +75,17 @@ class ServerState:
         problems = [problem for part in parts.values() if (problem := part.problem())]
         return max(problems, key=lambda problem: problem.final, default=None)
 
-    def check(self) -> None:
-        """Raises `ApiError` if no new session or request can be served.
+    def capacity(self) -> Capacity | None:
+        """How many conversations the server holds at present; None: nothing was measured, as in a
+        server without sound."""
+        return self._admission.capacity() if self._admission else None
 
-        A part does not work, or the server is overloaded. A server without sessions and requests is
-        never overloaded.
+    def check(self, speaks: bool = True) -> None:
+        """Raises `ApiError` if no new session or request can be served. `speaks`: it may produce
+        sound.
+
+        A part does not work, the server holds no further conversation, or it is overloaded. A
+        server without sessions and requests accepts one.
         """
         if problem := self.problem():
             raise ApiError(
@@ -88,6 +98,9 @@ class ServerState:
         active = self.slots.taken + self.requests.taken
         if not (active and codec) or self.settings.admit_overload:
             return
+        inside = self.slots.speaking + self.requests.speaking
+        if speaks and self._admission and (reason := self._admission.refusal(inside)):
+            raise ApiError(reason, "overloaded", kind="server_error", status=429)
         if is_overloaded(codec.production.samples, time.monotonic()):
             raise ApiError(
                 f"the server is overloaded by {active} sessions and requests; try again soon",
@@ -103,6 +116,11 @@ class ServerState:
         limits = backend.limits
         self.slots.lower(limits.sessions)
         self.requests.lower(limits.requests)
+        if backend.times:
+            most = limits.sessions + limits.requests
+            promise = Promise(self.settings.promise_ttfa_ms / 1000, _threads(backend))
+            self._admission = Admission(backend.times, backend.costs, most, promise)
+            self.metrics.watch_capacity(self._admission.capacity)
         self._backend = backend
         if limits.sessions < self.settings.max_sessions:
             _log.warning(
@@ -117,7 +135,8 @@ class ServerState:
                 if backend.codec
                 else "no codec: the server accepts and produces text only; set --codec"
             )
-        _log.info("ready", extra={"model": self.settings.name} | limits.document())
+        held = {"capacity": self._admission.at_start.document()} if self._admission else {}
+        _log.info("ready", extra={"model": self.settings.name} | limits.document() | held)
 
     async def drain(self) -> None:
         """Refuses new work, waits up to `drain_s` for running work, then ends all sessions.
@@ -140,6 +159,12 @@ class ServerState:
         self.ended.set()
         if self._backend:
             await self._backend.close()
+
+
+def _threads(backend: Backend) -> int:
+    """How many of the engine's and the codec's threads compute at the same time."""
+    on_gpu = backend.codec is not None and backend.codec.codec.device.type == "cuda"
+    return 1 if on_gpu else min(2, usable_cores())
 
 
 def _gpu_bytes() -> int | None:

@@ -115,7 +115,10 @@ class ServerSettings:
     max_sessions_per_key: int = _setting(32, "Allow this many sessions at once per key.", 1)
     max_requests: int = _setting(32, "Allow this many HTTP replies at once.", 1)
     admit_overload: bool = _setting(
-        False, "Accept new sessions even if replies are produced slower than real time."
+        False, "Accept new sessions even if replies would be slower than real time."
+    )
+    promise_ttfa_ms: float = _setting(
+        500.0, "Accept so many sessions that replies begin within this many milliseconds.", 1
     )
     max_items: int = _setting(2000, "Allow this many items per session.", 1)
     max_event_bytes: int = _setting(20 << 20, "Limit a client event to this many bytes.", 1024)

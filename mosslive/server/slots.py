@@ -18,13 +18,14 @@ class Slots:
         what: str,
         most: int,
         most_per_owner: int,
-        check: Callable[[], None] = lambda: None,
+        check: Callable[[bool], None] = lambda speaks: None,
     ) -> None:
         """`what`: "sessions" or "requests", for error messages. `check`: raises `ApiError` while
-        nothing new can be served."""
+        nothing new can be served; its argument: whether it may speak."""
         self._what, self._most, self._most_per_owner = what, most, most_per_owner
         self._check = check
         self._taken: Counter[str] = Counter()
+        self.speaking = 0  # taken, and may produce sound
         self.closed = False  # refuse new sessions or requests
         self._released = asyncio.Event()  # set for a moment when a slot is released
 
@@ -37,21 +38,24 @@ class Slots:
         return self._taken.total()
 
     @contextmanager
-    def take(self, owner: str) -> Iterator[None]:
-        """Holds one slot. Raises `ApiError` if none is free or the server takes nothing new."""
+    def take(self, owner: str, speaks: bool = True) -> Iterator[None]:
+        """Holds one slot. `speaks`: it may produce sound. Raises `ApiError` if none is free or the
+        server takes nothing new."""
         if self.closed:
             message = "the server is shutting down"
             raise ApiError(message, "shutting_down", kind="server_error", status=503)
-        self._check()
+        self._check(speaks)
         if self.taken >= self._most:
             raise self._full(f"the server allows at most {self._most} {self._what} at once")
         if self._taken[owner] >= self._most_per_owner:
             raise self._full(f"a key may have at most {self._most_per_owner} {self._what} at once")
         self._taken[owner] += 1
+        self.speaking += speaks
         try:
             yield
         finally:
             self._taken[owner] -= 1
+            self.speaking -= speaks
             if not self._taken[owner]:
                 del self._taken[owner]
             self._released.set()

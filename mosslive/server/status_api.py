@@ -23,7 +23,8 @@ async def health(request: Request) -> Response:
         return JSONResponse({"status": "failed", "reason": problem.message}, 503)
     if reason := server_state.backend.engine.unavailable_reason():
         return JSONResponse({"status": "overloaded", "reason": reason}, 503)
-    return JSONResponse({"status": "ok"})
+    held = server_state.capacity()
+    return JSONResponse({"status": "ok"} | ({"capacity": held.document()} if held else {}))
 
 
 async def alive(request: Request) -> Response:

@@ -29,7 +29,7 @@ async def transcription(request: Request) -> Response:
             "this server has no codec and cannot process audio; start it with --codec", "no_codec"
         )
     backend.check_mode("speech", "text")
-    with server_state.requests.take(owner):
+    with server_state.requests.take(owner, speaks=False):
         async with request.form(max_files=1, max_fields=_MOST_FIELDS) as form:
             response_format = fields.choice(
                 form.get("response_format") or "json", _FORMATS, "response_format"

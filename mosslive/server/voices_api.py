@@ -41,7 +41,7 @@ async def upload(request: Request) -> Response:
             "voices_not_supported",
             status=409,
         )
-    with server_state.requests.take(owner):
+    with server_state.requests.take(owner, speaks=False):
         async with request.form(max_files=1, max_fields=4) as form:
             name = backend.voices.check_name(form.get("name"), owner)
             file = form.get("file")

@@ -61,6 +61,7 @@ async def _serve(
             lambda event: send_queue.put(event, gaps.of_event(event)),
             HANDLERS,
             server_state.metrics,
+            gap_reports=gaps.reports,
             expires_at=int(time.time() + settings.max_session_s),
         )
     except MossliveError as error:
@@ -84,6 +85,7 @@ async def _serve(
     finally:
         server_state.metrics.sessions.labels("websocket").dec()
         server_state.metrics.session_seconds.observe(time.monotonic() - began)
+        gaps.close()
         await session.close()
 
 

@@ -3,10 +3,18 @@
 A setting of the process, set before either thread starts. Knows neither thread.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def share_cpu_threads(device: str) -> None:

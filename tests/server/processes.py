@@ -95,9 +95,18 @@ async def faulty(
     `admit_overload`: otherwise a busy machine would refuse clients at random."""
     if on is not None:
         switch.write_text(str(on))
+    options = (str(folder), str(switch), fault, str(reply_s), str(admit_overload))
+    async with started("tests.server.faulty", *options, switch=switch) as served:
+        yield served
+
+
+@asynccontextmanager
+async def started(
+    module: str, *options: str, switch: Path = Path(os.devnull)
+) -> AsyncIterator[Process]:
+    """A server that is ready, of `python -m module options`."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.server.faulty", str(folder), str(switch), fault),
-        *(str(reply_s), str(admit_overload)),
+        *(sys.executable, "-m", module, *options),
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
@@ -122,6 +131,18 @@ async def faulty(
             await process.wait()
         if reading:
             await reading
+
+
+async def listen(served: Process, *question: str) -> dict[str, Any]:
+    """What a client in another process hears: see `tests.server.listener`."""
+    client = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.server.listener", served.ws, *question),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    out, _ = await client.communicate()
+    heard: dict[str, Any] = json.loads(out)
+    return heard
 
 
 async def _read(stream: asyncio.StreamReader, log: list[dict[str, Any]]) -> None:

@@ -24,6 +24,7 @@ from mosslive.server.backend import Backend
 from mosslive.server.run import make_server
 from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings
+from mosslive.server.step_times import StepTimes
 from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voice_store import VoiceStore
 from mosslive.talk import CodecService
@@ -169,10 +170,15 @@ def settings(**changes: Any) -> ServerSettings:
 
 @asynccontextmanager
 async def serving(
-    parts: Parts, *, silent: bool = False, kv_rows: int | None = None, **changes: Any
+    parts: Parts,
+    *,
+    silent: bool = False,
+    kv_rows: int | None = None,
+    times: dict[str, StepTimes] | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Served]:
     """`silent`: without a codec and a voice. `kv_rows`: the size of the page pool, which limits the
-    sessions."""
+    sessions. `times`: of steps, as if measured at start; they limit the conversations."""
     given = settings(**changes)
     made: list[Backend] = []
 
@@ -182,7 +188,7 @@ async def serving(
         store = VoiceStore(None if silent else parts.voice, [], given.max_voices, folder)
         store.fill(parts.codec.voice)
         codec = None if silent else CodecService(parts.codec, priority=engine.priority)
-        made.append(Backend(engine, codec, store, given, LoudVad))
+        made.append(Backend(engine, codec, store, given, LoudVad, times=times))
         return made[0]
 
     before = asyncio.all_tasks()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +10,13 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from mosslive.server.capacity import WINDOW_S, is_overloaded, next_cost
 from mosslive.server.gaps import Gaps
+from mosslive.server.overload import WINDOW_S, is_overloaded, next_cost
 from mosslive.talk.production import Production, Sample
 from tests.engine.serving import Clock
 from tests.server.caller import Caller
-from tests.server.processes import ROOT, Process, faulty
+from tests.server.processes import Process, faulty, listen
 from tests.server.rig import WAIT_S, run
-
-
-async def listen(served: Process) -> dict[str, Any]:
-    """What a client in another process hears of one reply."""
-    client = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.server.listener", served.ws),
-        stdout=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-    )
-    out, _ = await client.communicate()
-    heard: dict[str, Any] = json.loads(out)
-    return heard
 
 
 async def until_refused(served: Process) -> InvalidStatus:
@@ -45,8 +32,8 @@ async def until_refused(served: Process) -> InvalidStatus:
 
 def test_a_client_and_the_server_count_the_same_gaps(nano_folder: Path, tmp_path: Path) -> None:
     """A row of 80 ms takes 55 ms with one reply and 110 with two: two listeners hear gaps, which
-    the metrics count; other clients get 429 on every transport; an idle server accepts clients
-    again at once."""
+    the metrics and the timing of each reply count; other clients get 429 on every transport; an
+    idle server accepts clients again at once."""
 
     async def test() -> None:
         slow: dict[str, Any] = {"on": 0.055, "reply_s": 6.4, "admit_overload": False}
@@ -65,6 +52,7 @@ def test_a_client_and_the_server_count_the_same_gaps(nano_folder: Path, tmp_path
             gaps = sum(one["gaps"] for one in heard)
             silence_s = sum(one["silence_s"] for one in heard)
             assert await served.metric("mosslive_underruns_total") == gaps
+            assert [one["reported"] for one in heard] == [[one["gaps"]] for one in heard]
             counted_s = await served.metric("mosslive_underrun_seconds_total")
             assert counted_s == pytest.approx(silence_s, rel=0.1)
             while await served.metric("mosslive_sessions_live"):
@@ -155,3 +143,29 @@ def test_audio_sent_after_everything_was_played_ends_a_gap() -> None:
         assert sent is not None
         sent()
     assert gaps[1:] == [pytest.approx(0.001)]
+
+
+def test_gaps_of_a_reply_are_told_when_its_sound_was_sent() -> None:
+    """Whoever asks gets the gaps of that reply: when it ends, at once if it has ended, and as far
+    as they are known if the client leaves before."""
+    clock, told = Clock(), list[tuple[str, int, float]]()
+    gaps = Gaps(lambda seconds: None, clock)
+
+    def ask(reply: str) -> None:
+        gaps.reports.when_over(reply, lambda heard: told.append((reply, *heard)))
+
+    for reply in ("a", "b", "c"):
+        gaps.sent(reply, 24_000, 24_000)
+    clock.now += 1.5
+    for reply in ("a", "c"):
+        gaps.sent(reply, 24_000, 24_000)
+    ask("a")
+    assert told == []
+    gaps.end("a")
+    gaps.end("b")
+    ask("b")
+    ask("c")
+    ask("text")
+    assert told == [("a", 1, pytest.approx(0.5)), ("b", 0, 0.0)]
+    gaps.close()
+    assert told[2:] == [("c", 1, pytest.approx(0.5)), ("text", 0, 0.0)]

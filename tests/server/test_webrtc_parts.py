@@ -72,6 +72,8 @@ def test_track_counts_gaps_in_the_middle_of_a_reply() -> None:
         track.play(reply, sound)
         await heard(track)
         assert gaps == [pytest.approx(2.5 * FRAME_S)]
+        assert reply.gaps == 1
+        assert reply.silence_s == gaps[0]
         await heard(track)
         reply.whole = True
         for _ in range(2):

@@ -18,6 +18,7 @@ from mosslive.codec.voice import Voice
 from mosslive.errors import MossliveError
 from mosslive.server.api_errors import ApiError, Event, as_api_error, new_id
 from mosslive.server.backend import Backend
+from mosslive.server.gaps import GapReports
 from mosslive.server.logs import Named
 from mosslive.server.metrics import Metrics
 from mosslive.server.realtime import beta_events, talk_config
@@ -59,14 +60,17 @@ class RealtimeSession:
         metrics: Metrics,
         *,
         lead_s: float | None = None,
+        gap_reports: GapReports | None = None,
         expires_at: int = 0,
     ) -> None:
         """`lead_s`: how far ahead of playback sound is sent, if the server plays it; None: the
-        client plays, and truncates what it did not play. Raises `EngineFull`."""
+        client plays, and truncates what it did not play. `gap_reports`: of the transport; None: no
+        one plays. Raises `EngineFull`."""
         self.backend, self.client, self.metrics = backend, client, metrics
         self.id, self.conversation_id = new_id("sess"), new_id("conv")
         self.items = Items(backend.settings.max_sound_s)
         self.responses = ResponseState(lambda: self.talk.replying)
+        self.gap_reports = gap_reports
         self.over = asyncio.Event()  # the conversation cannot go on
         self.transcribing = asyncio.Lock()
         named = {"session": self.id, "key": client.owner}

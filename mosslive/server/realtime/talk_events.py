@@ -7,10 +7,11 @@ turns are detected or replies are made.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mosslive.errors import MossliveError
 from mosslive.server.api_errors import ApiError, as_api_error
+from mosslive.server.gaps import HeardGaps
 from mosslive.server.one_shot import transcribe_turn
 from mosslive.server.realtime.client_events.input_audio_buffer import commit_item, commit_silence
 from mosslive.server.realtime.client_events.response import respond
@@ -35,6 +36,7 @@ from mosslive.talk.events import (
     TimingReady,
     TurnDetected,
 )
+from mosslive.talk.timing import TurnTiming
 
 
 @dataclass
@@ -42,6 +44,7 @@ class TalkEventForwarder:
     session: RealtimeSession
 
     def __post_init__(self) -> None:
+        self._reply = (0, "")  # turn and response id of the latest reply
         self.session.on_event = self._forward
         self.session.idle.on_idle = self._idle
 
@@ -85,9 +88,7 @@ class TalkEventForwarder:
                     self._end(response)
             case TimingReady(timing):
                 session.metrics.turn(timing)
-                session.log.info("turn", extra={"timing": timing.document()})
-                if TIMING in session.config.included:
-                    session.send(timing_ready(timing.document()))
+                self._timing_ready(timing)
             case ContextTrimmed(turns=turns):
                 session.log.info("context trimmed", extra={"turns": turns})
             case TalkFault():
@@ -154,6 +155,7 @@ class TalkEventForwarder:
             responses.end(other)
             responses.cancel_task(other.id)
         response = response or session.begin_response(turn, session.config)
+        self._reply = (turn, response.id)
         response.open_item()
         if response.item:
             response.item.turns = [turn]
@@ -183,6 +185,23 @@ class TalkEventForwarder:
         finally:
             response.end(done.stop, usage)
             self._end(response)
+
+    def _timing_ready(self, timing: TurnTiming) -> None:
+        """Logs and sends the record of a reply, with the gaps that were heard. They are known when
+        all of its sound was sent, so the record waits until then."""
+        session = self.session
+
+        def report(heard: HeardGaps) -> None:
+            counted = replace(timing, underruns=heard.gaps, silence_s=heard.silence_s)
+            session.log.info("turn", extra={"timing": counted.document()})
+            if TIMING in session.config.included:
+                session.send(timing_ready(counted.document()))
+
+        turn, response_id = self._reply
+        if session.gap_reports and turn == timing.turn:
+            session.gap_reports.when_over(response_id, report)
+        else:
+            report(HeardGaps(timing.underruns, timing.silence_s))
 
     def _end(self, response: ResponseEvents) -> None:
         self.session.responses.end(response)

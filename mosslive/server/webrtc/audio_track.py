@@ -35,6 +35,8 @@ class Utterance:
     whole: bool = False  # all of its sound is here
     muted: bool = False  # sound that still comes is dropped
     missing: int = 0  # samples of silence sent since its last sound, while it is not whole
+    gaps: int = 0
+    silence_s: float = 0.0  # of all gaps together
     waiting: deque[Pcm16] = field(default_factory=deque)
 
     @property
@@ -72,6 +74,7 @@ class OutgoingTrack(MediaStreamTrack):
         self.on_started: Callable[[Utterance], None] = _nothing
         self.on_played: Callable[[Utterance], None] = _nothing
         self.on_stopped: Callable[[Utterance], None] = _nothing
+        self.on_over: Callable[[Utterance], None] = _nothing  # played to its end, or dropped
         self.on_gap: Callable[[float], None] = _nothing  # seconds, at the end of each gap
 
     def play(self, utterance: Utterance, pcm: Pcm16) -> bool:
@@ -119,6 +122,8 @@ class OutgoingTrack(MediaStreamTrack):
             filled += len(piece)
             if len(piece):
                 if first.missing:
+                    first.gaps += 1
+                    first.silence_s += first.missing / self.rate_hz
                     self.on_gap(first.missing / self.rate_hz)
                     first.missing = 0
                 if begins:
@@ -132,6 +137,7 @@ class OutgoingTrack(MediaStreamTrack):
                 break  # more of it comes; later replies wait
             self._remove(first)
             self.on_stopped(first)
+            self.on_over(first)
         frame = AudioFrame.from_ndarray(wave[None], "s16", "mono")
         frame.sample_rate = self.rate_hz
         frame.pts, frame.time_base = self._sent, Fraction(1, self.rate_hz)
@@ -152,6 +158,7 @@ class OutgoingTrack(MediaStreamTrack):
         utterance.waiting.clear()
         utterance.muted = True
         self._remove(utterance)
+        self.on_over(utterance)
 
     def _remove(self, utterance: Utterance) -> None:
         self._queue.remove(utterance)

@@ -61,6 +61,7 @@ class Call:
         self._track = OutgoingTrack(WIRE_HZ, _MOST_WAITING_S)
         self._track.on_gap = server_state.metrics.gap
         playback = PlaybackEvents(self._track, self._send_queue.put, self._inbox.put_own)
+        self._gap_reports = playback.gap_reports
         self.session = RealtimeSession(
             server_state.backend,
             client,
@@ -68,6 +69,7 @@ class Call:
             HANDLERS | playback.handlers(),
             server_state.metrics,
             lead_s=LEAD_S,
+            gap_reports=self._gap_reports,
             expires_at=int(time.time() + settings.max_session_s),
         )
         playback.join(self.session)
@@ -127,6 +129,7 @@ class Call:
         """Idempotent."""
         self._track.clear()
         self._track.stop()
+        self._gap_reports.close()
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._peer.close()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mosslive.server.api_errors import ApiError, Event
+from mosslive.server.gaps import GapReports, HeardGaps
 from mosslive.server.realtime.server_events import output_audio_buffer as events
 from mosslive.server.realtime.session import Handler, RealtimeSession
 from mosslive.server.webrtc.audio_track import OutgoingTrack, Utterance
@@ -33,6 +34,8 @@ class PlaybackEvents:
         track.on_started = self._started
         track.on_played = self._played
         track.on_stopped = self._stopped
+        self.gap_reports = GapReports()
+        track.on_over = self._over
 
     def join(self, session: RealtimeSession) -> None:
         """Sets the session. It is created later, because it needs `send`."""
@@ -78,7 +81,8 @@ class PlaybackEvents:
 
     def _done(self, response_id: str, status: str) -> None:
         utterance = self._utterances.pop(response_id, None)
-        if utterance is None:
+        if utterance is None:  # a response without sound
+            self.gap_reports.end(response_id, HeardGaps())
             return
         utterance.whole = True
         if status in ("cancelled", "failed"):
@@ -99,6 +103,10 @@ class PlaybackEvents:
                     }
                 )
         return any(one.played for one in utterances)
+
+    def _over(self, utterance: Utterance) -> None:
+        heard = HeardGaps(utterance.gaps, utterance.silence_s)
+        self.gap_reports.end(utterance.response_id, heard)
 
     def _started(self, utterance: Utterance) -> None:
         self._last_id = utterance.response_id
