@@ -113,10 +113,11 @@ def run_share(job: CompileJob, share: int, shares: int, device: str = "cuda") ->
     voice = codec.voice(job.voice)
     codec.size_pool(job.pool_seconds(voice.codes))
     batch = codec.decoder_batch(job.chunk, tail=check_tail(job.tail))  # type: ignore[arg-type]
-    pieces = [
-        *speaking_pieces(batch, voice, job.chunk, job.replies, recorded=True),
-        *hearing_pieces(codec, job.replies, recorded=True),
-    ]
+    # A vocoder without recordings of its own is recorded by rendering replies.
+    speaking = batch.recordings(voice, job.replies) or speaking_pieces(
+        batch, voice, job.chunk, job.replies, recorded=True
+    )
+    pieces = [*hearing_pieces(codec.encoder_batch, job.replies, recorded=True), *speaking]
     for piece in pieces[share::shares]:
         piece()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ CHUNK_S = 0.02
 
 
 class SlowBatch(ToyBatch):
-    def step(self) -> dict[Any, Samples]:
-        time.sleep(CHUNK_S * len(self.ready))
-        return super().step()
+    def step(self, replies: Sequence[Any]) -> dict[Any, Samples]:
+        time.sleep(CHUNK_S * len(replies))
+        return super().step(replies)
 
 
 def test_every_stage_is_measured_at_start(nano_folder: Path) -> None:
