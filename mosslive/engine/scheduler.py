@@ -38,7 +38,7 @@ from typing import Literal, NamedTuple
 
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.engine.settings import EngineSettings
-from mosslive.engine.step_costs import StepCosts
+from mosslive.engine.step_costs import MIN_MEASUREMENTS, StepCosts
 
 _SHORTER = 0.9  # a smaller step is worth it if it takes at most this share of the time
 
@@ -255,7 +255,7 @@ def misses_deadlines(
         return True
     if speaking == 1 and not decode.is_measured(1, now):
         return False
-    return decode.seconds(speaking, now) > settings.longest_step_s
+    return decode.seconds(speaking, now, MIN_MEASUREMENTS) > settings.longest_step_s
 
 
 def headroom_pages(replies: int, page_size: int, settings: EngineSettings) -> int:

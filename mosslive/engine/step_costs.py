@@ -30,8 +30,9 @@ class StepCosts:
     def observe(self, size: int, seconds: float, now: float) -> None:
         self._recent.setdefault(_class_of(size), _Recent()).add(size, seconds, now)
 
-    def seconds(self, size: int, now: float) -> float:
-        """Returns the estimate for a step of `size` requests or rows, and 0 for size 0."""
+    def seconds(self, size: int, now: float, least: int = 1) -> float:
+        """Returns the estimate for a step of `size` requests or rows, and 0 for size 0. Sizes with
+        fewer than `least` measurements are not used: a single one may be a pause."""
         if not size:
             return 0.0
         wanted = _class_of(size)
@@ -39,6 +40,8 @@ class StepCosts:
         # The farthest size first, so that the nearest has the largest influence.
         for known in sorted(self._recent, key=lambda known: (-abs(known - wanted), -known)):
             recent = self._recent[known]
+            if recent.count < least:
+                continue
             projected = recent.median * self._guess(wanted) / self._guess(known)
             weight = recent.weight(now)
             estimate = weight * projected + (1 - weight) * estimate
