@@ -141,6 +141,10 @@ class Members:
                 stage: Stage = "first" if reply.member.stage == "first" else "render"
                 yield Work(number, stage, reply.due, reply.apart)
 
+    def waiting_for(self, step: Step) -> list[int]:
+        """All open turns, or all open replies: those whose end frees pages that the step needs."""
+        return list(self.turns if step.lane == "hear" else self.replies)
+
     @property
     def unheard(self) -> int:
         """Replies without any sound yet."""

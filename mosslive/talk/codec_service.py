@@ -281,9 +281,9 @@ class CodecService:
             self._collect()
 
     def _stall(self, step: Step, error: PoolFull) -> None:
-        """Replies without pages wait for others to end. If none could end, the youngest fails."""
+        """Replies without pages wait for others to end. If all of them wait, the youngest fails."""
         self._stalled |= set(step.keys)
-        if not self._lanes.busy and all(one.key in self._stalled for one in self._members.work()):
+        if not self._lanes.busy and self._stalled >= set(self._members.waiting_for(step)):
             self._members.fail(Step(step.stage, [max(step.keys)]), error)
             self._stalled.clear()
 
