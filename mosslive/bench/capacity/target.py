@@ -79,7 +79,13 @@ async def local_random(
     # Replies are at all points of their length, so on average they hold half of it.
     pool_s = sessions * (0.5 * reply_s + 2) + 30
     parts = PartsSettings(
-        subject, sessions + _SPARE_REQUESTS, _ROWS_EACH, pool_s, precision, codec_precision
+        subject,
+        sessions,
+        _ROWS_EACH,
+        pool_s,
+        precision,
+        codec_precision,
+        spare=_SPARE_REQUESTS,
     )
     engine, codec = make_parts(parts, report_progress)
 
