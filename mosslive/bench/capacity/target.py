@@ -25,6 +25,7 @@ from mosslive.talk import CodecService, Talk, TalkSettings
 _LONG_REPLY_S = 120.0  # random weights end a reply at any moment, unless it must be this long
 _ROWS_EACH = 2048  # of a conversation, more than calls of eight turns need
 _SPARE_REQUESTS = 1
+_FEW, _POOL_SHARE, _PROMPT_S = 16, 0.25, 30.0
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,18 @@ async def local_random(
         max_reply_s=reply_s,
         context_rows=_ROWS_EACH - 2 * 128,  # the rest is the engine's headroom
     )
-    # Replies are at all points of their length, so on average they hold half of it.
-    pool_s = sessions * (0.5 * reply_s + 2) + 30
+    # A few callers may all be answered at once. Of many, a part is: the others speak or listen to
+    # a reply that is rendered already, and replies are at all points of their length.
+    whole_s = (reply_s + 2) * min(sessions, _FEW)
+    pool_s = max(whole_s, _POOL_SHARE * reply_s * sessions) + _PROMPT_S
     parts = PartsSettings(
-        subject, sessions + _SPARE_REQUESTS, _ROWS_EACH, pool_s, precision, codec_precision
+        subject,
+        sessions,
+        _ROWS_EACH,
+        pool_s,
+        precision,
+        codec_precision,
+        spare=_SPARE_REQUESTS,
     )
     engine, codec = make_parts(parts, report_progress)
 

@@ -18,6 +18,7 @@ from mosslive.config.codec_precision import codec_precision
 from mosslive.engine.engine import Engine
 from mosslive.engine.graph_runner import GraphRunner
 from mosslive.engine.graph_stepper import GraphStepper
+from mosslive.engine.settings import EngineSettings
 from mosslive.engine.stepper import PlainStepper
 from mosslive.kernels.arithmetic import Precision
 from mosslive.model import Decoder
@@ -31,12 +32,13 @@ _POOL_MARGIN, _PROMPT_S, _FEW = 1.25, 30.0, 16
 @dataclass(frozen=True)
 class PartsSettings:
     subject: Subject
-    conversations: int  # at once
+    conversations: int  # at once, all of them speaking
     rows_each: int
     pool_s: float  # speech that all replies together store in the flow's pool
     precision: str = "bf16"  # of the language model
     codec_precision: str | None = None  # see `CodecPrecision`; None: the device's default
     vocoder: Path | None = None  # a BigVGAN folder; None: a random HiFT
+    spare: int = 0  # further conversations that have pages
 
 
 def needed_pool_s(
@@ -83,7 +85,9 @@ def make_parts(
         stepper = _stepper(settings, report_progress)
     if subject.device == "cuda":
         report_progress("the codec's kernels compiled")
-    return Engine(stepper, random_tokenizer()), codec
+    most_speaking = max(EngineSettings().max_speaking, settings.conversations)
+    engine_settings = EngineSettings(max_speaking=most_speaking)
+    return Engine(stepper, random_tokenizer(), engine_settings), codec
 
 
 def _stepper(
@@ -95,7 +99,7 @@ def _stepper(
     (precision,) = checked_precisions(weights, (settings.precision,))
     decoder = Decoder(config, as_precision(weights, precision))
     report_progress("the language model's weights made")
-    pages = most * settings.rows_each // _PAGE_SIZE
+    pages = (most + settings.spare) * settings.rows_each // _PAGE_SIZE
     runner = GraphRunner(decoder, PagePool(pages, _PAGE_SIZE), _CHUNK_ROWS)
     if subject.device != "cuda":
         return PlainStepper(runner)
