@@ -32,21 +32,23 @@ class Gaps:
         self._playbacks: dict[str, Playback] = {}  # by reply
         self._formats: dict[str, AudioFormat] = {}
 
-    def sent(self, reply: str, samples: int, rate_hz: int) -> None:
-        """Records that this many samples of a reply's audio were sent now."""
+    def sent(self, reply: str, samples: int, rate_hz: int, now: float | None = None) -> None:
+        """Records that this many samples of a reply's audio were sent. `now`: None: at this
+        moment."""
         playback = self._playbacks.setdefault(reply, Playback(rate_hz, math.inf))
         before_s = playback.silence_s
-        playback.send(samples, self._clock())
+        playback.send(samples, self._clock() if now is None else now)
         if playback.silence_s > before_s:
             self._on_gap(playback.silence_s - before_s)
 
-    def end(self, reply: str) -> None:
+    def end(self, reply: str, now: float | None = None) -> None:
         """Forgets a reply that has ended."""
         self._playbacks.pop(reply, None)
         self._formats.pop(reply, None)
 
-    def of_event(self, event: Event) -> Callable[[], None] | None:
-        """Returns the function to call after this server event has been sent, if any."""
+    def of_event(self, event: Event) -> Callable[[float], None] | None:
+        """Returns the function to call with the time at which this server event was sent, if
+        any."""
         kind = event["type"]
         if kind == "response.created":
             self._formats[event["response"]["id"]] = _format(event["response"])

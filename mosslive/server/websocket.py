@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from mosslive.errors import MossliveError
 from mosslive.server.access import wants_beta
 from mosslive.server.api_errors import ApiError, as_api_error, error_event, read_json
-from mosslive.server.connections import abort_connection
+from mosslive.server.connections import abort_connection, send_and_confirm
 from mosslive.server.gaps import Gaps
 from mosslive.server.keys import Bearer
 from mosslive.server.realtime.handlers import HANDLERS
@@ -126,8 +126,9 @@ async def _write(websocket: WebSocket, send_queue: SendQueue, timeout_s: float) 
         while True:
             text = await send_queue.get()
             async with asyncio.timeout(timeout_s):
-                await websocket.send_text(text)
-            await asyncio.sleep(0)  # `send_text` does not yield while the socket has room
+                message = {"type": "websocket.send", "text": text}
+                await send_and_confirm(websocket, message, send_queue.confirm)
+            await asyncio.sleep(0)  # sending does not yield while the socket has room
     except (SlowReader, TimeoutError):
         abort_connection(websocket.scope)
         raise SessionEnd(POLICY, "the reader is too slow") from None

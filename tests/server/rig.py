@@ -1,12 +1,14 @@
 """A whole server in the event loop of the test: real sockets, nano models, loud sound is speech.
 
 `serving` starts it and asserts on exit that no session, task, page or reply of the codec is left.
+With TEST_FRONTS=1 in the environment, every server of these tests has a front process.
 """
 
 import asyncio
 import base64
 import io
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -160,6 +162,7 @@ def settings(**changes: Any) -> ServerSettings:
     base: dict[str, Any] = {
         "port": 0,
         "seed": 5,
+        "fronts": int(os.environ.get("TEST_FRONTS", "0")),
         "max_reply_s": seconds,
         "min_reply_s": 2 * seconds,
         "admit_overload": True,  # otherwise a busy machine would refuse clients

@@ -153,5 +153,5 @@ def test_audio_sent_after_everything_was_played_ends_a_gap() -> None:
         delta = {"type": "response.output_audio.delta", "response_id": "c", "delta": "AAAAAAAAAAA="}
         sent = played.of_event(delta)  # 8 bytes: 1 ms
         assert sent is not None
-        sent()
+        sent(clock.now)
     assert gaps[1:] == [pytest.approx(0.001)]

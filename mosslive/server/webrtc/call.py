@@ -198,6 +198,7 @@ class Call:
                         self._room.clear()
                         await self._room.wait()
                 self._send(channel, text)
+                self._send_queue.confirm(time.monotonic())
                 await asyncio.sleep(0)  # a channel with room does not yield to other tasks
         except (SlowReader, TimeoutError):
             raise SessionEnd(POLICY, "the reader is too slow") from None

@@ -1,0 +1,211 @@
+"""Starts the front processes, passes connections to them, and starts a front again that has died.
+
+A connection goes to the front that holds the fewest. While no front is ready, connections wait in
+the backlog of the listening socket. Each front has a control socket: connections travel over it as
+file descriptors, and a front exits when it is closed, so no front outlives the core. Runs on the
+event loop of the core. Does not know what is sent over a connection.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import zmq
+from starlette.types import ASGIApp
+
+from mosslive.errors import MossliveError
+from mosslive.server.front.dispatcher import Dispatcher
+from mosslive.server.front.link import Link
+from mosslive.server.front.messages import Kind, Packet
+from mosslive.server.front.process import FrontSettings, core_address
+from mosslive.server.http_config import SHUTDOWN_S, HttpSettings
+
+BACKLOG = 2048
+_STABLE_S = 10.0  # a front that has lived so long is started again at once
+_FIRST_WAIT_S, _MOST_WAIT_S = 0.1, 5.0
+_MOST_STARTS = 5  # of the first fronts, before the server gives up
+_log = logging.getLogger("mosslive.fronts")
+
+
+@dataclass
+class _Front:
+    name: bytes
+    process: asyncio.subprocess.Process
+    control: socket.socket
+    ready: bool = False
+    load: int = 0  # connections
+
+
+class Fronts:
+    def __init__(
+        self,
+        app: ASGIApp,
+        count: int,
+        settings: HttpSettings,
+        log_level: str,
+        on_restart: Callable[[], None],
+        on_failure: Callable[[MossliveError], None],
+    ) -> None:
+        """`on_restart`: called for each front that has died. `on_failure`: no front can start."""
+        self._count, self._settings, self._log_level = count, settings, log_level
+        self._on_restart, self._on_failure = on_restart, on_failure
+        self._dispatcher = Dispatcher(app, lambda packet, front: self._link.send(packet, front))
+        self._fronts: dict[bytes, _Front] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listening: Sequence[socket.socket] = ()
+        self._accepting = False
+        self._stopping = False
+        self._ever_ready = asyncio.Event()
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that run now."""
+        return [front.process.pid for front in self._fronts.values()]
+
+    async def start(self, listening: Sequence[socket.socket]) -> None:
+        """Starts the fronts, and returns when the first is ready or none can start. `listening`:
+        bound sockets; this object closes them."""
+        self._listening = listening
+        for one in listening:
+            one.setblocking(False)
+            one.listen(BACKLOG)
+        self._folder = tempfile.mkdtemp(prefix="mosslive-")
+        self._context = zmq.Context()
+        router = self._context.socket(zmq.ROUTER)
+        router.setsockopt(zmq.SNDHWM, 0)  # the windows of connections bound it
+        router.setsockopt(zmq.RCVHWM, 0)
+        router.bind(core_address(self._folder))
+        self._link = Link(router, self._take)
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep(number)) for number in range(self._count)]
+        await self._ever_ready.wait()
+
+    async def stop(self, force: bool = False) -> None:
+        """Accepts no more, lets fronts close their connections, and ends them."""
+        self._stopping = True
+        self._accept_if(False)
+        for one in self._listening:
+            one.close()
+        for front in self._fronts.values():
+            self._link.send([Kind.STOP], front.name)
+        try:
+            async with asyncio.timeout(0 if force else SHUTDOWN_S + 2):
+                await asyncio.wait(self._tasks)
+        except TimeoutError:
+            for front in self._fronts.values():
+                front.process.kill()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+            self._dispatcher.cancel()
+        await self._dispatcher.ended()
+        self._link.close()
+        self._context.term()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # Processes.
+
+    async def _keep(self, number: int) -> None:
+        """Runs one front, again and again."""
+        wait_s, generation = _FIRST_WAIT_S, 0
+        while not self._stopping:
+            generation += 1
+            began = time.monotonic()
+            front = await self._launch(f"front-{number}-{generation}".encode())
+            try:
+                status = await front.process.wait()
+            finally:
+                self._forget(front)
+            if self._stopping:
+                return
+            self._on_restart()
+            lived_s = time.monotonic() - began
+            wait_s = _FIRST_WAIT_S if lived_s > _STABLE_S else min(2 * wait_s, _MOST_WAIT_S)
+            _log.error(
+                "a front process has ended; its connections are lost",
+                extra={"front": number, "status": status, "lived_s": round(lived_s, 1)},
+            )
+            if not self._ever_ready.is_set() and generation >= _MOST_STARTS:
+                self._ever_ready.set()
+                self._on_failure(
+                    MossliveError(
+                        f"front processes cannot start (exit status {status}, {generation} times); "
+                        "the log says why; --fronts 0 serves without them"
+                    )
+                )
+                return
+            await asyncio.sleep(wait_s)
+
+    async def _launch(self, name: bytes) -> _Front:
+        ours, theirs = socket.socketpair()
+        settings = FrontSettings(
+            name.decode(), self._folder, theirs.fileno(), self._log_level, self._settings
+        )
+        # One core is enough for a front, and the libraries it loads must not start threads.
+        paths = os.pathsep.join(path for path in sys.path if path)
+        environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "mosslive.server.front.process", settings.to_json()),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=environment,
+            )
+        ours.setblocking(False)
+        front = self._fronts[name] = _Front(name, process, ours)
+        return front
+
+    def _forget(self, front: _Front) -> None:
+        del self._fronts[front.name]
+        front.control.close()
+        self._dispatcher.lost(front.name)
+        self._accept_if(any(front.ready for front in self._fronts.values()))
+
+    # Messages and connections.
+
+    def _take(self, name: bytes, packet: Packet) -> None:
+        front = self._fronts.get(name)
+        if front is None:
+            return  # the last messages of a front that has died
+        if packet[0] == Kind.HELLO:
+            front.ready = True
+            self._ever_ready.set()
+            self._accept_if(True)
+        elif packet[0] == Kind.LOAD:
+            front.load = packet[1]
+        else:
+            self._dispatcher.take(name, packet)
+
+    def _accept_if(self, wanted: bool) -> None:
+        wanted = wanted and not self._stopping
+        if wanted == self._accepting:
+            return
+        self._accepting = wanted
+        loop = asyncio.get_running_loop()
+        for one in self._listening:
+            if wanted:
+                loop.add_reader(one, self._accept, one)
+            else:
+                loop.remove_reader(one)
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            client, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        with client:  # the front has a copy
+            ready = [front for front in self._fronts.values() if front.ready]
+            for front in sorted(ready, key=lambda front: front.load):
+                try:
+                    socket.send_fds(front.control, [b"c"], [client.fileno()])
+                except OSError:  # it is dying, or has not read for long
+                    continue
+                front.load += 1
+                return
