@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from mosslive.server.api_errors import Event
 
-
 OnSent = Callable[[float], None]  # takes the time, by `time.monotonic`
 
 

@@ -23,6 +23,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from mosslive import Engine
 from mosslive.codec import Codec, Voice
 from mosslive.server.backend import Backend
+from mosslive.server.front.supervisor import Fronts
 from mosslive.server.run import make_server
 from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings
@@ -50,6 +51,7 @@ class Served:
     server_state: ServerState
     port: int
     backend: Backend
+    fronts: Fronts | None
 
     @property
     def http(self) -> str:
@@ -193,7 +195,7 @@ async def serving(
     task = asyncio.get_running_loop().create_task(server._serve())
     try:
         await until(lambda: server_state.state == "ready" or task.done())
-        served = Served(server_state, server.port, made[0])
+        served = Served(server_state, server.port, made[0], server.fronts)
         yield served
         async with asyncio.timeout(WAIT_S):
             await served.quiet()

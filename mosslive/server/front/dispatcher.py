@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Scope
 
@@ -19,7 +18,7 @@ from mosslive.server.front.messages import Kind, Packet, Window, size_of, unpack
 
 _SEND_BYTES, _SEND_MESSAGES = 64 << 10, 64  # sent and not written: as much as a socket buffers
 _TAKEN_BYTES, _TAKEN_MESSAGES = 64 << 10, 64  # confirmed at once; less than the fronts' window
-_LEFT = {
+_LEFT: dict[str, Message] = {
     "http": {"type": "http.disconnect"},
     "websocket": {"type": "websocket.disconnect", "code": 1006},
 }
@@ -131,7 +130,7 @@ class _Connection:
             self._taken = self._taken_bytes = 0
         return message
 
-    async def send(self, message: dict[str, Any]) -> None:
+    async def send(self, message: Message) -> None:
         """Waits while too much is not written. Raises `OSError` if the client of a WebSocket is
         gone, as uvicorn does."""
         await self._window.wait()

@@ -28,7 +28,7 @@ class Link:
         self._outbox: dict[bytes, list[Packet]] = {}
         self._reading: asyncio.Handle | None = None
         self._closed = False
-        self._fd: int = socket.getsockopt(zmq.FD)
+        self._fd = int(socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._fd, self._read)
         self._read_soon()  # the descriptor reports changes only, and one may have passed
 

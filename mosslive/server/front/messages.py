@@ -3,7 +3,7 @@
 | message | from | meaning |
 |---|---|---|
 | HELLO | front | the front is ready for connections |
-| LOAD, n | front | it holds n connections |
+| CLOSED, n | front | n of the connections that it got are closed by now |
 | OPEN, id, scope | front | a request or WebSocket begins |
 | RECEIVED, id, message | front | what `receive` of the socket returned |
 | WRITTEN, id, time | front | the oldest message not confirmed so far has been written then |
@@ -32,7 +32,7 @@ Packet = list[Any]  # [Kind, id, ...]
 
 class Kind(IntEnum):
     HELLO = 0
-    LOAD = 1
+    CLOSED = 1
     OPEN = 2
     RECEIVED = 3
     WRITTEN = 4

@@ -60,7 +60,8 @@ class FrontServer(uvicorn.Server):
         self._control = socket.socket(fileno=settings.control_fd)
         self._control.setblocking(False)
         self._handshakes: set[asyncio.Task[Any]] = set()
-        self._load = 0  # connections, as the core knows
+        self._accepted = 0  # connections
+        self._closed = 0  # of these, as the core knows
 
     async def startup(self, sockets: object = None) -> None:
         await super().startup(sockets=[])
@@ -83,9 +84,10 @@ class FrontServer(uvicorn.Server):
         """The core decides what a signal means."""
 
     async def on_tick(self, counter: int) -> bool:
-        if (load := len(self.server_state.connections)) != self._load:
-            self._load = load
-            self._link.send([Kind.LOAD, load])
+        held = len(self.server_state.connections) + len(self._handshakes)
+        if self._accepted - held != self._closed:
+            self._closed = self._accepted - held
+            self._link.send([Kind.CLOSED, self._closed])
         return await super().on_tick(counter)
 
     def _take(self, peer: bytes, packet: Packet) -> None:
@@ -103,6 +105,7 @@ class FrontServer(uvicorn.Server):
             shutil.rmtree(self._settings.folder, ignore_errors=True)
             os._exit(0)
         for fd in passed:
+            self._accepted += 1
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._connect(socket.socket(fileno=fd)))
             self._handshakes.add(task)
@@ -117,7 +120,7 @@ class FrontServer(uvicorn.Server):
             client.close()
 
     def _protocol(self) -> asyncio.Protocol:
-        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg,assignment]
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state={}
         )
         return made

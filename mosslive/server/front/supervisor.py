@@ -40,7 +40,8 @@ class _Front:
     process: asyncio.subprocess.Process
     control: socket.socket
     ready: bool = False
-    load: int = 0  # connections
+    passed: int = 0  # connections that it got
+    closed: int = 0  # of these, as it has reported
 
 
 class Fronts:
@@ -65,9 +66,9 @@ class Fronts:
         self._ever_ready = asyncio.Event()
 
     @property
-    def pids(self) -> list[int]:
-        """The processes that run now."""
-        return [front.process.pid for front in self._fronts.values()]
+    def ready(self) -> list[int]:
+        """The ids of the processes that take connections."""
+        return [front.process.pid for front in self._fronts.values() if front.ready]
 
     async def start(self, listening: Sequence[socket.socket]) -> None:
         """Starts the fronts, and returns when the first is ready or none can start. `listening`:
@@ -115,7 +116,7 @@ class Fronts:
     async def _keep(self, number: int) -> None:
         """Runs one front, again and again."""
         wait_s, generation = _FIRST_WAIT_S, 0
-        while not self._stopping:
+        while not self._ended():
             generation += 1
             began = time.monotonic()
             front = await self._launch(f"front-{number}-{generation}".encode())
@@ -123,14 +124,14 @@ class Fronts:
                 status = await front.process.wait()
             finally:
                 self._forget(front)
-            if self._stopping:
+            if self._ended():
                 return
             self._on_restart()
             lived_s = time.monotonic() - began
             wait_s = _FIRST_WAIT_S if lived_s > _STABLE_S else min(2 * wait_s, _MOST_WAIT_S)
             _log.error(
                 "a front process has ended; its connections are lost",
-                extra={"front": number, "status": status, "lived_s": round(lived_s, 1)},
+                extra={"front": front.name.decode(), "status": status},
             )
             if not self._ever_ready.is_set() and generation >= _MOST_STARTS:
                 self._ever_ready.set()
@@ -162,6 +163,9 @@ class Fronts:
         front = self._fronts[name] = _Front(name, process, ours)
         return front
 
+    def _ended(self) -> bool:
+        return self._stopping
+
     def _forget(self, front: _Front) -> None:
         del self._fronts[front.name]
         front.control.close()
@@ -176,10 +180,11 @@ class Fronts:
             return  # the last messages of a front that has died
         if packet[0] == Kind.HELLO:
             front.ready = True
+            _log.info("front started", extra={"front": name.decode(), "pid": front.process.pid})
             self._ever_ready.set()
             self._accept_if(True)
-        elif packet[0] == Kind.LOAD:
-            front.load = packet[1]
+        elif packet[0] == Kind.CLOSED:
+            front.closed = packet[1]
         else:
             self._dispatcher.take(name, packet)
 
@@ -202,10 +207,10 @@ class Fronts:
             return
         with client:  # the front has a copy
             ready = [front for front in self._fronts.values() if front.ready]
-            for front in sorted(ready, key=lambda front: front.load):
+            for front in sorted(ready, key=lambda front: front.passed - front.closed):
                 try:
                     socket.send_fds(front.control, [b"c"], [client.fileno()])
                 except OSError:  # it is dying, or has not read for long
                     continue
-                front.load += 1
+                front.passed += 1
                 return
