@@ -19,6 +19,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 HEAD_S = 20.0  # from connecting, or from a request's first byte, to the end of its headers
 # Keys of an ASGI scope's extensions.
 ABORT = "mosslive.abort"  # a function that closes the connection without flushing
+EVENTS = "mosslive.events"  # true: messages may have an `event` instead of a text with its JSON
 WRITTEN = "mosslive.written"  # a message may have a function of this name, called once written
 
 
@@ -27,6 +28,11 @@ def abort_connection(scope: Scope) -> None:
     abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
     if abort:
         abort()
+
+
+def takes_events(scope: Scope) -> bool:
+    """Whether a front holds the connection and converts events to JSON."""
+    return bool(scope.get("extensions", {}).get(EVENTS))
 
 
 async def send_and_confirm(

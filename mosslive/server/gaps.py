@@ -57,8 +57,7 @@ class Gaps:
         elif kind in _DELTAS:
             reply, delta = event["response_id"], event["delta"]
             form = self._formats.get(reply, AudioFormat())
-            count = len(delta) // 4 * 3 - delta.count("=", -2)  # decoded bytes
-            return partial(self.sent, reply, count // form.bytes_per_sample, form.rate_hz)
+            return partial(self.sent, reply, len(delta) // form.bytes_per_sample, form.rate_hz)
         return None
 
 

@@ -71,7 +71,7 @@ class DrainingServer(uvicorn.Server):
             asyncio.Protocol, self.config.host, self.config.port, start_serving=False
         )
         self.servers = [bound]
-        await fronts.start([socket.socket(fileno=os.dup(one.fileno())) for one in bound.sockets])
+        fronts.start([socket.socket(fileno=os.dup(one.fileno())) for one in bound.sockets])
         self.started = True
 
     async def shutdown(self, sockets: object = None) -> None:

@@ -22,11 +22,11 @@ class Pipe:
 
         def to_core(packet: list[Any]) -> None:
             self.to_core.append(packet)
-            loop.call_soon(self.core.take, NAME, unpack(pack([packet]))[0])
+            loop.call_soon(self.core.take, NAME, unpack(pack(packet)))
 
         def to_front(packet: list[Any], front: bytes) -> None:
             assert front == NAME
-            loop.call_soon(self.front.take, unpack(pack([packet]))[0])
+            loop.call_soon(self.front.take, unpack(pack(packet)))
 
         self.front = Forwarder(to_core)
         self.core = Dispatcher(app, to_front)

@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Scope
 
-from mosslive.server.connections import ABORT, WRITTEN
+from mosslive.server.connections import ABORT, EVENTS, WRITTEN
+from mosslive.server.front.input_settings import INPUT
 from mosslive.server.front.messages import Kind, Packet, Window, size_of, unpacked_scope
 
 _SEND_BYTES, _SEND_MESSAGES = 64 << 10, 64  # sent and not written: as much as a socket buffers
@@ -82,7 +84,7 @@ class _Connection:
     def __init__(self, name: int, scope: Scope, send: Callable[[Packet], None]) -> None:
         self._name, self._kind, self._send = name, scope["type"], send
         scope["state"] = {}
-        scope["extensions"] |= {ABORT: self.abort, WRITTEN: True}
+        scope["extensions"] |= {ABORT: self.abort, WRITTEN: True, EVENTS: True, INPUT: self.input}
         self._received: deque[Message] = deque()
         self._arrived = asyncio.Event()
         self._reads = False
@@ -112,6 +114,9 @@ class _Connection:
 
     def abort(self) -> None:
         self._send([Kind.ABORT, self._name])
+
+    def input(self, settings: dict[str, Any]) -> None:
+        self._send([Kind.INPUT, self._name, settings])
 
     async def receive(self) -> Message:
         if not self._reads and self._kind == "http":

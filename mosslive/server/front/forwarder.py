@@ -3,7 +3,7 @@
 Each connection has two tasks: one reads from the socket while the window of the core is open, one
 writes what the core sends. The core sends no more than its own window until the front has written,
 so a slow client is noticed there as if the core had the socket. Runs on the event loop of a front.
-Does not know what messages mean.
+Of the events of the Realtime protocol it knows the sound only.
 """
 
 import asyncio
@@ -14,6 +14,8 @@ from itertools import count
 from starlette.types import Message, Receive, Scope, Send
 
 from mosslive.server.connections import abort_connection
+from mosslive.server.event_text import event_text
+from mosslive.server.front.client_events import with_event
 from mosslive.server.front.messages import (
     Kind,
     Packet,
@@ -22,7 +24,9 @@ from mosslive.server.front.messages import (
     size_of,
     with_tuples,
 )
+from mosslive.server.front.speech_input import SpeechBatch, SpeechInput
 
+_REALTIME = "/v1/realtime"
 _READ_BYTES, _READ_MESSAGES = 256 << 10, 256  # received and not taken by the application
 
 
@@ -36,10 +40,11 @@ class Forwarder:
         self._send = send
         self._connections: dict[int, _Connection] = {}
         self._ids = count(1)
+        self._batch = SpeechBatch()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = next(self._ids)
-        connection = self._connections[name] = _Connection(name, scope, self._send)
+        connection = self._connections[name] = _Connection(name, scope, self._send, self._batch)
         self._send([Kind.OPEN, name, packed_scope(scope)])
         reading = asyncio.get_running_loop().create_task(connection.read(receive))
         try:
@@ -58,12 +63,19 @@ class Forwarder:
 
 
 class _Connection:
-    def __init__(self, name: int, scope: Scope, send: Callable[[Packet], None]) -> None:
+    def __init__(
+        self, name: int, scope: Scope, send: Callable[[Packet], None], batch: SpeechBatch
+    ) -> None:
         self._name, self._scope, self._send = name, scope, send
         self._window = Window(_READ_BYTES, _READ_MESSAGES)
         self._wanted = asyncio.Event()  # a client that expects "100 Continue" must not get it early
         if scope["type"] == "websocket":
             self._wanted.set()
+        self._input: SpeechInput | None = None
+        if scope["type"] == "websocket" and scope["path"] == _REALTIME:
+            self._input = SpeechInput(batch, self._forward)
+        self._configured = asyncio.Event()  # the core has answered the last `session.update`
+        self._configured.set()
         self._waiting: asyncio.Queue[Message | bool] = asyncio.Queue()  # a bool ends: failed?
         self.ended = False  # by the core
 
@@ -73,6 +85,9 @@ class _Connection:
             self._waiting.put_nowait(packet[2])
         elif kind == Kind.TAKEN:
             self._window.release(packet[2])
+        elif kind == Kind.INPUT and self._input:
+            self._input.use(packet[2])
+            self._configured.set()
         elif kind == Kind.READ:
             self._wanted.set()
         elif kind == Kind.ABORT:
@@ -87,14 +102,27 @@ class _Connection:
         gone = False
         while not gone:
             await self._window.wait()
-            message = await receive()
+            message, updates = await receive(), False
+            if self._input and message.get("text"):
+                message, updates = await with_event(message)
             self._window.add(size_of(message))
-            self._send([Kind.RECEIVED, self._name, message])
+            if updates:
+                self._configured.clear()
+            if self._input:
+                self._input.push(message)
+            else:
+                self._forward(message)
+            await self._configured.wait()
             gone = message["type"].endswith(".disconnect")
+
+    def _forward(self, message: Message) -> None:
+        self._send([Kind.RECEIVED, self._name, message])
 
     async def write(self, send: Send) -> None:
         """Writes until the application has ended. Raises what `send` raises if the client left."""
         while not isinstance(message := await self._waiting.get(), bool):
+            if event := message.get("event"):
+                message = {"type": message["type"], "text": event_text(event)}
             await send(with_tuples(message))
             self._send([Kind.WRITTEN, self._name, time.monotonic()])
         if message:

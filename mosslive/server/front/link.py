@@ -1,4 +1,4 @@
-"""A ZeroMQ socket on the event loop: messages of one turn of the loop travel as one.
+"""A ZeroMQ socket on the event loop: messages of one turn of the loop travel together.
 
 The plain socket and its file descriptor are used, not `zmq.asyncio`: that makes a future for each
 message, which costs more than the message. Sending never blocks; `Window` bounds what is on its
@@ -25,7 +25,7 @@ class Link:
         self._socket, self._on_packet = socket, on_packet
         self._named = socket.type == zmq.ROUTER
         self._loop = asyncio.get_running_loop()
-        self._outbox: dict[bytes, list[Packet]] = {}
+        self._outbox: dict[bytes, list[bytes]] = {}
         self._reading: asyncio.Handle | None = None
         self._closed = False
         self._fd = int(socket.getsockopt(zmq.FD))
@@ -36,9 +36,10 @@ class Link:
         """Sends soon, in order. Messages to a peer that is gone are dropped."""
         if self._closed:
             return
+        data = pack(packet)  # here, so that the sender gets the error of what cannot be packed
         if not self._outbox:
             self._loop.call_soon(self._flush)
-        self._outbox.setdefault(peer, []).append(packet)
+        self._outbox.setdefault(peer, []).append(data)
 
     def close(self) -> None:
         """Sends what waits, and closes the socket. Idempotent."""
@@ -53,9 +54,8 @@ class Link:
         if self._closed:
             return
         outbox, self._outbox = self._outbox, {}
-        for peer, packets in outbox.items():
-            name = [peer] if self._named else []
-            self._socket.send_multipart([*name, pack(packets)], zmq.NOBLOCK)
+        for peer, frames in outbox.items():
+            self._socket.send_multipart([peer, *frames][not self._named :], zmq.NOBLOCK)
         if outbox:
             self._read_soon()  # sending may consume the change that the descriptor reports
 
@@ -71,9 +71,10 @@ class Link:
             if self._closed:
                 return
             try:
-                *name, data = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            for packet in unpack(data):
-                self._on_packet(name[0] if name else b"", packet)
+            peer = frames.pop(0) if self._named else b""
+            for data in frames:
+                self._on_packet(peer, unpack(data))
         self._read_soon()

@@ -10,13 +10,15 @@
 | GONE, id | front | the client has left; later messages for it are ignored |
 | READ, id | core | the application wants the body of the request |
 | TAKEN, id, n | core | the application has taken n messages |
+| INPUT, id, settings | core | how to read the sound of the session; `input_settings.py` |
 | SEND, id, message | core | what the application gave to `send` |
 | ABORT, id | core | close the connection without flushing |
 | END, id, failed | core | the application has returned, or raised an exception |
 | STOP | core | close all connections and exit |
 
-A message is a list; several messages travel packed in one. Pure functions and a counter, used on
-the event loop. Knows ASGI's scopes; does not know the queue that carries messages.
+A message is a list. Besides the ASGI messages there are `websocket.send` and `websocket.receive`
+with an `event`, whose sound is bytes, instead of a text with JSON. Pure functions and a counter,
+used on the event loop. Knows ASGI's scopes; does not know the queue that carries messages.
 """
 
 import asyncio
@@ -43,16 +45,17 @@ class Kind(IntEnum):
     ABORT = 9
     END = 10
     STOP = 11
+    INPUT = 12
 
 
-def pack(packets: list[Packet]) -> bytes:
-    data: bytes = msgpack.packb(packets)
+def pack(packet: Packet) -> bytes:
+    data: bytes = msgpack.packb(packet)
     return data
 
 
-def unpack(data: bytes) -> list[Packet]:
-    packets: list[Packet] = msgpack.unpackb(data)
-    return packets
+def unpack(data: bytes) -> Packet:
+    packet: Packet = msgpack.unpackb(data)
+    return packet
 
 
 def packed_scope(scope: Scope) -> Scope:
@@ -80,6 +83,8 @@ def with_tuples(message: Message) -> Message:
 
 def size_of(message: Message) -> int:
     """About the bytes of an ASGI message."""
+    if event := message.get("event"):
+        return len(event.get("delta") or event.get("audio") or b"")
     return len(message.get("text") or message.get("bytes") or message.get("body") or b"")
 
 

@@ -24,6 +24,7 @@ from mosslive.server import logs
 from mosslive.server.front.forwarder import Forwarder
 from mosslive.server.front.link import Link
 from mosslive.server.front.messages import Kind, Packet
+from mosslive.server.front.speech_input import warm
 from mosslive.server.http_config import HttpSettings, http_config
 
 
@@ -72,6 +73,7 @@ class FrontServer(uvicorn.Server):
         dealer.setsockopt(zmq.RCVHWM, 0)
         dealer.connect(core_address(self._settings.folder))
         self._link = Link(dealer, self._take)
+        warm()
         self._link.send([Kind.HELLO])
         asyncio.get_running_loop().add_reader(self._control, self._accept)
 

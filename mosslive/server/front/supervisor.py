@@ -63,16 +63,16 @@ class Fronts:
         self._listening: Sequence[socket.socket] = ()
         self._accepting = False
         self._stopping = False
-        self._ever_ready = asyncio.Event()
+        self._ever_ready = False
 
     @property
     def ready(self) -> list[int]:
         """The ids of the processes that take connections."""
         return [front.process.pid for front in self._fronts.values() if front.ready]
 
-    async def start(self, listening: Sequence[socket.socket]) -> None:
-        """Starts the fronts, and returns when the first is ready or none can start. `listening`:
-        bound sockets; this object closes them."""
+    def start(self, listening: Sequence[socket.socket]) -> None:
+        """Listens and starts the fronts. Returns before they are ready: connections wait.
+        `listening`: bound sockets; this object closes them."""
         self._listening = listening
         for one in listening:
             one.setblocking(False)
@@ -86,7 +86,6 @@ class Fronts:
         self._link = Link(router, self._take)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep(number)) for number in range(self._count)]
-        await self._ever_ready.wait()
 
     async def stop(self, force: bool = False) -> None:
         """Accepts no more, lets fronts close their connections, and ends them."""
@@ -133,8 +132,7 @@ class Fronts:
                 "a front process has ended; its connections are lost",
                 extra={"front": front.name.decode(), "status": status},
             )
-            if not self._ever_ready.is_set() and generation >= _MOST_STARTS:
-                self._ever_ready.set()
+            if not self._ever_ready and generation >= _MOST_STARTS:
                 self._on_failure(
                     MossliveError(
                         f"front processes cannot start (exit status {status}, {generation} times); "
@@ -181,7 +179,7 @@ class Fronts:
         if packet[0] == Kind.HELLO:
             front.ready = True
             _log.info("front started", extra={"front": name.decode(), "pid": front.process.pid})
-            self._ever_ready.set()
+            self._ever_ready = True
             self._accept_if(True)
         elif packet[0] == Kind.CLOSED:
             front.closed = packet[1]

@@ -193,6 +193,7 @@ class Call:
         try:
             while True:
                 text = await self._send_queue.get()
+                assert isinstance(text, str), "this queue converts all events"
                 async with asyncio.timeout(self._server_state.settings.send_timeout_s):
                     while channel.bufferedAmount > _CHANNEL_BYTES:
                         self._room.clear()

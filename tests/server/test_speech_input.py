@@ -1,0 +1,148 @@
+"""Sound in a front: messages keep their order, and each frame is classified once."""
+
+import asyncio
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.types import Message
+
+from mosslive.server.front.client_events import with_event
+from mosslive.server.front.speech_input import SpeechBatch, SpeechInput
+from mosslive.talk.vad_frames import FrameStream
+from tests.server.rig import pcm, pcm_bytes, run, until
+from tests.talk.rig import LoudVad, frames
+
+WAVE = np.repeat(frames((0.2, False), (0.4, True), (0.2, False)), 3)[::2]  # at 24 kHz
+LOUD = {"format": "audio/pcm", "stream": 1, "vad": "tests.talk.rig:LoudVad"}
+
+
+class BrokenVad:
+    def probability(self, frame: Any) -> float:
+        raise RuntimeError("injected")
+
+
+def sound(data: bytes) -> Message:
+    event = {"type": "input_audio_buffer.append", "audio": data, "speech": None}
+    return {"type": "websocket.receive", "event": event}
+
+
+def expected(wave: Any) -> list[float]:
+    stream, vad = FrameStream(24_000), LoudVad()
+    stream.push(torch.from_numpy(wave))
+    return [vad.probability(stream.take()) for _ in range(stream.waiting)]
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9000), st.booleans()), max_size=30))
+def test_order_and_results(moves: list[tuple[int, int, bool]]) -> None:
+    """However packets of several clients are cut, odd bytes included, all messages are forwarded in
+    order, and the probabilities are those of the whole sound."""
+
+    async def test() -> None:
+        batch, data = SpeechBatch(), pcm_bytes(WAVE)
+        got: list[list[Message]] = [[], [], []]
+        inputs = [SpeechInput(batch, some.append) for some in got]
+        heard, sent = [0, 0, 0], list[list[Message]]([[], [], []])
+        for one in inputs:
+            one.use(LOUD)
+        for who, size, texts in [*moves, *((who, len(data), True) for who in range(3))]:
+            message = sound(data[heard[who] : heard[who] + size])
+            heard[who] += size
+            for one in (message, {"type": "websocket.receive", "text": "x"})[: 1 + texts]:
+                sent[who].append(one)
+                inputs[who].push(one)
+            if texts:
+                await asyncio.sleep(0)
+        await until(lambda: [len(some) for some in got] == [len(some) for some in sent])
+        for who in range(3):
+            assert all(a is b for a, b in zip(got[who], sent[who], strict=True))
+            speech = [one["event"]["speech"] for one in got[who] if "event" in one]
+            assert {stream for stream, _ in speech} == {1}
+            found = [value for _, values in speech for value in values]
+            assert found == expected(np.frombuffer(data, "<i2").astype(np.float32) / 32768)
+
+    asyncio.run(test())
+
+
+def test_settings_of_a_session() -> None:
+    """A new stream begins with its next sample; without turn detection there is no VAD."""
+
+    async def test() -> None:
+        got: list[Message] = []
+        one = SpeechInput(SpeechBatch(), got.append)
+        data = pcm_bytes(WAVE)
+        one.push(sound(data[:100]))  # before any settings
+        sent = 1
+        for stream in (1, 2, None):
+            one.use(LOUD | {"stream": stream})
+            one.push(sound(data))
+            sent += 1
+            await until(lambda sent=sent: len(got) == sent)  # type: ignore[misc]
+        plain = expected(np.frombuffer(data, "<i2").astype(np.float32) / 32768)
+        assert [one["event"]["speech"] for one in got] == [None, [1, plain], [2, plain], None]
+
+    run(test())
+
+
+def test_a_vad_that_fails() -> None:
+    """Sound goes on to the core, which then classifies it."""
+
+    async def test() -> None:
+        got: list[Message] = []
+        one = SpeechInput(SpeechBatch(), got.append)
+        one.use(LOUD | {"vad": "tests.server.test_speech_input:BrokenVad"})
+        for _ in range(3):
+            one.push(sound(pcm_bytes(WAVE)))
+        await until(lambda: len(got) == 3)
+        one.push(sound(b""))
+        assert got[-1]["event"]["speech"] is None
+        one.use(LOUD | {"vad": "no:where", "stream": 2})
+        one.push(sound(b""))
+        assert got[-1]["event"]["speech"] is None
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"type":"input_audio_buffer.append"}',
+        '{"type":"input_audio_buffer.append","audio":7}',
+        '{"type":"input_audio_buffer.append","audio":"*"}',
+        '{"type":"input_audio_buffer.append","audio":"AA"}',
+        '{"type":"input_audio_buffer.commit"}',
+        '{"type":["session.update"]}',
+    ],
+)
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    """What is not valid sound reaches the core untouched."""
+
+    async def test() -> None:
+        message = {"type": "websocket.receive", "text": text}
+        assert await with_event(message) == (message, False)
+
+    run(test())
+
+
+def test_sound_becomes_bytes() -> None:
+    """Appended sound is decoded, its id stays, and an update is recognised."""
+
+    async def test() -> None:
+        audio = pcm(WAVE)
+        fields = {"event_id": "a", "type": "input_audio_buffer.append", "audio": audio}
+        text = json.dumps(fields | {"x": 10**30})
+        message, update = await with_event({"type": "websocket.receive", "text": text})
+        event = {**sound(pcm_bytes(WAVE))["event"], "event_id": "a"}
+        assert (message, update) == ({"type": "websocket.receive", "event": event}, False)
+        text = '{"type":"session\\u002eupdate"}'
+        assert (await with_event({"type": "websocket.receive", "text": text}))[1]
+
+    run(test())
