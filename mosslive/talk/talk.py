@@ -196,6 +196,11 @@ class Talk:
         self._controller.change(settings, self.voice)
 
     @property
+    def can_hear(self) -> bool:
+        """Whether sound can be pushed: there is a codec, and a voice for replies in speech."""
+        return self.codec is not None and (self.settings.reply == "text" or self.voice is not None)
+
+    @property
     def listening(self) -> bool:
         """Whether a spoken turn of the user is in progress."""
         return self._controller.listening is not None

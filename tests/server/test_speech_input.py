@@ -18,7 +18,14 @@ from tests.server.rig import pcm, pcm_bytes, run, until
 from tests.talk.rig import LoudVad, frames
 
 WAVE = np.repeat(frames((0.2, False), (0.4, True), (0.2, False)), 3)[::2]  # at 24 kHz
-LOUD = {"format": "audio/pcm", "stream": 1, "vad": "tests.talk.rig:LoudVad"}
+LOUD = {
+    "format": "audio/pcm",
+    "stream": 1,
+    "vad": "tests.talk.rig:LoudVad",
+    "soft_below": 0.5,
+    "quiet_s": 0.1,
+}
+TEXT = {"type": "websocket.receive", "text": "x"}
 
 
 class BrokenVad:
@@ -37,11 +44,22 @@ def expected(wave: Any) -> list[float]:
     return [vad.probability(stream.take()) for _ in range(stream.waiting)]
 
 
+def joined(messages: list[Message]) -> list[bytes | str]:
+    """The sound between two texts as one."""
+    found: list[bytes | str] = [b""]
+    for message in messages:
+        if "event" not in message:
+            found += [message["text"], b""]
+        else:
+            found[-1] += message["event"]["audio"]
+    return found
+
+
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9000), st.booleans()), max_size=30))
 def test_order_and_results(moves: list[tuple[int, int, bool]]) -> None:
-    """However packets of several clients are cut, odd bytes included, all messages are forwarded in
-    order, and the probabilities are those of the whole sound."""
+    """However packets of several clients are cut, odd bytes included, all sound and all texts are
+    forwarded in order, and the probabilities are those of the whole sound."""
 
     async def test() -> None:
         batch, data = SpeechBatch(), pcm_bytes(WAVE)
@@ -50,23 +68,63 @@ def test_order_and_results(moves: list[tuple[int, int, bool]]) -> None:
         heard, sent = [0, 0, 0], list[list[Message]]([[], [], []])
         for one in inputs:
             one.use(LOUD)
-        for who, size, texts in [*moves, *((who, len(data), True) for who in range(3))]:
-            message = sound(data[heard[who] : heard[who] + size])
+        for who, size, text in [*moves, *((who, len(data), True) for who in range(3))]:
+            audio = data[heard[who] : heard[who] + size]
             heard[who] += size
-            for one in (message, {"type": "websocket.receive", "text": "x"})[: 1 + texts]:
-                sent[who].append(one)
-                inputs[who].push(one)
-            if texts:
+            for make in (lambda audio=audio: sound(audio), lambda: TEXT)[: 1 + text]:
+                sent[who].append(make())
+                count = len(got[who])
+                inputs[who].push(make())
+                assert len(got[who]) >= count
+            if text:
                 await asyncio.sleep(0)
-        await until(lambda: [len(some) for some in got] == [len(some) for some in sent])
+        await until(lambda: [joined(some) for some in got] == [joined(some) for some in sent])
         for who in range(3):
-            assert all(a is b for a, b in zip(got[who], sent[who], strict=True))
             speech = [one["event"]["speech"] for one in got[who] if "event" in one]
             assert {stream for stream, _ in speech} == {1}
             found = [value for _, values in speech for value in values]
             assert found == expected(np.frombuffer(data, "<i2").astype(np.float32) / 32768)
 
     asyncio.run(test())
+
+
+def test_only_sound_that_matters_is_sent_at_once() -> None:
+    """In silence the core gets a few large pieces; a frame of speech is sent at once, and so is
+    everything after it until it has been silent for long enough."""
+
+    async def test() -> None:
+        got: list[Message] = []
+        one = SpeechInput(SpeechBatch(), got.append)
+        one.use(LOUD)
+        counts = []
+        for loud in (False, True, False):
+            before = len(got)
+            for _ in range(50):  # a second in packets of 20 ms
+                one.push(sound(pcm_bytes(np.full(480, 0.5 * loud, np.float32))))
+                await asyncio.sleep(0.011)  # so that no two packets share a batch
+            counts.append(len(got) - before)
+        assert 31 >= counts[1] >= 25
+        assert counts[0] <= 12
+        assert counts[2] <= 12
+        one.push(TEXT)
+        await until(lambda: got[-1] is TEXT)
+        assert sum(len(one["event"]["audio"]) for one in got[:-1]) == 3 * 48_000
+
+    run(test())
+
+
+def test_long_sound_is_cut() -> None:
+    """A packet of many seconds becomes several messages with the same sound, if the VAD is on."""
+    one, message = SpeechInput(SpeechBatch(), lambda message: None), sound(bytes(200_001))
+    assert list(one.parts(message)) == [message]
+
+    async def test() -> None:
+        one.use(LOUD)
+        assert joined(list(one.parts(message))) == [bytes(200_001)]
+        assert len(list(one.parts(message))) == 5
+        assert list(one.parts(TEXT)) == [TEXT]
+
+    run(test())
 
 
 def test_settings_of_a_session() -> None:
@@ -81,10 +139,12 @@ def test_settings_of_a_session() -> None:
         for stream in (1, 2, None):
             one.use(LOUD | {"stream": stream})
             one.push(sound(data))
-            sent += 1
+            one.push(TEXT)
+            sent += 2
             await until(lambda sent=sent: len(got) == sent)  # type: ignore[misc]
         plain = expected(np.frombuffer(data, "<i2").astype(np.float32) / 32768)
-        assert [one["event"]["speech"] for one in got] == [None, [1, plain], [2, plain], None]
+        speech = [one["event"]["speech"] for one in got if "event" in one]
+        assert speech == [None, [1, plain], [2, plain], None]
 
     run(test())
 
@@ -99,6 +159,7 @@ def test_a_vad_that_fails() -> None:
         for _ in range(3):
             one.push(sound(pcm_bytes(WAVE)))
         await until(lambda: len(got) == 3)
+        assert joined(got) == [3 * pcm_bytes(WAVE)]
         one.push(sound(b""))
         assert got[-1]["event"]["speech"] is None
         one.use(LOUD | {"vad": "no:where", "stream": 2})

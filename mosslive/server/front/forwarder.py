@@ -105,15 +105,23 @@ class _Connection:
             message, updates = await receive(), False
             if self._input and message.get("text"):
                 message, updates = await with_event(message)
-            self._window.add(size_of(message))
             if updates:
                 self._configured.clear()
-            if self._input:
-                self._input.push(message)
-            else:
-                self._forward(message)
+            for part in self._input.parts(message) if self._input else (message,):
+                self._push(part)
+                if part is not message:
+                    await asyncio.sleep(0)  # other clients are served between parts
             await self._configured.wait()
             gone = message["type"].endswith(".disconnect")
+
+    def _push(self, message: Message) -> None:
+        size = size_of(message)
+        if self._input and self._input.push(message):
+            self._window.grow(size)
+        else:
+            self._window.add(size)
+        if not self._input:
+            self._forward(message)
 
     def _forward(self, message: Message) -> None:
         self._send([Kind.RECEIVED, self._name, message])

@@ -12,6 +12,7 @@ from starlette.types import Scope
 
 from mosslive.server.front.client_events import UPDATE
 from mosslive.server.realtime.session import RealtimeSession
+from mosslive.talk.turn_detection import longest_silence_s
 
 INPUT = "mosslive.input"  # extension: a function that sends these settings to the front
 
@@ -39,12 +40,14 @@ class InputSettings:
         if (turns, form.rate_hz) != self._key:
             self._key = turns, form.rate_hz
             self._stream += 1
-        detects = turns is not None and session.backend.codec is not None
+        hears = session.talk.can_hear  # otherwise each append gets an error
         vad = session.backend.make_vad
         self._send(
             {
                 "format": form.kind,
-                "stream": self._stream if detects else None,
+                "stream": self._stream if turns and hears else None,
                 "vad": f"{vad.__module__}:{vad.__qualname__}",
+                "soft_below": turns.off if turns else 0.0,
+                "quiet_s": longest_silence_s(turns) if turns else 0.0,
             }
         )

@@ -105,6 +105,13 @@ class Window:
         if self._bytes >= self._most_bytes or len(self._sizes) >= self._most:
             self._opened.clear()
 
+    def grow(self, size: int) -> None:
+        """More bytes join the message that was added last."""
+        self._sizes[-1] += size
+        self._bytes += size
+        if self._bytes >= self._most_bytes:
+            self._opened.clear()
+
     def release(self, count: int = 1) -> None:
         """The other process is done with the oldest `count` messages."""
         for _ in range(min(count, len(self._sizes))):

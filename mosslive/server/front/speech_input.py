@@ -2,14 +2,20 @@
 
 Frames of 32 ms of all sessions that have one are classified in one call of the network, at most
 once in 10 ms. A message with sound waits until its frames are classified, and later messages of the
-same client wait for it, so their order stays. Runs on the event loop of a front. Does not know
-turns.
+same client wait for it, so their order stays.
+
+The core is spared messages that cannot change anything: sound without a whole frame joins the next
+packet, and after so much silence that no turn can be in progress, sound is sent in larger pieces
+until a frame may be speech. Any other message of the client sends all sound before it.
+
+Runs on the event loop of a front. Knows no turns.
 """
 
 import asyncio
 import logging
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,10 +27,13 @@ from starlette.types import Message
 
 from mosslive.errors import MossliveError
 from mosslive.server.realtime.formats import AudioFormat
-from mosslive.talk.vad import SileroVad, VoiceActivity, probabilities
+from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ, SileroVad, VoiceActivity, probabilities
 from mosslive.talk.vad_frames import FrameStream
 
 _INTERVAL_S = 0.01  # between two batches; a frame has 32 ms
+_PIECE_S = 0.16  # of sound in one message, unless a packet is longer
+_HELD_S = 0.25  # no message waits longer for more sound, if any comes
+_PART_BYTES = 48_000  # a second of PCM; a longer packet would keep other clients waiting
 _ROUNDS = 16  # frames of one session in a batch; other tasks run before the next
 _log = logging.getLogger("mosslive.fronts")
 
@@ -34,6 +43,8 @@ class _Waiting:
     """A message on its way to the core."""
 
     message: Message
+    since: float  # by the clock of the event loop
+    samples: int = 0  # of sound that the VAD has got; 0: another message
     frames: int = 0  # that are not classified yet
     speech: list[float] = field(default_factory=list)
 
@@ -49,6 +60,8 @@ class SpeechInput:
         self._stream: int | None = None  # None: the VAD is off
         self._frames: FrameStream | None = None
         self.vad: VoiceActivity | None = None
+        self._soft_below, self._soft_frames = 0.0, 0  # probability; the latest frames below it
+        self._quiet_frames = 0  # no turn is in progress after so many soft frames
         self._waiting: deque[_Waiting] = deque()
 
     def use(self, settings: dict[str, Any]) -> None:
@@ -59,8 +72,10 @@ class SpeechInput:
         if settings["stream"] == self._stream:
             return
         for one in self._waiting:  # none, unless settings come without an update
-            one.frames = 0
+            one.frames = one.samples = 0
         self._stream, self._frames, self.vad = settings["stream"], None, None
+        self._soft_below, self._soft_frames = settings["soft_below"], 0
+        self._quiet_frames = math.ceil(settings["quiet_s"] * VAD_HZ / FRAME_SAMPLES)
         if self._stream is not None:
             try:
                 self.vad = _vad_class(settings["vad"])()
@@ -69,16 +84,39 @@ class SpeechInput:
                 self.fail(error)
         self.flush()
 
-    def push(self, message: Message) -> None:
-        """The next message of the client; its sound, if any, is in `message["event"]`."""
-        waiting = _Waiting(message)
-        self._waiting.append(waiting)
-        if self._frames and (event := message.get("event")):
-            waiting.frames = self._add(event["audio"])
-            event["speech"] = [self._stream, waiting.speech]
-        if waiting.frames:
+    def parts(self, message: Message) -> Iterator[Message]:
+        """Long sound as several messages, if the VAD is on; everything else as it is."""
+        event = message.get("event")
+        if self._frames is None or event is None or len(event["audio"]) <= _PART_BYTES:
+            yield message
+            return
+        for first in range(0, len(event["audio"]), _PART_BYTES):
+            audio = event["audio"][first : first + _PART_BYTES]
+            yield {**message, "event": {**event, "audio": audio}}
+
+    def push(self, message: Message) -> bool:
+        """The next message of the client; its sound, if any, is in `message["event"]`. True: it has
+        joined the message before it."""
+        event = message.get("event")
+        if self._frames is None or event is None:
+            self._waiting.append(_Waiting(message, _now()))
+            self.flush()
+            return False
+        last = self._waiting[-1] if self._waiting else None
+        joins = last is not None and 0 < last.samples < _PIECE_S * self._form.rate_hz
+        if last is None or not joins:
+            last = _Waiting(message, _now())
+            self._waiting.append(last)
+            event["speech"] = [self._stream, last.speech]
+        else:
+            last.message["event"]["audio"] += event["audio"]
+        samples, frames = self._add(event["audio"])
+        last.samples += samples
+        last.frames += frames
+        if last.frames:
             self._batch.add(self)
         self.flush()
+        return joins
 
     @property
     def has_frame(self) -> bool:
@@ -94,27 +132,39 @@ class SpeechInput:
         waiting = next(one for one in self._waiting if one.frames)
         waiting.frames -= 1
         waiting.speech.append(probability)
+        self._soft_frames = self._soft_frames + 1 if probability < self._soft_below else 0
 
     def fail(self, error: Exception) -> None:
         """The VAD cannot run here: the core does it."""
         _log.error("voice activity detection failed in a front", exc_info=error)
         self._frames, self.vad = None, None
         for one in self._waiting:
-            one.frames = 0
+            one.frames = one.samples = 0
 
     def flush(self) -> None:
-        """Forwards messages up to the first that waits for the VAD."""
+        """Forwards messages up to the first that waits for the VAD or for more sound."""
         while self._waiting and not self._waiting[0].frames:
+            if len(self._waiting) == 1 and self._holds(self._waiting[0]):
+                return
             self._forward(self._waiting.popleft().message)
 
-    def _add(self, data: bytes) -> int:
+    def _holds(self, last: _Waiting) -> bool:
+        """Whether the core does not need this sound before more sound has come."""
+        if not last.samples or self._frames is None or _now() - last.since > _HELD_S:
+            return False
+        quiet = self._soft_frames >= self._quiet_frames
+        return not last.speech or (quiet and last.samples < _PIECE_S * self._form.rate_hz)
+
+    def _add(self, data: bytes) -> tuple[int, int]:
+        """The samples, and the frames that they complete."""
         assert self._frames is not None, "the VAD is on"
         data = self._odd + data
         whole = len(data) - len(data) % self._form.bytes_per_sample
         self._odd = data[whole:]
         before = self._frames.waiting
-        self._frames.push(torch.from_numpy(self._form.decode(data[:whole])))
-        return self._frames.waiting - before
+        wave = self._form.decode(data[:whole])
+        self._frames.push(torch.from_numpy(wave))
+        return len(wave), self._frames.waiting - before
 
 
 class SpeechBatch:
@@ -160,6 +210,10 @@ def _classify(inputs: list[SpeechInput]) -> None:
         return
     for one, probability in zip(inputs, results, strict=True):
         one.classified(probability)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def warm() -> None:
