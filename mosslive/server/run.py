@@ -76,7 +76,7 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: object = None) -> None:
         if self.fronts:
-            await self.fronts.stop(self.force_exit)
+            await self.fronts.stop(lambda: self.force_exit)
         await super().shutdown()
 
     def fail(self, error: BaseException) -> None:

@@ -39,18 +39,29 @@ class FrameStream:
     """Sound at any rate → frames of 512 samples at 16 kHz."""
 
     def __init__(self, rate_hz: int) -> None:
+        self._rate_hz = rate_hz
         self._resampler = ResampleStream(rate_hz, VAD_HZ)
+        self._pieces: list[Tensor] = []  # at `rate_hz`, not resampled yet
+        self._received = 0  # samples at `rate_hz`
         self._wave = torch.zeros(0)  # [m] at 16 kHz, not taken yet
+        self._taken = 0  # frames
 
     @property
     def waiting(self) -> int:
         return len(self._wave) // FRAME_SAMPLES
 
     def push(self, wave: Tensor) -> None:
-        self._wave = torch.cat((self._wave, self._resampler.push(wave)))
+        self._pieces.append(wave)
+        self._received += len(wave)
+        # Resampling a packet costs the same whatever its length, so only when a frame may be whole.
+        most = self._received * VAD_HZ // self._rate_hz // FRAME_SAMPLES
+        if most > self._taken + self.waiting:
+            pieces, self._pieces = torch.cat(self._pieces), []
+            self._wave = torch.cat((self._wave, self._resampler.push(pieces)))
 
     def take(self) -> NDArray[np.float32]:
         frame, rest = self._wave[:FRAME_SAMPLES], self._wave[FRAME_SAMPLES:]
+        self._taken += 1
         # The last frame of a packet: frees the packet that the rest is a view of.
         self._wave = rest if len(rest) >= FRAME_SAMPLES else rest.clone()
         taken: NDArray[np.float32] = np.ascontiguousarray(frame.numpy())

@@ -14,6 +14,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from mosslive.server.backend import Backend
 from mosslive.server.run import make_server
 from tests.server.auth import KEY, bearing, closed, denied
 from tests.server.caller import calling
@@ -86,9 +87,10 @@ def test_fronts_change_nothing(parts: Parts) -> None:
     run(test())
 
 
-def test_http_through_a_front(parts: Parts) -> None:
+def test_http_through_a_front(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Status, headers and bodies of all kinds of endpoints pass a front: files, errors, uploads,
-    streams, refused handshakes."""
+    streams, refused handshakes. The front knows no key."""
+    monkeypatch.setenv("MOSSLIVE_API_KEYS", KEY)
 
     async def test() -> None:
         async with (
@@ -96,6 +98,10 @@ def test_http_through_a_front(parts: Parts) -> None:
             httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http,
         ):
             assert (await http.get("/health")).json() == {"status": "ok"}
+            assert served.fronts is not None
+            (pid,) = served.fronts.ready
+            for name in ("environ", "cmdline"):
+                assert KEY.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
             assert "<html" in (await http.get("/")).text
             assert (await http.get("/v1/models")).status_code == 401
             http.headers["authorization"] = f"Bearer {KEY}"
@@ -235,15 +241,39 @@ def test_a_signal_to_all_processes_drains(nano_folder: Path, tmp_path: Path) -> 
     run(test())
 
 
+async def never() -> Backend:
+    """Loads until it is cancelled."""
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError
+
+
 def test_fronts_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server gives up with an error that says so, instead of starting fronts for ever."""
     monkeypatch.setattr("sys.executable", "/bin/false")
     monkeypatch.setattr("mosslive.server.front.supervisor._MOST_WAIT_S", 0.01)
 
     async def test() -> None:
-        server, _ = make_server(settings(fronts=2), lambda: asyncio.sleep(60))  # type: ignore[arg-type]
+        server, _ = make_server(settings(fronts=2), never)
         await server._serve()
         assert "front processes cannot start (exit status 1, 5 times)" in str(server.failure)
+
+    run(test())
+
+
+def test_a_server_that_ends_while_fronts_start() -> None:
+    """The server does not wait for fronts that are not ready yet, and leaves none behind."""
+
+    async def test() -> None:
+        server, _ = make_server(settings(fronts=2), never)
+        serving = asyncio.create_task(server._serve())
+        await until(lambda: server.started)
+        assert server.fronts is not None
+        await until(lambda: len(server.fronts._fronts) == 2)  # type: ignore[union-attr]
+        pids = [front.process.pid for front in server.fronts._fronts.values()]
+        server.should_exit = True
+        async with asyncio.timeout(5):
+            await serving
+        assert not any(_alive(pid) for pid in pids)
 
     run(test())
 

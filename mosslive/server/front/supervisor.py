@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import zmq
@@ -26,6 +27,7 @@ from mosslive.server.front.link import Link
 from mosslive.server.front.messages import Kind, Packet
 from mosslive.server.front.process import FrontSettings, core_address
 from mosslive.server.http_config import SHUTDOWN_S, HttpSettings
+from mosslive.server.settings import PREFIX
 
 BACKLOG = 2048
 _STABLE_S = 10.0  # a front that has lived so long is started again at once
@@ -62,7 +64,7 @@ class Fronts:
         self._tasks: list[asyncio.Task[None]] = []
         self._listening: Sequence[socket.socket] = ()
         self._accepting = False
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._ever_ready = False
 
     @property
@@ -87,18 +89,22 @@ class Fronts:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep(number)) for number in range(self._count)]
 
-    async def stop(self, force: bool = False) -> None:
-        """Accepts no more, lets fronts close their connections, and ends them."""
-        self._stopping = True
+    async def stop(self, forced: Callable[[], bool] = lambda: False) -> None:
+        """Accepts no more, lets fronts close their connections, and ends them; at once when
+        `forced`."""
+        self._stopping.set()
         self._accept_if(False)
         for one in self._listening:
             one.close()
         for front in self._fronts.values():
-            self._link.send([Kind.STOP], front.name)
-        try:
-            async with asyncio.timeout(0 if force else SHUTDOWN_S + 2):
-                await asyncio.wait(self._tasks)
-        except TimeoutError:
+            if front.ready:
+                self._link.send([Kind.STOP], front.name)
+            else:
+                front.process.kill()
+        end, left = time.monotonic() + SHUTDOWN_S + 2, set(self._tasks)
+        while left and time.monotonic() < end and not forced():
+            _, left = await asyncio.wait(left, timeout=0.1)
+        if left:
             for front in self._fronts.values():
                 front.process.kill()
             for task in self._tasks:
@@ -115,15 +121,17 @@ class Fronts:
     async def _keep(self, number: int) -> None:
         """Runs one front, again and again."""
         wait_s, generation = _FIRST_WAIT_S, 0
-        while not self._ended():
+        while not self._stopping.is_set():
             generation += 1
             began = time.monotonic()
             front = await self._launch(f"front-{number}-{generation}".encode())
+            if self._stopping.is_set():
+                front.process.kill()
             try:
                 status = await front.process.wait()
             finally:
                 self._forget(front)
-            if self._ended():
+            if self._stopping.is_set():
                 return
             self._on_restart()
             lived_s = time.monotonic() - began
@@ -140,16 +148,19 @@ class Fronts:
                     )
                 )
                 return
-            await asyncio.sleep(wait_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._stopping.wait()
 
     async def _launch(self, name: bytes) -> _Front:
         ours, theirs = socket.socketpair()
         settings = FrontSettings(
             name.decode(), self._folder, theirs.fileno(), self._log_level, self._settings
         )
-        # One core is enough for a front, and the libraries it loads must not start threads.
+        # Keys stay in the core. One core is enough for a front, so its libraries get one thread.
         paths = os.pathsep.join(path for path in sys.path if path)
-        environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        environment = kept | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "mosslive.server.front.process", settings.to_json()),
@@ -160,9 +171,6 @@ class Fronts:
         ours.setblocking(False)
         front = self._fronts[name] = _Front(name, process, ours)
         return front
-
-    def _ended(self) -> bool:
-        return self._stopping
 
     def _forget(self, front: _Front) -> None:
         del self._fronts[front.name]
@@ -187,7 +195,7 @@ class Fronts:
             self._dispatcher.take(name, packet)
 
     def _accept_if(self, wanted: bool) -> None:
-        wanted = wanted and not self._stopping
+        wanted = wanted and not self._stopping.is_set()
         if wanted == self._accepting:
             return
         self._accepting = wanted
