@@ -49,5 +49,7 @@ class InputSettings:
                 "vad": f"{vad.__module__}:{vad.__qualname__}",
                 "soft_below": turns.off if turns else 0.0,
                 "quiet_s": longest_silence_s(turns) if turns else 0.0,
+                "loud_from": turns.on if turns else 1.0,
+                "steady_s": max(turns.confirm_s, turns.interrupt_s) if turns else 0.0,
             }
         )

@@ -5,8 +5,8 @@ once in 10 ms. A message with sound waits until its frames are classified, and l
 same client wait for it, so their order stays.
 
 The core is spared messages that cannot change anything: sound without a whole frame joins the next
-packet, and after so much silence that no turn can be in progress, sound is sent in larger pieces
-until a frame may be speech. Any other message of the client sends all sound before it.
+packet. After so much silence that no turn can be in progress, and within steady speech, sound is
+sent in larger pieces until a frame differs. Any other message first sends all sound before it.
 
 Runs on the event loop of a front. Knows no turns.
 """
@@ -32,6 +32,7 @@ from mosslive.talk.vad_frames import FrameStream
 
 _INTERVAL_S = 0.01  # between two batches; a frame has 32 ms
 _PIECE_S = 0.16  # of sound in one message, unless a packet is longer
+_SPEECH_PIECE_S = 0.08  # within steady speech: the codec encodes blocks of this length
 _HELD_S = 0.25  # no message waits longer for more sound, if any comes
 _PART_BYTES = 48_000  # a second of PCM; a longer packet would keep other clients waiting
 _ROUNDS = 16  # frames of one session in a batch; other tasks run before the next
@@ -62,6 +63,8 @@ class SpeechInput:
         self.vad: VoiceActivity | None = None
         self._soft_below, self._soft_frames = 0.0, 0  # probability; the latest frames below it
         self._quiet_frames = 0  # no turn is in progress after so many soft frames
+        self._loud_from, self._loud_frames = 1.0, 0  # probability; the latest frames at or above it
+        self._steady_frames = 0  # a turn is in progress after so many loud frames
         self._waiting: deque[_Waiting] = deque()
 
     def use(self, settings: dict[str, Any]) -> None:
@@ -75,7 +78,9 @@ class SpeechInput:
             one.frames = one.samples = 0
         self._stream, self._frames, self.vad = settings["stream"], None, None
         self._soft_below, self._soft_frames = settings["soft_below"], 0
+        self._loud_from, self._loud_frames = settings["loud_from"], 0
         self._quiet_frames = math.ceil(settings["quiet_s"] * VAD_HZ / FRAME_SAMPLES)
+        self._steady_frames = math.ceil(settings["steady_s"] * VAD_HZ / FRAME_SAMPLES) + 1
         if self._stream is not None:
             try:
                 self.vad = _vad_class(settings["vad"])()
@@ -133,6 +138,7 @@ class SpeechInput:
         waiting.frames -= 1
         waiting.speech.append(probability)
         self._soft_frames = self._soft_frames + 1 if probability < self._soft_below else 0
+        self._loud_frames = self._loud_frames + 1 if probability >= self._loud_from else 0
 
     def fail(self, error: Exception) -> None:
         """The VAD cannot run here: the core does it."""
@@ -152,8 +158,12 @@ class SpeechInput:
         """Whether the core does not need this sound before more sound has come."""
         if not last.samples or self._frames is None or _now() - last.since > _HELD_S:
             return False
-        quiet = self._soft_frames >= self._quiet_frames
-        return not last.speech or (quiet and last.samples < _PIECE_S * self._form.rate_hz)
+        least_s = 0.0
+        if self._soft_frames >= self._quiet_frames:
+            least_s = _PIECE_S
+        elif self._loud_frames >= self._steady_frames:
+            least_s = _SPEECH_PIECE_S
+        return not last.speech or last.samples < least_s * self._form.rate_hz
 
     def _add(self, data: bytes) -> tuple[int, int]:
         """The samples, and the frames that they complete."""
