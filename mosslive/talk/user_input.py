@@ -3,8 +3,9 @@
 The VAD costs about a hundredth of a core per microphone, too much for an event loop that serves a
 hundred of them. So a segmenter with a VAD works on a few shared threads, one piece of sound after
 the other. Packets that arrive meanwhile are the next piece. Signals are handled on the event loop,
-in order. A call that depends on the signals calls `catch_up` first, so for its caller sound is
-processed as soon as it is pushed. Does not know how a turn becomes rows, nor how a reply is made.
+in order. If another process runs the VAD, its results come with the sound and no thread is needed.
+A call that depends on the signals calls `catch_up` first, so for its caller sound is processed as
+soon as it is pushed. Does not know how a turn becomes rows, nor how a reply is made.
 Invariants: at most one thread uses the segmenter; at most `_BEHIND_S` of sound waits for it.
 """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+import soundfile
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -63,7 +65,7 @@ def comparable(events: list[Event]) -> list[Event]:
 
 
 async def conversation(parts: Parts, fronts: int) -> list[Event]:
-    """Two turns, by voice activity and by commit, and an error between them."""
+    """Three turns, by voice activity and by commit, with an error and new settings between them."""
     async with serving(parts, fronts=fronts) as served, served.session() as peer:
         await peer.say(turn())
         await peer.until("response.done")
@@ -71,6 +73,17 @@ async def conversation(parts: Parts, fronts: int) -> list[Event]:
         await peer.api_error()
         await peer.manual()
         await peer.ask(spoken(0.4, seed=3))
+        detection = {"type": "server_vad", "silence_duration_ms": 300}
+        audio_input = {"format": {"type": "audio/pcmu"}, "turn_detection": detection}
+        await peer.send(
+            "session.update", session={"type": "realtime", "audio": {"input": audio_input}}
+        )
+        out = io.BytesIO()  # sent at once, before the settings are confirmed
+        soundfile.write(out, turn(seed=4)[::3], 8000, format="RAW", subtype="ULAW")
+        for first in range(0, len(out.getvalue()), 333):
+            piece = base64.b64encode(out.getvalue()[first : first + 333]).decode()
+            await peer.send("input_audio_buffer.append", audio=piece)
+        await peer.until("response.done")
         return peer.events
 
 
@@ -82,7 +95,7 @@ def test_fronts_change_nothing(parts: Parts) -> None:
         expected = comparable(alone)
         assert comparable(forwarded) == expected
         sounds = [len(one["delta"]) for one in expected if one["type"] == SOUND]
-        assert sounds == [76_800, 76_800]
+        assert sounds == [76_800] * 3
 
     run(test())
 
