@@ -157,16 +157,16 @@ class Fronts:
         settings = FrontSettings(
             name.decode(), self._folder, theirs.fileno(), self._log_level, self._settings
         )
-        # Keys stay in the core. One core is enough for a front, so its libraries get one thread.
+        # Keys and the GPU stay in the core. A front's libraries get one thread: one core is enough.
         paths = os.pathsep.join(path for path in sys.path if path)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        environment = kept | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "mosslive.server.front.process", settings.to_json()),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                env=environment,
+                env=kept | own,
             )
         ours.setblocking(False)
         front = self._fronts[name] = _Front(name, process, ours)
