@@ -7,29 +7,51 @@ Runs on the event loop. Knows uvicorn's protocol classes; does not know the requ
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 HEAD_S = 20.0  # from connecting, or from a request's first byte, to the end of its headers
-_ABORT = "mosslive.abort"  # key of an ASGI scope's extensions
+# Keys of an ASGI scope's extensions.
+ABORT = "mosslive.abort"  # a function that closes the connection without flushing
+EVENTS = "mosslive.events"  # true: messages may have an `event` instead of a text with its JSON
+WRITTEN = "mosslive.written"  # a message may have a function of this name, called once written
 
 
 def abort_connection(scope: Scope) -> None:
     """Closes the connection of a request or WebSocket at once, without flushing."""
-    abort: Callable[[], None] | None = scope.get("extensions", {}).get(_ABORT)
+    abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT)
     if abort:
         abort()
+
+
+def takes_events(scope: Scope) -> bool:
+    """Whether a front holds the connection and converts events to JSON."""
+    return bool(scope.get("extensions", {}).get(EVENTS))
+
+
+async def send_and_confirm(
+    websocket: WebSocket, message: Message, written: Callable[[float], None]
+) -> None:
+    """Sends a message; `written` is called with the time (`time.monotonic`) when the socket has
+    taken it, which may be after this returns."""
+    if websocket.scope.get("extensions", {}).get(WRITTEN):
+        await websocket.send({**message, WRITTEN: written})
+    else:
+        await websocket.send(message)
+        written(time.monotonic())
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if scope := getattr(self, "scope", None):
-            scope["extensions"][_ABORT] = self.transport.abort
+            scope["extensions"][ABORT] = self.transport.abort
 
     async def send(self, message: Any) -> None:
         await super().send(message)
@@ -72,7 +94,7 @@ class HttpConnection(H11Protocol):
 
 def _with_abort(app: ASGIApp, abort: Callable[[], None]) -> ASGIApp:
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("extensions", {})[_ABORT] = abort
+        scope.setdefault("extensions", {})[ABORT] = abort
         await app(scope, receive, send)
 
     return wrapped

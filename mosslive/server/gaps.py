@@ -72,15 +72,16 @@ class Gaps:
         self._formats: dict[str, AudioFormat] = {}
         self.reports = GapReports()
 
-    def sent(self, reply: str, samples: int, rate_hz: int) -> None:
-        """Records that this many samples of a reply's audio were sent now."""
+    def sent(self, reply: str, samples: int, rate_hz: int, now: float | None = None) -> None:
+        """Records that this many samples of a reply's audio were sent. `now`: None: at this
+        moment."""
         playback = self._playbacks.setdefault(reply, Playback(rate_hz, math.inf))
         before_s = playback.silence_s
-        playback.send(samples, self._clock())
+        playback.send(samples, self._clock() if now is None else now)
         if playback.silence_s > before_s:
             self._on_gap(playback.silence_s - before_s)
 
-    def end(self, reply: str) -> None:
+    def end(self, reply: str, now: float | None = None) -> None:
         """Reports a reply that has ended, and forgets it."""
         self.reports.end(reply, self._heard(reply))
         self._playbacks.pop(reply, None)
@@ -94,8 +95,9 @@ class Gaps:
         playback = self._playbacks.get(reply)
         return HeardGaps(playback.underruns, playback.silence_s) if playback else HeardGaps()
 
-    def of_event(self, event: Event) -> Callable[[], None] | None:
-        """Returns the function to call after this server event has been sent, if any."""
+    def of_event(self, event: Event) -> Callable[[float], None] | None:
+        """Returns the function to call with the time at which this server event was sent, if
+        any."""
         kind = event["type"]
         if kind == "response.created":
             self._formats[event["response"]["id"]] = _format(event["response"])
@@ -104,8 +106,7 @@ class Gaps:
         elif kind in _DELTAS:
             reply, delta = event["response_id"], event["delta"]
             form = self._formats.get(reply, AudioFormat())
-            count = len(delta) // 4 * 3 - delta.count("=", -2)  # decoded bytes
-            return partial(self.sent, reply, count // form.bytes_per_sample, form.rate_hz)
+            return partial(self.sent, reply, len(delta) // form.bytes_per_sample, form.rate_hz)
         return None
 
 

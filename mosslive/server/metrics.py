@@ -41,6 +41,9 @@ class Metrics:
         self.dropped = Counter(
             "sessions_dropped", "Sessions that the server ended.", ["reason"], **known
         )
+        self.front_restarts = Counter(
+            "front_restarts", "Front processes that died and were started again.", **known
+        )
         self._refusals = Counter("refusals", "Refused requests and events.", ["code"], **known)
         self._codes: set[str] = set()
         self._ttfa = Histogram(

@@ -8,12 +8,13 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -21,22 +22,27 @@ from mosslive.server import logs
 from mosslive.server.address import address, check_address, check_certificate
 from mosslive.server.app import make_app
 from mosslive.server.backend import Backend, load_backend
-from mosslive.server.connections import HttpConnection, WebSocketConnection
+from mosslive.server.front.count import front_count
+from mosslive.server.http_config import HttpSettings, http_config
 from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings, check_exposure
 from mosslive.talk.host_threads import short_thread_switches
 
-_SPARE = 256  # connections beyond sessions and requests: health, metrics, refused clients
-_PING_S = 20.0  # interval of WebSocket pings, and timeout of their answers
+if TYPE_CHECKING:
+    from mosslive.server.front.supervisor import Fronts
+
 _log = logging.getLogger("mosslive.server")
 
 
 class DrainingServer(uvicorn.Server):
     """Listens first and loads the model afterwards; drains on the first signal."""
 
-    def __init__(self, config: uvicorn.Config, server_state: ServerState) -> None:
+    def __init__(
+        self, config: uvicorn.Config, server_state: ServerState, fronts: "Fronts | None" = None
+    ) -> None:
+        """`fronts`: hold the connections; None: this process does."""
         super().__init__(config)
-        self._server_state = server_state
+        self._server_state, self.fronts = server_state, fronts
         self._draining: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None  # why loading failed
@@ -48,11 +54,36 @@ class DrainingServer(uvicorn.Server):
         return port
 
     async def startup(self, sockets: object = None) -> None:
-        await super().startup()
+        if self.fronts:
+            await self._start_fronts(self.fronts)
+        else:
+            await super().startup()
+        if self.should_exit:
+            return
         where = {"host": self.config.host, "port": self.port, "page": f"{self._url('http')}/"}
         _log.info("listening", extra=where)
         self._loading = asyncio.get_running_loop().create_task(self._server_state.open())
         self._loading.add_done_callback(self._loaded)
+
+    async def _start_fronts(self, fronts: "Fronts") -> None:
+        """Binds the address as uvicorn does, and leaves the connections to the fronts."""
+        await self.lifespan.startup()
+        bound = await asyncio.get_running_loop().create_server(
+            asyncio.Protocol, self.config.host, self.config.port, start_serving=False
+        )
+        self.servers = [bound]
+        fronts.start([socket.socket(fileno=os.dup(one.fileno())) for one in bound.sockets])
+        self.started = True
+
+    async def shutdown(self, sockets: object = None) -> None:
+        if self.fronts:
+            await self.fronts.stop(lambda: self.force_exit)
+        await super().shutdown()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the server; `serve` raises this error."""
+        self.failure = error
+        self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._draining is None and self.started:
@@ -74,8 +105,7 @@ class DrainingServer(uvicorn.Server):
             return
         if error := task.exception():
             _log.error("loading failed: %s", error)
-            self.failure = error
-            self.should_exit = True
+            self.fail(error)
         elif sys.stderr.isatty():  # otherwise programs read standard error: JSON lines only
             page, socket = self._url("http"), self._url("ws")
             if held := self._server_state.capacity():
@@ -104,24 +134,22 @@ def make_server(
     check_address(settings.host, settings.port)
 
     server_state = ServerState(settings, load or (lambda: _load_on_thread(settings)))
-    config = uvicorn.Config(
-        make_app(server_state),
-        host=settings.host,
-        port=settings.port,
-        ssl_certfile=settings.ssl_certfile,
-        ssl_keyfile=settings.ssl_keyfile,
-        http=HttpConnection,
-        ws=WebSocketConnection,
-        ws_max_size=settings.max_event_bytes,
-        ws_ping_interval=_PING_S,
-        ws_ping_timeout=_PING_S,
-        timeout_graceful_shutdown=5,
-        limit_concurrency=settings.max_sessions + settings.max_requests + _SPARE,
-        access_log=False,
-        log_config=None,
-        server_header=False,
+    app = make_app(server_state)
+    http_settings = HttpSettings(
+        settings.ssl_certfile,
+        settings.ssl_keyfile,
+        settings.max_event_bytes,
+        settings.max_sessions + settings.max_requests,
     )
-    return DrainingServer(config, server_state), server_state
+    config = http_config(app, http_settings, settings.host, settings.port)
+    server = DrainingServer(config, server_state)
+    if count := front_count(settings):
+        from mosslive.server.front.supervisor import Fronts  # needs pyzmq
+
+        restarts = server_state.metrics.front_restarts
+        level = settings.log_level
+        server.fronts = Fronts(app, count, http_settings, level, restarts.inc, server.fail)
+    return server, server_state
 
 
 def serve(settings: ServerSettings) -> None:

@@ -96,6 +96,12 @@ class ServerSettings:
         "127.0.0.1", "Listen at this address; addresses beyond loopback require a key."
     )
     port: int = _setting(8000, "Listen at this port; 0 picks a free one.", 0)
+    fronts: int | None = _setting(
+        None,
+        "Hold connections in this many processes of their own; 0: in the server's; default: 0 on "
+        "a CPU, else one per 4 cores, 1 to 4.",
+        0,
+    )
     api_keys: tuple[str, ...] = _setting((), "Require one of these keys, separated by commas.")
     no_auth: bool = _setting(False, "Allow addresses beyond loopback without a key.")
     ssl_certfile: Path | None = _setting(None, "Serve https and wss with this certificate.")

@@ -14,7 +14,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from mosslive.errors import MossliveError
 from mosslive.server.access import wants_beta
 from mosslive.server.api_errors import ApiError, as_api_error, error_event, read_json
-from mosslive.server.connections import abort_connection
+from mosslive.server.connections import abort_connection, send_and_confirm, takes_events
+from mosslive.server.front.input_settings import InputSettings
 from mosslive.server.gaps import Gaps
 from mosslive.server.keys import Bearer
 from mosslive.server.realtime.handlers import HANDLERS
@@ -46,7 +47,7 @@ async def _serve(
 ) -> None:
     backend, settings = server_state.backend, server_state.settings
     _check_query(websocket)
-    send_queue = SendQueue(settings.send_queue_bytes)
+    send_queue = SendQueue(settings.send_queue_bytes, takes_events(websocket.scope))
     gaps = Gaps(server_state.metrics.gap)
     client = Client(
         bearer.owner,
@@ -70,12 +71,13 @@ async def _serve(
     server_state.metrics.sessions_total.labels("websocket").inc()
     server_state.metrics.sessions.labels("websocket").inc()
     try:
+        input_settings = InputSettings(websocket.scope, session)
         await websocket.accept("realtime" if "realtime" in offered else None)
         session.log.info("session begins", extra={"beta": client.beta})
         end = await run_session(
             server_state,
             session,
-            _read(websocket, session, settings.idle_s),
+            _read(websocket, session, input_settings, settings.idle_s),
             _write(websocket, send_queue, settings.send_timeout_s),
             delivered=send_queue.emptied,
             disconnects=(WebSocketDisconnect,),
@@ -100,7 +102,9 @@ def _check_query(websocket: WebSocket) -> None:
         raise ApiError(message, "unsupported", "intent")
 
 
-async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -> None:
+async def _read(
+    websocket: WebSocket, session: RealtimeSession, input_settings: InputSettings, idle_s: float
+) -> None:
     while True:
         try:
             async with asyncio.timeout(idle_s):
@@ -109,6 +113,10 @@ async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -
             raise SessionEnd(POLICY, "idle for too long") from None
         if message["type"] == "websocket.disconnect":
             return
+        if event := message.get("event"):  # a front has read it
+            await session.handle(event)
+            await asyncio.sleep(0)
+            continue
         text = message.get("text")
         if text is None:
             message_text = "the frame is binary; allowed: text frames with one JSON object each"
@@ -120,16 +128,19 @@ async def _read(websocket: WebSocket, session: RealtimeSession, idle_s: float) -
             session.send_error(api_error)
             continue
         await session.handle(event)
+        input_settings.handled(event)
         await asyncio.sleep(0)  # many frames may be waiting: let other sessions run
 
 
 async def _write(websocket: WebSocket, send_queue: SendQueue, timeout_s: float) -> None:
     try:
         while True:
-            text = await send_queue.get()
+            event = await send_queue.get()
+            field = "text" if isinstance(event, str) else "event"
             async with asyncio.timeout(timeout_s):
-                await websocket.send_text(text)
-            await asyncio.sleep(0)  # `send_text` does not yield while the socket has room
+                message = {"type": "websocket.send", field: event}
+                await send_and_confirm(websocket, message, send_queue.confirm)
+            await asyncio.sleep(0)  # sending does not yield while the socket has room
     except (SlowReader, TimeoutError):
         abort_connection(websocket.scope)
         raise SessionEnd(POLICY, "the reader is too slow") from None

@@ -10,11 +10,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mosslive.codec.resample import ResampleStream
 from mosslive.talk.turn_detection import (
     Ended,
     Paused,
@@ -25,7 +23,8 @@ from mosslive.talk.turn_detection import (
     TurnState,
     step,
 )
-from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ, VoiceActivity
+from mosslive.talk.vad import VAD_HZ, VoiceActivity
+from mosslive.talk.vad_frames import GivenSpeech, LocalSpeech, SpeechSource
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,17 @@ class PushToTalkSegmenter:
 class VadSegmenter:
     """Returns sound in whole frames of 32 ms: a turn begins and ends on their borders."""
 
-    slow = True
-
-    def __init__(self, vad: VoiceActivity, settings: TurnSettings, rate_hz: int) -> None:
+    def __init__(
+        self, speech: VoiceActivity | GivenSpeech, settings: TurnSettings, rate_hz: int
+    ) -> None:
+        """`speech`: a VAD that runs in `push`, or probabilities that come with the sound."""
         self.rate_hz = rate_hz
-        self._vad, self._settings = vad, settings
+        self._settings = settings
+        self._speech: SpeechSource = (
+            speech if isinstance(speech, GivenSpeech) else LocalSpeech(speech, rate_hz)
+        )
+        self.slow = self._speech.slow
         self._state = TurnState()
-        self._resampler = ResampleStream(rate_hz, VAD_HZ)
-        self._frames = torch.zeros(0)  # [m] at 16 kHz, not classified yet
         self._held: deque[Tensor] = deque()  # at `rate_hz`, not returned yet
         self._held_from = 0
         self._received = 0
@@ -108,17 +110,15 @@ class VadSegmenter:
         self._received += len(wave)
         if len(wave):
             self._held.append(wave)
-        self._frames = torch.cat((self._frames, self._resampler.push(wave)))
+        self._speech.push(wave)
         items: list[TurnItem] = []
         while self.behind and not (items and isinstance(items[-1], Ended)):
-            frame, self._frames = self._frames[:FRAME_SAMPLES], self._frames[FRAME_SAMPLES:]
-            items += self._classify(frame, interrupting)
-        self._frames = self._frames.clone()  # frees the packet that it is a view of
+            items += self._classify(self._speech.next(), interrupting)
         return items
 
     @property
     def behind(self) -> bool:
-        return len(self._frames) >= FRAME_SAMPLES
+        return self._speech.waiting > 0
 
     def commit(self) -> list[TurnItem]:
         if not self._in_turn:
@@ -132,8 +132,7 @@ class VadSegmenter:
     def clear(self) -> None:
         self._end_turn()
 
-    def _classify(self, frame: Tensor, interrupting: bool) -> list[TurnItem]:
-        probability = self._vad.probability(np.ascontiguousarray(frame.numpy()))
+    def _classify(self, probability: float, interrupting: bool) -> list[TurnItem]:
         was_in_turn = self._in_turn
         self._state, signals = step(self._state, probability, self._settings, interrupting)
         items: list[TurnItem] = []

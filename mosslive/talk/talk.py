@@ -27,7 +27,7 @@ from mosslive.talk.settings import TalkSettings
 from mosslive.talk.speech_codec import SpeechCodec
 from mosslive.talk.turn_controller import TurnController
 from mosslive.talk.user_input import UserInput
-from mosslive.talk.vad import VoiceActivity, vad_threads
+from mosslive.talk.vad import Speech, VoiceActivity, vad_threads
 
 _SHORT = 1000  # characters that may be tokenised on the event loop: 1 to 4 ms at most
 
@@ -76,9 +76,10 @@ class Talk:
 
     # The user.
 
-    def push_audio(self, pcm: Pcm, rate_hz: int) -> None:
+    def push_audio(self, pcm: Pcm, rate_hz: int, speech: Speech | None = None) -> None:
         """Sound from the microphone, any amount: float in [-1, 1] or int16, [n] or [n, channels].
-        The rate may change between turns."""
+        The rate may change between turns. `speech`: the VAD's results for this sound, if another
+        process has computed them; then they come with all sound of a stream."""
         self._require_open()
         self._events.check()
         if self.codec is None:
@@ -88,7 +89,7 @@ class Talk:
             )
         self._kind(None)  # raises now, not at the end of the turn, if no reply is possible
         # A copy: the caller may reuse its buffer before the sound is processed.
-        self._input.push(mono(pcm).clone(), check_rate(rate_hz))
+        self._input.push(mono(pcm).clone(), check_rate(rate_hz), speech)
 
     def push_text(self, text: str, reply: ReplyKind | None = None) -> None:
         """A turn of the user in text. Interrupts a reply that is being given."""
@@ -193,6 +194,11 @@ class Talk:
         self._input.change(settings)
         self.settings, self.voice = settings, voice or self.voice
         self._controller.change(settings, self.voice)
+
+    @property
+    def can_hear(self) -> bool:
+        """Whether sound can be pushed: there is a codec, and a voice for replies in speech."""
+        return self.codec is not None and (self.settings.reply == "text" or self.voice is not None)
 
     @property
     def listening(self) -> bool:

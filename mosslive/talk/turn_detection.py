@@ -186,6 +186,12 @@ def end_s(state: TurnState, settings: TurnSettings) -> float:
     return min(rule.most_s, max(least_s, 1.25 * max(pauses, default=0.0) + rule.margin_s))
 
 
+def longest_silence_s(settings: TurnSettings) -> float:
+    """After so much silence (every frame soft) no turn is in progress."""
+    rule = settings.end
+    return rule.end_s if isinstance(rule, FixedSilence) else rule.most_s
+
+
 def _start(state: TurnState, settings: TurnSettings) -> tuple[TurnState, list[Signal]]:
     preroll = round(settings.preroll_s * VAD_HZ)
     first = max(0, state.free, state.since - preroll)

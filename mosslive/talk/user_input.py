@@ -3,8 +3,9 @@
 The VAD costs about a hundredth of a core per microphone, too much for an event loop that serves a
 hundred of them. So a segmenter with a VAD works on a few shared threads, one piece of sound after
 the other. Packets that arrive meanwhile are the next piece. Signals are handled on the event loop,
-in order. A call that depends on the signals calls `catch_up` first, so for its caller sound is
-processed as soon as it is pushed. Does not know how a turn becomes rows, nor how a reply is made.
+in order. If another process runs the VAD, its results come with the sound and no thread is needed.
+A call that depends on the signals calls `catch_up` first, so for its caller sound is processed as
+soon as it is pushed. Does not know how a turn becomes rows, nor how a reply is made.
 Invariants: at most one thread uses the segmenter; at most `_BEHIND_S` of sound waits for it.
 """
 
@@ -26,7 +27,8 @@ from mosslive.talk.segmenter import PushToTalkSegmenter, Segmenter, Sound, TurnI
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.turn_controller import TurnController
 from mosslive.talk.turn_detection import Ended, Paused, Resumed, Started
-from mosslive.talk.vad import SileroVad, VoiceActivity
+from mosslive.talk.vad import SileroVad, Speech, VoiceActivity
+from mosslive.talk.vad_frames import GivenSpeech
 
 _REMEMBERED_S = 60  # of packet arrivals: longer than any silence that ends a turn
 _BEHIND_S = 1.0  # if more than this waits, `push` processes it on the event loop
@@ -48,16 +50,21 @@ class UserInput:
         self._threads, self._clock, self._events = threads, clock, events_out
         self._turn = 0  # the number of the spoken turn
         self._segmenter: Segmenter | None = None
+        self._given: GivenSpeech | None = None  # the segmenter's probabilities; None: it has a VAD
+        self._stream: int | None = None  # to which they belong
         self._outdated = False  # the segmenter uses settings that have changed
         self._arrivals = _Arrivals()
         self._waiting: list[Tensor] = []  # packets that no thread has yet
         self._piece = torch.zeros(0)  # the sound that a thread processes ...
         self._job: Future[list[TurnItem]] | None = None  # ... in this job
 
-    def push(self, wave: Tensor, rate_hz: int) -> None:
-        """wave [n] float32."""
-        if self._outdated or rate_hz != self._arrivals.rate_hz:
-            self._change_segmenter(rate_hz)
+    def push(self, wave: Tensor, rate_hz: int, speech: Speech | None = None) -> None:
+        """wave [n] float32. `speech`: None: the VAD runs here."""
+        stream = speech.stream if speech else None
+        if self._outdated or rate_hz != self._arrivals.rate_hz or stream != self._stream:
+            self._change_segmenter(rate_hz, stream)
+        if speech and self._given:
+            self._given.give(speech.probabilities)
         segmenter = self._segmenter
         assert segmenter is not None, "every rate that is not refused has a segmenter"
         self._arrivals.add(len(wave), self._clock.now())
@@ -194,19 +201,24 @@ class UserInput:
 
     # The segmenter.
 
-    def _change_segmenter(self, rate_hz: int) -> None:
+    def _change_segmenter(self, rate_hz: int, stream: int | None) -> None:
         self.catch_up()
+        if self._given and stream is None and self._in_turn:
+            self.clear()  # no more probabilities would come for this turn
         if self._segmenter and self._in_turn:  # one segmenter processes a turn to its end
             if rate_hz != self._arrivals.rate_hz:
                 allowed = f"{self._arrivals.rate_hz} until the turn ends"
                 raise refuse("sample_rate", rate_hz, allowed)
             return
+        self._stream, self._given = stream, None if stream is None else GivenSpeech(rate_hz)
         self._replace_segmenter(self._make_segmenter(rate_hz), rate_hz)
         self._outdated = False
 
     def _make_segmenter(self, rate_hz: int) -> Segmenter:
         if self._settings.turns is None:
             return PushToTalkSegmenter(rate_hz)
+        if self._given:
+            return VadSegmenter(self._given, self._settings.turns, rate_hz)
         self._vad = self._vad or SileroVad()
         self._vad.reset()
         return VadSegmenter(self._vad, self._settings.turns, rate_hz)

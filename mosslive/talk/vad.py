@@ -6,7 +6,9 @@ the whole process. Runs on the threads of `vad_threads`, one thread per instance
 """
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,11 +39,20 @@ class VoiceActivity(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Speech:
+    """Probabilities that another process has computed, in the order of the frames. They belong to
+    one stream of sound; the first frame of a stream begins with its first sample."""
+
+    stream: int
+    probabilities: Sequence[float]
+
+
 class SileroVad:
     """All instances share the network; an instance holds its state only."""
 
     def __init__(self) -> None:
-        self._session = _session()
+        _session()  # loads the network, or raises, here and not at the first frame
         self.reset()
 
     def reset(self) -> None:
@@ -49,12 +60,31 @@ class SileroVad:
         self._context = np.zeros(_CONTEXT_SAMPLES, dtype=np.float32)
 
     def probability(self, frame: NDArray[np.float32]) -> float:
-        window = np.concatenate((self._context, frame))[None]  # [1, 576]
+        return self.batch([self], [frame])[0]
+
+    @staticmethod
+    def batch(vads: "Sequence[SileroVad]", frames: Sequence[NDArray[np.float32]]) -> list[float]:
+        """`probability` of one frame of each microphone, in one call of the network."""
+        contexts = [vad._context for vad in vads]
+        windows = np.concatenate((np.stack(contexts), np.stack(frames)), 1)  # [B, 576]
+        state = np.concatenate([vad._state for vad in vads], 1)  # [2, B, 128]
         rate = np.array(VAD_HZ, dtype=np.int64)
-        inputs = {"input": window, "state": self._state, "sr": rate}
-        speech, self._state = self._session.run(None, inputs)
-        self._context = frame[-_CONTEXT_SAMPLES:].copy()
-        return float(speech[0, 0])
+        inputs = {"input": windows, "state": state, "sr": rate}
+        speech, state = _session().run(None, inputs)
+        for row, (vad, frame) in enumerate(zip(vads, frames, strict=True)):
+            vad._state = state[:, row : row + 1]
+            vad._context = frame[-_CONTEXT_SAMPLES:].copy()
+        return [float(one) for one in speech[:, 0]]
+
+
+def probabilities(
+    vads: Sequence[VoiceActivity], frames: Sequence[NDArray[np.float32]]
+) -> list[float]:
+    """One frame of each of several microphones, together where the detector allows it."""
+    silero = [vad for vad in vads if isinstance(vad, SileroVad)]
+    if len(silero) == len(vads):
+        return SileroVad.batch(silero, frames)
+    return [vad.probability(frame) for vad, frame in zip(vads, frames, strict=True)]
 
 
 @cache

@@ -1,12 +1,14 @@
 """A session without a socket, on an engine and codec that all tests of a module share."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from mosslive import Engine
 from mosslive.server.backend import Backend
+from mosslive.server.event_text import event_text
 from mosslive.server.metrics import Metrics
 from mosslive.server.realtime.handlers import HANDLERS
 from mosslive.server.realtime.session import Client, RealtimeSession
@@ -34,8 +36,12 @@ def backend(parts: Parts, **changes: Any) -> Iterator[Backend]:
 class Bench:
     def __init__(self, served: Backend, client: Client, lead_s: float | None) -> None:
         self.events: list[Event] = []
+
+        def send(event: Event) -> None:
+            self.events.append(json.loads(event_text(event)))  # as a client gets it
+
         self.session = RealtimeSession(
-            served, client, self.events.append, HANDLERS, Metrics(), lead_s=lead_s, expires_at=1
+            served, client, send, HANDLERS, Metrics(), lead_s=lead_s, expires_at=1
         )
         self._read = 0
 

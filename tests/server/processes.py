@@ -90,6 +90,7 @@ async def faulty(
     on: float | None = None,
     reply_s: float = 1.6,
     admit_overload: bool = True,
+    fronts: int = 0,
 ) -> AsyncIterator[Process]:
     """A server that is ready. `on`: the fault is in force from the beginning, with this value.
     `admit_overload`: otherwise a busy machine would refuse clients at random."""
@@ -109,7 +110,8 @@ async def started(
         *(sys.executable, "-m", module, *options),
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env=os.environ
+        | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TEST_FRONTS": str(fronts)},
     )
     assert process.stderr is not None
     served = Process(process, 0, switch)

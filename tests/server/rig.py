@@ -1,12 +1,14 @@
 """A whole server in the event loop of the test: real sockets, nano models, loud sound is speech.
 
 `serving` starts it and asserts on exit that no session, task, page or reply of the codec is left.
+With TEST_FRONTS=1 in the environment, every server of these tests has a front process.
 """
 
 import asyncio
 import base64
 import io
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from mosslive import Engine
 from mosslive.codec import Codec, Voice
 from mosslive.server.backend import Backend
+from mosslive.server.front.supervisor import Fronts
 from mosslive.server.run import make_server
 from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings
@@ -49,6 +52,7 @@ class Served:
     server_state: ServerState
     port: int
     backend: Backend
+    fronts: Fronts | None
 
     @property
     def http(self) -> str:
@@ -161,6 +165,7 @@ def settings(**changes: Any) -> ServerSettings:
     base: dict[str, Any] = {
         "port": 0,
         "seed": 5,
+        "fronts": int(os.environ.get("TEST_FRONTS", "0")),
         "max_reply_s": seconds,
         "min_reply_s": 2 * seconds,
         "admit_overload": True,  # otherwise a busy machine would refuse clients
@@ -196,7 +201,7 @@ async def serving(
     task = asyncio.get_running_loop().create_task(server._serve())
     try:
         await until(lambda: server_state.state == "ready" or task.done())
-        served = Served(server_state, server.port, made[0])
+        served = Served(server_state, server.port, made[0], server.fronts)
         yield served
         async with asyncio.timeout(WAIT_S):
             await served.quiet()

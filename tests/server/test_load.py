@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from mosslive.server import run as server_run
+from mosslive.server import http_config
 from tests.server.rig import MANUAL, Parts, Peer, Served, pcm, run, serving, spoken, turn, until
 
 pytestmark = pytest.mark.alone
@@ -33,7 +33,7 @@ WAYS = ["close", "vanish", "in mid-speech", "in mid-reply", "unread", "half-open
 @pytest.fixture(autouse=True)
 def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pings, 20 s apart in use, detect a connection whose peer is dead."""
-    monkeypatch.setattr(server_run, "_PING_S", 1.0)
+    monkeypatch.setattr(http_config, "_PING_S", 1.0)
 
 
 async def visit(served: Served, chance: random.Random) -> ClientConnection | None:

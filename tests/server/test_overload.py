@@ -138,10 +138,10 @@ def test_audio_sent_after_everything_was_played_ends_a_gap() -> None:
     played.of_event({"type": "response.created", "response": {"id": "c", **form}})
     for wait_s in (0.0, 0.002):
         clock.now += wait_s
-        delta = {"type": "response.output_audio.delta", "response_id": "c", "delta": "AAAAAAAAAAA="}
+        delta = {"type": "response.output_audio.delta", "response_id": "c", "delta": bytes(8)}
         sent = played.of_event(delta)  # 8 bytes: 1 ms
         assert sent is not None
-        sent()
+        sent(clock.now)
     assert gaps[1:] == [pytest.approx(0.001)]
 
 

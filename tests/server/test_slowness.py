@@ -20,7 +20,8 @@ from tests.server.rig import WAIT_S, Parts, run, serving, until
 pytestmark = pytest.mark.alone
 
 
-def test_a_reader_that_does_not_read(parts: Parts) -> None:
+@pytest.mark.parametrize("fronts", [0, 1])
+def test_a_reader_that_does_not_read(parts: Parts, fronts: int) -> None:
     """A client that does not read is closed when its queue is full, and does not slow other
     clients."""
 
@@ -30,7 +31,7 @@ def test_a_reader_that_does_not_read(parts: Parts) -> None:
             "send_timeout_s": 0.5,
             "max_event_bytes": 1 << 20,
         }
-        async with serving(parts, **limits) as served, served.session() as other:
+        async with serving(parts, fronts=fronts, **limits) as served, served.session() as other:
             await other.manual()
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
             writer.write(
@@ -64,7 +65,10 @@ def test_a_reader_that_does_not_read(parts: Parts) -> None:
     run(test())
 
 
-def test_an_http_reader_that_does_not_read(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fronts", [0, 1])
+def test_an_http_reader_that_does_not_read(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, fronts: int
+) -> None:
     """An HTTP client that does not read is closed, and its resources are freed."""
     ended: list[str] = []
 
@@ -83,7 +87,7 @@ def test_an_http_reader_that_does_not_read(parts: Parts, monkeypatch: pytest.Mon
     monkeypatch.setattr(status_api, "version", endless)
 
     async def test() -> None:
-        async with serving(parts, send_timeout_s=0.3) as served:
+        async with serving(parts, fronts=fronts, send_timeout_s=0.3) as served:
             with socket.create_connection(("127.0.0.1", served.port)) as line:
                 line.sendall(b"GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
                 counted = served.server_state.metrics.requests.labels("/version", "499")

@@ -40,7 +40,7 @@ class IdleTimer:
                 self._format = AudioFormat(event["response"]["audio"]["output"]["format"]["type"])
                 self._playback = Playback(self._format.rate_hz, math.inf)
             case "response.output_audio.delta":
-                count = len(event["delta"]) * 3 // 4  # decoded bytes
+                count = len(event["delta"])
                 self._playback.send(count // self._format.bytes_per_sample, _now())
             case "response.done" if event["response"]["conversation_id"]:
                 whole = event["response"]["status"] in ("completed", "incomplete")

@@ -1,4 +1,4 @@
-"""The user's sound: decodes base64 to samples and keeps what the item of a turn may need.
+"""The user's sound: decodes it to samples and keeps what the item of a turn may need.
 
 With turn detection it keeps the recent past, from which a turn is taken by its times. Without it it
 keeps everything since the last commit. Used on the event loop of the session; long sound is decoded
@@ -7,7 +7,6 @@ on another thread. Knows no events and no conversation.
 
 import asyncio
 import base64
-import binascii
 from collections import deque
 from collections.abc import Iterator
 
@@ -17,32 +16,44 @@ from mosslive.server.api_errors import ApiError
 from mosslive.server.realtime.formats import AudioFormat, Samples
 
 _PIECE_S = 0.1  # passed to the conversation at once, so that a long append does not block others
-_LONG = 1 << 18  # characters of base64; decoding them takes 2 ms
+_LONG = 1 << 18  # characters of base64 or bytes of sound; decoding them takes 2 ms
 
 
-async def read_sound(
-    text: str, form: AudioFormat, where: str, before: bytes = b""
-) -> tuple[Samples, bytes]:
-    """The samples of sound in base64, and the bytes of an incomplete sample at its end. Long sound
-    is decoded on another thread. `before`: the incomplete sample that it continues."""
+async def read_sound(text: str, form: AudioFormat, where: str) -> tuple[Samples, bytes]:
+    """The samples of sound in base64, and the bytes of an incomplete sample at its end."""
+    return await _samples(await read_base64(text, where), form)
+
+
+async def read_base64(text: str, where: str) -> bytes:
+    """`decode_base64`, with an `ApiError` about the field `where`."""
     try:
-        if len(text) <= _LONG:
-            return _decoded(text, form, before)
-        return await asyncio.to_thread(_decoded, text, form, before)
-    except (binascii.Error, ValueError):
+        return await decode_base64(text)
+    except ValueError:
         raise ApiError("audio is not valid base64", "invalid_audio", where) from None
 
 
-def _decoded(text: str, form: AudioFormat, before: bytes) -> tuple[Samples, bytes]:
-    parts = [before]
+async def decode_base64(text: str) -> bytes:
+    """Decodes long texts on another thread. Raises `ValueError`."""
+    if len(text) <= _LONG:
+        return base64.b64decode(text, validate=True)
+    return await asyncio.to_thread(_decoded, text)
+
+
+def _decoded(text: str) -> bytes:
+    parts = []
     for first in range(0, len(text), _LONG):  # other threads can run between two parts
         part = text[first : first + _LONG]
         if "=" in part and first + _LONG < len(text):
             raise ValueError("padding before the end")
         parts.append(base64.b64decode(part, validate=True))
-    data = b"".join(parts)
+    return b"".join(parts)
+
+
+async def _samples(data: bytes, form: AudioFormat) -> tuple[Samples, bytes]:
     whole = len(data) - len(data) % form.bytes_per_sample
-    return form.decode(data[:whole]), data[whole:]
+    if len(data) <= _LONG:
+        return form.decode(data[:whole]), data[whole:]
+    return await asyncio.to_thread(form.decode, data[:whole]), data[whole:]
 
 
 class InputBuffer:
@@ -74,9 +85,9 @@ class InputBuffer:
             self._form, self._came, self._odd = form, 0, b""
             self.forget()
 
-    async def read(self, text: str) -> Samples:
+    async def read(self, data: bytes) -> Samples:
         """The samples of an append. An incomplete sample at its end waits for the next append."""
-        wave, self._odd = await read_sound(text, self._form, "audio", self._odd)
+        wave, self._odd = await _samples(self._odd + data, self._form)
         return wave
 
     def pieces(self, wave: Samples) -> Iterator[Samples]:

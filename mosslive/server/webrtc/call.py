@@ -196,11 +196,13 @@ class Call:
         try:
             while True:
                 text = await self._send_queue.get()
+                assert isinstance(text, str), "this queue converts all events"
                 async with asyncio.timeout(self._server_state.settings.send_timeout_s):
                     while channel.bufferedAmount > _CHANNEL_BYTES:
                         self._room.clear()
                         await self._room.wait()
                 self._send(channel, text)
+                self._send_queue.confirm(time.monotonic())
                 await asyncio.sleep(0)  # a channel with room does not yield to other tasks
         except (SlowReader, TimeoutError):
             raise SessionEnd(POLICY, "the reader is too slow") from None

@@ -5,7 +5,6 @@ item is truncated to what the track has sent: the server plays, so the client ca
 the `output_audio_buffer` events. Runs on the event loop of the session. Knows no connection.
 """
 
-import base64
 from collections.abc import Callable
 
 import numpy as np
@@ -69,7 +68,7 @@ class PlaybackEvents:
             turn = session.responses.turn_of(response_id)
             utterance = Utterance(response_id, event["item_id"], turn)
             self._utterances[response_id] = utterance
-        pcm = np.frombuffer(base64.b64decode(event["delta"]), "<i2").astype(np.int16)
+        pcm = np.frombuffer(event["delta"], "<i2").astype(np.int16)
         if not self.track.play(utterance, pcm):
             utterance.muted = True
             session.send_error(

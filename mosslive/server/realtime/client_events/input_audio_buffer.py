@@ -12,10 +12,12 @@ from mosslive.server.api_errors import ApiError, Event
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.config import MOST_IDLE_MS
 from mosslive.server.realtime.formats import Samples
+from mosslive.server.realtime.input_buffer import read_base64
 from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.server_events import input_audio_buffer as events
 from mosslive.server.realtime.session import Handler, RealtimeSession
 from mosslive.server.realtime.transcription import transcribe
+from mosslive.talk.vad import Speech
 
 # Kept outside a turn: prefix padding, events that are not sent yet, and the longest idle timeout.
 _PAST_S = 8.0 + MOST_IDLE_MS / 1000
@@ -23,11 +25,19 @@ _LEAST_S = 0.1  # of sound that the codec can encode
 
 
 async def append(session: RealtimeSession, event: Event) -> None:
-    await append_samples(session, await session.input.buffer.read(fields.text(event, "audio")))
+    sound, speech = event.get("audio"), None
+    if not isinstance(sound, bytes):
+        sound = await read_base64(fields.text(event, "audio"), "audio")
+    elif event["speech"]:  # a front has decoded the sound, and has run the VAD
+        speech = Speech(*event["speech"])
+    await append_samples(session, await session.input.buffer.read(sound), speech)
 
 
-async def append_samples(session: RealtimeSession, wave: Samples) -> None:
-    """`wave`: sound of the user, at the rate of the input buffer."""
+async def append_samples(
+    session: RealtimeSession, wave: Samples, speech: Speech | None = None
+) -> None:
+    """`wave`: sound of the user, at the rate of the input buffer. `speech`: as in
+    `Talk.push_audio`."""
     buffer = session.input.buffer
     manual = session.config.turn_detection is None
     most_s = session.backend.settings.max_turn_s
@@ -41,7 +51,8 @@ async def append_samples(session: RealtimeSession, wave: Samples) -> None:
         if not manual:
             buffer.trim(most_s if session.talk.listening else _PAST_S)
         if not session.input.detached:
-            session.talk.push_audio(piece, buffer.rate_hz)
+            session.talk.push_audio(piece, buffer.rate_hz, speech)
+            speech = Speech(speech.stream, ()) if speech else None  # all came with the first piece
         if len(wave) > len(piece):
             await asyncio.sleep(0)  # other sessions run
 

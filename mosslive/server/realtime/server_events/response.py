@@ -4,7 +4,6 @@ A response has at most one output item, and an item one content part, so every i
 `item` is an item's document, `Item.document`. `ResponseEvents` calls these functions in order.
 """
 
-import base64
 from typing import Any, Literal
 
 from mosslive.server.api_errors import ApiError, Event
@@ -80,9 +79,8 @@ def content_part_done(response_id: str, item_id: str, part: dict[str, Any]) -> E
 
 
 def output_audio_delta(response_id: str, item_id: str, audio: bytes) -> Event:
-    """`audio`: in the output format of the response."""
-    delta = base64.b64encode(audio).decode()
-    return _of_item("response.output_audio.delta", response_id, item_id, delta=delta)
+    """`audio`: in the output format of the response; base64 when the event is written."""
+    return _of_item("response.output_audio.delta", response_id, item_id, delta=audio)
 
 
 def output_audio_done(response_id: str, item_id: str) -> Event:

@@ -1,0 +1,222 @@
+"""Starts the front processes, passes connections to them, and starts a front again that has died.
+
+A connection goes to the front that holds the fewest. While no front is ready, connections wait in
+the backlog of the listening socket. Each front has a control socket: connections travel over it as
+file descriptors, and a front exits when it is closed, so no front outlives the core. Runs on the
+event loop of the core. Does not know what is sent over a connection.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import zmq
+from starlette.types import ASGIApp
+
+from mosslive.errors import MossliveError
+from mosslive.server.front.dispatcher import Dispatcher
+from mosslive.server.front.link import Link
+from mosslive.server.front.messages import Kind, Packet
+from mosslive.server.front.process import FrontSettings, core_address
+from mosslive.server.http_config import SHUTDOWN_S, HttpSettings
+from mosslive.server.settings import PREFIX
+
+BACKLOG = 2048
+_STABLE_S = 10.0  # a front that has lived so long is started again at once
+_FIRST_WAIT_S, _MOST_WAIT_S = 0.1, 5.0
+_MOST_STARTS = 5  # of the first fronts, before the server gives up
+_log = logging.getLogger("mosslive.fronts")
+
+
+@dataclass
+class _Front:
+    name: bytes
+    process: asyncio.subprocess.Process
+    control: socket.socket
+    ready: bool = False
+    passed: int = 0  # connections that it got
+    closed: int = 0  # of these, as it has reported
+
+
+class Fronts:
+    def __init__(
+        self,
+        app: ASGIApp,
+        count: int,
+        settings: HttpSettings,
+        log_level: str,
+        on_restart: Callable[[], None],
+        on_failure: Callable[[MossliveError], None],
+    ) -> None:
+        """`on_restart`: called for each front that has died. `on_failure`: no front can start."""
+        self._count, self._settings, self._log_level = count, settings, log_level
+        self._on_restart, self._on_failure = on_restart, on_failure
+        self._dispatcher = Dispatcher(app, lambda packet, front: self._link.send(packet, front))
+        self._fronts: dict[bytes, _Front] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listening: Sequence[socket.socket] = ()
+        self._accepting = False
+        self._stopping = asyncio.Event()
+        self._ever_ready = False
+
+    @property
+    def ready(self) -> list[int]:
+        """The ids of the processes that take connections."""
+        return [front.process.pid for front in self._fronts.values() if front.ready]
+
+    def start(self, listening: Sequence[socket.socket]) -> None:
+        """Listens and starts the fronts. Returns before they are ready: connections wait.
+        `listening`: bound sockets; this object closes them."""
+        self._listening = listening
+        for one in listening:
+            one.setblocking(False)
+            one.listen(BACKLOG)
+        self._folder = tempfile.mkdtemp(prefix="mosslive-")
+        self._context = zmq.Context()
+        router = self._context.socket(zmq.ROUTER)
+        router.setsockopt(zmq.SNDHWM, 0)  # the windows of connections bound it
+        router.setsockopt(zmq.RCVHWM, 0)
+        router.bind(core_address(self._folder))
+        self._link = Link(router, self._take)
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep(number)) for number in range(self._count)]
+
+    async def stop(self, forced: Callable[[], bool] = lambda: False) -> None:
+        """Accepts no more, lets fronts close their connections, and ends them; at once when
+        `forced`."""
+        self._stopping.set()
+        self._accept_if(False)
+        for one in self._listening:
+            one.close()
+        for front in self._fronts.values():
+            if front.ready:
+                self._link.send([Kind.STOP], front.name)
+            else:
+                front.process.kill()
+        end, left = time.monotonic() + SHUTDOWN_S + 2, set(self._tasks)
+        while left and time.monotonic() < end and not forced():
+            _, left = await asyncio.wait(left, timeout=0.1)
+        if left:
+            for front in self._fronts.values():
+                front.process.kill()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+            self._dispatcher.cancel()
+        await self._dispatcher.ended()
+        self._link.close()
+        self._context.term()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # Processes.
+
+    async def _keep(self, number: int) -> None:
+        """Runs one front, again and again."""
+        wait_s, generation = _FIRST_WAIT_S, 0
+        while not self._stopping.is_set():
+            generation += 1
+            began = time.monotonic()
+            front = await self._launch(f"front-{number}-{generation}".encode())
+            if self._stopping.is_set():
+                front.process.kill()
+            try:
+                status = await front.process.wait()
+            finally:
+                self._forget(front)
+            if self._stopping.is_set():
+                return
+            self._on_restart()
+            lived_s = time.monotonic() - began
+            wait_s = _FIRST_WAIT_S if lived_s > _STABLE_S else min(2 * wait_s, _MOST_WAIT_S)
+            _log.error(
+                "a front process has ended; its connections are lost",
+                extra={"front": front.name.decode(), "status": status},
+            )
+            if not self._ever_ready and generation >= _MOST_STARTS:
+                self._on_failure(
+                    MossliveError(
+                        f"front processes cannot start (exit status {status}, {generation} times); "
+                        "the log says why; --fronts 0 serves without them"
+                    )
+                )
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._stopping.wait()
+
+    async def _launch(self, name: bytes) -> _Front:
+        ours, theirs = socket.socketpair()
+        settings = FrontSettings(
+            name.decode(), self._folder, theirs.fileno(), self._log_level, self._settings
+        )
+        # Keys and the GPU stay in the core. A front's libraries get one thread: one core is enough.
+        paths = os.pathsep.join(path for path in sys.path if path)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "mosslive.server.front.process", settings.to_json()),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=kept | own,
+            )
+        ours.setblocking(False)
+        front = self._fronts[name] = _Front(name, process, ours)
+        return front
+
+    def _forget(self, front: _Front) -> None:
+        del self._fronts[front.name]
+        front.control.close()
+        self._dispatcher.lost(front.name)
+        self._accept_if(any(front.ready for front in self._fronts.values()))
+
+    # Messages and connections.
+
+    def _take(self, name: bytes, packet: Packet) -> None:
+        front = self._fronts.get(name)
+        if front is None:
+            return  # the last messages of a front that has died
+        if packet[0] == Kind.HELLO:
+            front.ready = True
+            _log.info("front started", extra={"front": name.decode(), "pid": front.process.pid})
+            self._ever_ready = True
+            self._accept_if(True)
+        elif packet[0] == Kind.CLOSED:
+            front.closed = packet[1]
+        else:
+            self._dispatcher.take(name, packet)
+
+    def _accept_if(self, wanted: bool) -> None:
+        wanted = wanted and not self._stopping.is_set()
+        if wanted == self._accepting:
+            return
+        self._accepting = wanted
+        loop = asyncio.get_running_loop()
+        for one in self._listening:
+            if wanted:
+                loop.add_reader(one, self._accept, one)
+            else:
+                loop.remove_reader(one)
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            client, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        with client:  # the front has a copy
+            ready = [front for front in self._fronts.values() if front.ready]
+            for front in sorted(ready, key=lambda front: front.passed - front.closed):
+                try:
+                    socket.send_fds(front.control, [b"c"], [client.fileno()])
+                except OSError:  # it is dying, or has not read for long
+                    continue
+                front.passed += 1
+                return
