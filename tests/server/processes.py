@@ -97,13 +97,13 @@ async def faulty(
     if on is not None:
         switch.write_text(str(on))
     options = (str(folder), str(switch), fault, str(reply_s), str(admit_overload))
-    async with started("tests.server.faulty", *options, switch=switch) as served:
+    async with started("tests.server.faulty", *options, switch=switch, fronts=fronts) as served:
         yield served
 
 
 @asynccontextmanager
 async def started(
-    module: str, *options: str, switch: Path = Path(os.devnull)
+    module: str, *options: str, switch: Path = Path(os.devnull), fronts: int = 0
 ) -> AsyncIterator[Process]:
     """A server that is ready, of `python -m module options`."""
     process = await asyncio.create_subprocess_exec(
