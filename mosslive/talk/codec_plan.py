@@ -7,15 +7,15 @@ of a lane runs at a time.
 | lane   | work                                                              | priority |
 |--------|-------------------------------------------------------------------|----------|
 | first  | first sounds of replies; sound that would run dry behind `render` | highest  |
-| hear   | ends of turns, then blocks of turns                               | low      |
+| hear   | ends of turns, then blocks of turns                               | high     |
 | render | further and last chunks of replies                                | lowest   |
 
 Rules:
 
 1. A step takes all work of its lane that is ready, earliest deadline first, at most `most`.
 2. Ends of turns run before blocks of turns, in a step of their own.
-3. Batching: blocks wait until all open turns have one, further chunks until half of the replies
-   have one, or until one of them is due soon.
+3. Batching: blocks and further chunks wait for a larger step, until half of the open turns or
+   replies have one, or until one of them is due soon.
 4. While a listener waits for a first sound, further chunks start only if one of them is due soon.
 5. Work that is `apart` joins no step that is due before it.
 6. Without lanes, as on a CPU, only the step with the earliest deadline starts.
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 class PlanSettings:
     # Blocks: a turn's next code comes after 80 ms. Chunks: longer than any step, and enough for a
     # pause of the process; a reply whose sound lasts longer can wait for companions.
-    hear_soon_s: float = 0.03
+    hear_soon_s: float = 0.06
     render_soon_s: float = 1.0
     dry_s: float = 0.12  # sound that is due within this time does not wait for a step that runs
     most_first: int = 8  # in one step: more would delay the first of them
@@ -111,7 +111,7 @@ def gathers(
     if stage in ("first", "finish"):
         return False
     if stage == "hear":
-        return len(ready) < open_.turns and ready[0].due - now > settings.hear_soon_s
+        return 2 * len(ready) < open_.turns and ready[0].due - now > settings.hear_soon_s
     few = 2 * len(ready) < open_.replies or open_.unheard > 0
     return few and ready[0].due - now > settings.render_soon_s
 
