@@ -24,8 +24,10 @@ from mosslive.config import SECONDS_PER_CODE
 
 _MOST_PROCESSES = 12
 _MOST_SECONDS = 120.0  # to wait for all processes together
-_CODES_OF_A_REPLY = 15  # in the pool, of each reply of the warm-up: up to three chunks of 5
-_PROCESS_BYTES = 5 << 29  # context, weights and intermediate results of one process
+_CODES_OF_A_REPLY = 15  # in the pool, of a reply of the warm-up: up to three chunks of 5
+_REPLIES = 4  # in the pool: recordings need none, and others compile the sizes that fit
+_HEARING_SECONDS = 30.0  # of the encoder's pool: a segment
+_PROCESS_BYTES = 4 << 30  # context, weights and intermediate results of one process
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class CompileJob:
     tail: str
 
     def pool_seconds(self, prompt_codes: int) -> float:
-        """Of a pool that holds the warm-up's replies and the voice's prompt."""
-        return SECONDS_PER_CODE * (prompt_codes + _CODES_OF_A_REPLY * (self.replies + 1))
+        """Of a pool that holds a few replies and the voice's prompt."""
+        return SECONDS_PER_CODE * (prompt_codes + _CODES_OF_A_REPLY * _REPLIES)
 
 
 def process_count(job: CompileJob, second_bytes: int, prompt_codes: int, free_bytes: int) -> int:
@@ -109,7 +111,13 @@ def run_share(job: CompileJob, share: int, shares: int, device: str = "cuda") ->
     from mosslive.codec.flow_stream import check_tail
     from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 
-    codec = load_codec(job.codec, device, vocoder=job.vocoder, **job.dtypes)  # type: ignore[arg-type]
+    codec = load_codec(
+        job.codec,
+        device,
+        vocoder=job.vocoder,
+        hearing_seconds=_HEARING_SECONDS,
+        **job.dtypes,  # type: ignore[arg-type]
+    )
     voice = codec.voice(job.voice)
     codec.size_pool(job.pool_seconds(voice.codes))
     batch = codec.decoder_batch(job.chunk, tail=check_tail(job.tail))  # type: ignore[arg-type]
