@@ -13,7 +13,7 @@ from typing import Any, get_args
 import torch
 from rich.table import Table
 
-from mosslive.bench.codec.check import LARGEST_ERROR, LEAST_COSINE, Row
+from mosslive.bench.codec.check import LARGEST_ERROR, LEAST_COSINE, LEAST_SAME, Row
 from mosslive.bench.codec.encoder import encoder_rows
 from mosslive.bench.codec.flow import PROMPT_CODES, REPLY_CODES, STREAMS, flow_rows
 from mosslive.bench.codec.networks import NetworkPair
@@ -41,11 +41,16 @@ class CodecResult:
 _CONDITIONS = {
     "weights": "random, of the published shapes",
     "verified": f"against the same network in float32 on the CPU: fp32 rows within "
-    f"{LARGEST_ERROR:g} of the largest value, others by cosine >= {LEAST_COSINE:g}",
+    f"{LARGEST_ERROR:g} of the largest value, others by cosine >= {LEAST_COSINE:g}; at least "
+    f"{LEAST_SAME:.0%} of codes equal, error: how much nearer the nearest code is",
     "times": "device events around single calls, device idle before; host work included",
+    "encoder, steps and ends": "batch of the server, wall clock from samples on the host to codes "
+    "on the host; each call hears the next 80 ms; as many turns as fit into memory; codebook: "
+    "states of the sounds, because a random one has one code for nearly everything",
     "fp32": "TF32 off in matrix products and convolutions",
     "tf32": "TF32 on in BigVGAN's reference form",
-    "bf16, fp16": "products, keys and values of the flow's estimator; BigVGAN except its snakes",
+    "bf16, fp16": "products, keys and values of encoder and flow's estimator; BigVGAN except its "
+    "snakes",
     "reference form": "BigVGAN as published: plain PyTorch operations, a window per chunk",
     "stream push": "the whole call of BigVGAN's stream, with full layers",
     "flow + HiFT": f"{PROMPT_CODES} shared prompt codes, {REPLY_CODES} reply codes before, "
@@ -102,7 +107,8 @@ def measure_codec(
 def codec_table(result: CodecResult) -> Table:
     columns = ("part", "what", "streams", "precision", "form", "median", "p10-p90", "x real time")
     title = f"codec, {result.size}, {result.device_name or result.device}"
-    table = Table(*columns, "error", "cosine", "goal", title=title, title_justify="left")
+    checks = ("error", "cosine", "equal codes")
+    table = Table(*columns, *checks, "goal", title=title, title_justify="left")
     for row in result.rows:
         table.add_row(*cells(row))
     table.caption = f"torch {result.torch_version}; " + "; ".join(
@@ -117,7 +123,8 @@ def cells(row: Row) -> list[str]:
         spread = f"{row.p10_ms:.2f}-{row.p90_ms:.2f}"
         times = [f"{row.median_ms:.2f} ms", spread, f"{row.real_time:.0f}"]
     what = [row.part, row.what, str(row.streams), row.precision, row.form]
-    return [*what, *times, f"{row.error:.1e}", f"{row.cosine:.5f}", _goal(row)]
+    same = "" if row.same_codes is None else f"{row.same_codes:.2%}"
+    return [*what, *times, f"{row.error:.1e}", f"{row.cosine:.5f}", same, _goal(row)]
 
 
 def _goal(row: Row) -> str:

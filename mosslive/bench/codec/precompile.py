@@ -21,8 +21,9 @@ from mosslive.bench.codec.kernel_share import take_share
 from mosslive.checkpoint.synth import SIZES, SizeName
 from mosslive.codec.bigvgan.step import BigVganState, advance
 from mosslive.codec.convolution import compute_in
-from mosslive.codec.encoder import BLOCK_FRAMES, POOL
+from mosslive.codec.encoder_batch import EncoderBatch
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
+from mosslive.codec.mel import BLOCK_SAMPLES
 from mosslive.codec.random_networks import (
     CODEC_SIZES,
     empty_bigvgan,
@@ -32,6 +33,9 @@ from mosslive.codec.random_networks import (
 )
 from mosslive.kernels.arithmetic import Precision, arithmetic
 
+# Rows of the encoder's steps, by process. Its kernels depend on the number of rows; larger steps
+# use those of 32 and the vendor's library.
+_ENCODER_ROWS = ((1, 2, 3, 4), (6, 8, 12), (16, 24, 32))
 _MOST_SECONDS = 60.0  # to wait for all processes together
 
 
@@ -44,12 +48,16 @@ class CompileJob(NamedTuple):
     streams: tuple[int, ...]
     frames: tuple[int, ...] = ()  # of whole passes, by vocoders
     pushed: int = 0  # frames of a chunk of BigVGAN's streams
-    codes: tuple[int, ...] = (1,)  # of a step of the encoder
     share: int = 0
     shares: int = 1
 
     def split(self, shares: int) -> "list[CompileJob]":
         return [self._replace(share=share, shares=shares) for share in range(shares)]
+
+
+def encoder_jobs(precision: Precision) -> list[CompileJob]:
+    """Returns the jobs for steps of any number of turns."""
+    return [CompileJob("encoder", precision, rows) for rows in _ENCODER_ROWS]
 
 
 @contextmanager
@@ -87,19 +95,14 @@ def run_job(size: SizeName, job: CompileJob, device: str = "cuda") -> None:
 
 def _encoder(size: SizeName, job: CompileJob, device: str) -> None:
     encoder = empty_encoder(CODEC_SIZES[size], SIZES[size].codes).to_empty(device=device)
-    positions = encoder.dims.positions
+    batch = EncoderBatch(encoder.to_precision(HALVES.get(job.precision, torch.float32)))
     for streams in job.streams:
-        state = encoder.open(streams)
-        for codes in job.codes:
-            bands, frames = encoder.dims.mel_bands, BLOCK_FRAMES * codes
-            # Recorded steps of one code attend to all positions; others have a kernel for each
-            # order of magnitude.
-            reaches = [positions]
-            while codes > 1 and (nearer := reaches[-1] // 2) >= POOL * codes:
-                reaches.append(nearer)
-            for reach in reaches:
-                encoder.truncate(state, 0)
-                encoder.step(state, torch.zeros(streams, bands, frames, device=device), reach)
+        turns = [batch.add() for _ in range(streams)]
+        for turn in turns:
+            batch.push(turn, torch.zeros(BLOCK_SAMPLES))
+        batch.start(turns).result()
+        for turn in turns:
+            batch.cancel(turn)
 
 
 def _bigvgan(size: SizeName, job: CompileJob, device: str) -> None:

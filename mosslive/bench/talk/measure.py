@@ -18,6 +18,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from mosslive.bench.codec.check import LEAST_SAME
 from mosslive.bench.report import BenchResult, BenchRow, conditions_of
 from mosslive.bench.subject import Subject
 from mosslive.bench.talk.parts import (
@@ -27,7 +28,7 @@ from mosslive.bench.talk.parts import (
 )
 from mosslive.bench.talk.random_codec import CHUNK_CODES, MICROPHONE_HZ, RandomCodec, question
 from mosslive.bench.talk.timing_report import talk_figures, talk_rows
-from mosslive.bench.talk.verify import ALONE, LEAST_COSINE, LEAST_SAME, Answered, Verifier
+from mosslive.bench.talk.verify import ALONE, LEAST_COSINE, Answered, Verifier
 from mosslive.bench.timing import free_memory
 from mosslive.bench.verified import NotVerified
 from mosslive.codec.flow_stream import TailRule

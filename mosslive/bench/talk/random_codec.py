@@ -20,7 +20,7 @@ from mosslive.bench.codec.networks import (
     random_hift,
     some_codes,
 )
-from mosslive.bench.codec.precompile import CompileJob
+from mosslive.bench.codec.precompile import CompileJob, encoder_jobs
 from mosslive.checkpoint.codec import FlowProfile
 from mosslive.checkpoint.synth import SizeName
 from mosslive.codec import Codec, Voice
@@ -43,7 +43,10 @@ _HIFT_PROCESSES = 4  # to compile HiFT's kernels, for one stream and for several
 
 
 def compile_jobs(
-    precision: Precision, conversations: int, with_hift: bool = True
+    precision: Precision,
+    conversations: int,
+    with_hift: bool = True,
+    encoder: Precision = "fp32",
 ) -> list[CompileJob]:
     """Returns the compile jobs for this many conversations with replies in `precision`."""
     first = FRAMES_PER_TOKEN * CHUNK_CODES  # frames of a reply's first window
@@ -60,8 +63,7 @@ def compile_jobs(
     return [
         *(CompileJob("flow", precision, (size,)) for size in sizes),
         *(part for job in hift if with_hift for part in job.split(_HIFT_PROCESSES)),
-        # By rows of a product: very few, few, and more. Larger products use the vendor's library.
-        *(CompileJob("encoder", "fp32", (1,), codes=codes) for codes in ((1, 2), (4,), (12,))),
+        *encoder_jobs(encoder),
     ]
 
 

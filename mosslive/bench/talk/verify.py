@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mosslive.bench.codec.check import LEAST_SAME
 from mosslive.bench.talk.random_codec import MICROPHONE_HZ, RandomCodec
 from mosslive.bench.verified import NotVerified
 from mosslive.codec import Voice
@@ -23,7 +24,6 @@ from mosslive.rows import Row, RowIds
 from mosslive.talk.timing import TurnTiming
 
 LEAST_COSINE = 0.99  # of a reply's sound with its codes rendered again; half precision, long phases
-LEAST_SAME = 0.98  # of the codes heard: near-ties can differ in products of other shapes
 ALONE = 4  # replies of each level that are rendered alone
 _MOST_TOGETHER = 64  # replies that are rendered again in one batch
 _SAMPLES = 1920  # of a code

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from mosslive.bench.codec import measure as bench
 from mosslive.bench.codec import precompile
 from mosslive.bench.codec.check import Row, compare, timed
-from mosslive.bench.codec.encoder import encoder_rows
+from mosslive.bench.codec.encoder import CPU_STREAMS, _Run, _sound, _use_as_codes, encoder_rows
 from mosslive.bench.codec.flow import flow_rows
 from mosslive.bench.codec.kernel_share import take_share
 from mosslive.bench.codec.networks import NetworkPair, normal
@@ -22,6 +22,7 @@ from mosslive.bench.codec.precompile import CompileJob, compiling, run_job
 from mosslive.bench.verified import NotVerified
 from mosslive.cli.app import app
 from mosslive.codec.encoder import Encoder
+from mosslive.codec.encoder_pages import page_bytes, pages_for
 from mosslive.errors import MossliveError
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.graph import Graphed
@@ -50,13 +51,39 @@ def test_last_line_is_json_with_its_conditions(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_encoder_rows_are_verified_and_complete() -> None:
-    """Every timed step is compared with the CPU's: 1 and 8 streams, two contexts, two forms."""
+    """The batch is timed in two precisions: steps after two contexts, the end of a turn. Its codes
+    are those of the CPU's encoder."""
     rows = list(encoder_rows(_NANO, repeats=3))
-    assert [(row.streams, row.form) for row in rows[:-1]] == [
-        (streams, form) for streams in (1, 8) for _ in range(2) for form in ("eager", "graph")
+    (segment,) = [row for row in rows if row.same_codes is None]
+    assert segment.sound_ms == 30_000
+    steps = [(n, f"80 ms step, {s} s of context") for n in CPU_STREAMS for s in (5, 25)]
+    batched = [row for row in rows if row is not segment]
+    assert [(row.precision, row.streams, row.what) for row in batched] == [
+        (precision, *row)
+        for precision in ("fp32", "fp16")
+        for row in (*steps, (1, "end of a turn of 5 s"))
     ]
-    assert rows[-1].sound_ms == 30_000
+    assert all(row.same_codes == 1 for row in batched if row.precision == "fp32")
     assert all(row.median_ms and row.error < 1e-4 for row in rows)
+
+
+def test_encoder_codes_tell_sounds_apart() -> None:
+    """The states of a sound are those behind the codes of `encode`, and codes hardly repeat: a
+    wrong block, turn or past would show."""
+    cpu, _ = _NANO.encoder()
+    sounds = [_sound(cpu, seed, 64_000) for seed in range(2)]
+    _use_as_codes(sounds, cpu)
+    codes = [cpu.encode(sound.wave).tolist() for sound in sounds]
+    assert codes == [cpu.quantise(sound.states).tolist() for sound in sounds]
+    assert len({code for own in codes for code in own}) == 100
+
+
+def test_turns_that_do_not_fit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoder is timed with as many turns as have pages for whole segments."""
+    cpu, device = _NANO.encoder()
+    each = pages_for(device, 1.0) * page_bytes(device)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (100 * each, 128 * each))
+    assert _Run(cpu, device, "cuda", "fp32", 3).fitting() == (1, 8, 64)
 
 
 def test_flow_rows_repeat_the_same_chunk() -> None:
@@ -98,15 +125,12 @@ def test_vocoder_forms_give_the_same_samples() -> None:
 
 def test_a_wrong_output_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An output that differs from the CPU's raises `NotVerified`."""
-    honest = Encoder.step
+    honest = Encoder.blocks
 
-    def shifted(self: Encoder, state: Any, frames: Tensor, reach: int) -> tuple[Tensor, Tensor]:
-        states, codes = honest(self, state, frames, reach)
-        shifted.calls += 1  # type: ignore[attr-defined]
-        return (states if shifted.calls == 1 else states.roll(1, -1)), codes  # type: ignore[attr-defined]
+    def misplaced(self: Encoder, frames: Tensor, position: Tensor, pasts: Any) -> Tensor:
+        return honest(self, frames, position.clamp(max=40), pasts)
 
-    shifted.calls = 0  # type: ignore[attr-defined]
-    monkeypatch.setattr(Encoder, "step", shifted)
+    monkeypatch.setattr(Encoder, "blocks", misplaced)
     with pytest.raises(NotVerified, match="differs from the CPU's"):
         next(encoder_rows(_NANO, repeats=3))
 
@@ -115,8 +139,10 @@ def test_a_low_precision_that_is_too_far_off_is_not_timed() -> None:
     """A low precision that is too far off keeps its cosine, gets no time and is not run again."""
     row = timed(_row(precision="bf16", cosine=0.998), pytest.fail, "cpu", 3)
     assert row.median_ms is None
-    with pytest.raises(NotVerified):
-        timed(_row(error=0.01), pytest.fail, "cpu", 3)
+    assert timed(_row(precision="fp16", same_codes=0.97), pytest.fail, "cpu", 3).median_ms is None
+    for wrong in (_row(error=0.01), _row(same_codes=0.97)):
+        with pytest.raises(NotVerified):
+            timed(wrong, pytest.fail, "cpu", 3)
 
 
 @pytest.mark.parametrize("bad", [torch.ones(4), torch.tensor([0.0, torch.nan, 1.0, 2.0])])
