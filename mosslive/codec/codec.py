@@ -283,7 +283,10 @@ class Codec:
             generator = self._generator(seed)
             return *self._cached(voice, chunk, tail, window_frames, align), generator
 
-        return DecoderBatch(self._vocoder, chunk, begin)
+        def prepared(voice: Voice) -> bool:
+            return bool(self._opened.get(voice))
+
+        return DecoderBatch(self._vocoder, chunk, begin, prepared)
 
     def second_bytes(self, chunk: int = 5) -> int:
         """Memory of one second of live replies in the pool. Loads the flow."""

@@ -57,6 +57,11 @@ class Reply:
     flight: Flight | None = None  # the latest step with this reply
 
     @property
+    def overlaps(self) -> bool:
+        """Whether its urgent steps may run beside other steps: they have graphs of their own."""
+        return self.arena is not None
+
+    @property
     def open(self) -> bool:
         return not (self.done or self.cancelled)
 
@@ -88,8 +93,12 @@ class DecoderBatch:
         vocoder: Vocoder,
         chunk: int,
         begin: Begin | None = None,
+        prepared: Callable[[Voice], bool] = lambda voice: True,
     ) -> None:
+        """`begin`: None: replies are given to `join`. `prepared`: whether `add` of a voice needs no
+        step of the device."""
         self._vocoder, self._chunk, self._begin = vocoder, chunk, begin
+        self.prepared = prepared
         self._replies: list[Reply] = []
         self._in_flight: list[Flight] = []
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.encoder_pages import POOL_SECONDS, EncoderMemory, SegmentPages
 from mosslive.codec.encoder_samples import LAST_SAMPLES, WINDOW_SAMPLES, SegmentSamples, windows
-from mosslive.codec.encoder_steps import BUCKETS, EncoderSteps, Readback, Rows
+from mosslive.codec.encoder_steps import EncoderSteps, Readback, Rows
 from mosslive.codec.encoder_stream import HeardTurn
 from mosslive.codec.mel import check_pcm
 from mosslive.errors import MossliveError
@@ -144,7 +144,7 @@ class EncoderBatch:
         Turns without a whole block or without a free page are left out. Raises `PoolFull` if every
         turn needs a page and none is free."""
         moved = [turn for turn in dict.fromkeys(turns) if turn.waiting]
-        most = min(_MOST_BLOCKS, max(1, BUCKETS[-1] // max(len(moved), 1)))
+        most = min(_MOST_BLOCKS, max(1, self._steps.most_rows // max(len(moved), 1)))
         rows, heard, ending = Rows(), _Heard(), _Ending()
         for turn in moved:
             left = most

@@ -120,6 +120,7 @@ class EncoderSteps:
             "measure": self._measure,
             "revise": self._revise,
         }
+        self.most_rows = BUCKETS[-1]  # of one recorded step
         self._recorder: GraphRecorder | None = None
         self._graphs: dict[tuple[str, int], tuple[Tensor, torch.cuda.CUDAGraph, Tensor]] = {}
 
@@ -143,13 +144,14 @@ class EncoderSteps:
         if not self._graphed:
             return
         largest = next((size for size in BUCKETS if size >= most), BUCKETS[-1])
+        self.most_rows = largest  # nothing is recorded while conversations run
         for bucket in reversed(BUCKETS[: BUCKETS.index(largest) + 1]):
             for kind in self._steps:
                 self._recorded(kind, bucket)
 
     def _launch(self, kind: str, rows: Rows) -> Readback:
         # The rows of a segment share one maximum: `measure` is not cut.
-        most = len(rows) if kind == "measure" else BUCKETS[-1]
+        most = len(rows) if kind == "measure" else self.most_rows
         readback = Readback()
         for first in range(0, len(rows), max(most, 1)):
             part = rows.cut(first, first + most)
@@ -158,7 +160,8 @@ class EncoderSteps:
 
     def _run(self, kind: str, rows: Rows) -> Tensor:
         pinned = self._device.type == "cuda"
-        bucket = next((size for size in BUCKETS if self._graphed and size >= len(rows)), None)
+        sizes = (size for size in BUCKETS if self._graphed and size <= self.most_rows)
+        bucket = next((size for size in sizes if size >= len(rows)), None)
         if bucket is None:
             packed = _pack(kind, rows, len(rows), rows.pages, pinned=pinned)
             return self._steps[kind](packed.to(self._device, non_blocking=True), rows.pages)

@@ -52,13 +52,16 @@ class StepCosts:
         recent = self._recent.get(_class_of(size))
         return recent is not None and recent.count >= MIN_MEASUREMENTS and recent.weight(now) == 1.0
 
-    def fresh(self, now: float, least: int = MIN_MEASUREMENTS) -> dict[int, float]:
+    def fresh(
+        self, now: float, least: int = MIN_MEASUREMENTS, within_s: float = FRESH_S
+    ) -> dict[int, float]:
         """Returns the measured seconds of sizes with `least` or more measurements of which the
-        latest is fresh. A class of sizes counts as its median size. May be called on any thread."""
+        latest is at most `within_s` old. A class of sizes counts as its median size. May be called
+        on any thread."""
         return {
             recent.median_size: recent.median
             for recent in list(self._recent.values())  # a copy: others may add a class
-            if recent.count >= least and recent.weight(now) == 1.0
+            if recent.count >= least and now - recent.latest <= within_s
         }
 
     def size_within(self, seconds: float, most: int, now: float) -> int:
@@ -80,7 +83,7 @@ class _Recent:
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=WINDOW)
         self._sizes: deque[int] = deque(maxlen=WINDOW)
-        self._latest = -math.inf
+        self.latest = -math.inf
         self.median = 0.0
         self.median_size = 0
 
@@ -90,18 +93,18 @@ class _Recent:
 
     def add(self, size: int, seconds: float, now: float) -> None:
         # Conditions may have changed in a pause, so measurements from before it are dropped.
-        if now - seconds - self._latest > FRESH_S:
+        if now - seconds - self.latest > FRESH_S:
             self._seconds.clear()
             self._sizes.clear()
         self._sizes.append(size)
         self._seconds.append(seconds)
-        self._latest = now
+        self.latest = now
         self.median = median_low(self._seconds)
         self.median_size = median_low(self._sizes)
 
     def weight(self, now: float) -> float:
         """Returns 1 while the latest measurement is fresh, then less, towards 0."""
-        stale_s = now - self._latest - FRESH_S
+        stale_s = now - self.latest - FRESH_S
         return 1.0 if stale_s <= 0 else math.pow(0.5, stale_s / HALF_S)
 
 

@@ -1,4 +1,4 @@
-"""The loaded model: one engine, one codec worker, the voices, and the settings of conversations.
+"""The loaded model: one engine, one codec service, the voices, and the settings of conversations.
 
 `load_backend` blocks and runs on its own thread (`run.py`). A `Backend` is shared by all sessions
 and used on the event loop; the engine and the codec have a thread each. Does not know protocols.
@@ -29,6 +29,7 @@ from mosslive.server.api_errors import ApiError
 from mosslive.server.calibration import calibrate
 from mosslive.server.gpu_memory import share_memory
 from mosslive.server.limits import Limits, goal_rows, limits_of
+from mosslive.server.memory_plan import hearing_seconds
 from mosslive.server.settings import ServerSettings
 from mosslive.server.step_times import StepTimes
 from mosslive.server.voice_folder import VoiceFolder
@@ -185,7 +186,11 @@ def load_backend(settings: ServerSettings) -> Backend:
     if parts.codec:
         precision = codec_precision(settings.codec_precision, settings.device)
         codec = load_codec(
-            parts.codec, settings.device, vocoder=settings.vocoder, **precision.load_options()
+            parts.codec,
+            settings.device,
+            vocoder=settings.vocoder,
+            hearing_seconds=hearing_seconds(settings.max_sessions),
+            **precision.load_options(),
         )
     default = codec.voice(parts.voice) if codec and parts.voice else None
     others = []
@@ -197,7 +202,7 @@ def load_backend(settings: ServerSettings) -> Backend:
     plan = None
     if settings.device != "cpu":
         longest_s = SECONDS_PER_CODE * default_sampling.max_new
-        plan = share_memory(settings, parts.model, codec if default else None, longest_s, goal)
+        plan = share_memory(settings, parts.model, codec, longest_s if default else 0.0, goal)
         goal = plan.rows
         clock.done("plan of the memory")
     priority = DevicePriority()  # between engine and codec on one device
@@ -248,7 +253,7 @@ def load_backend(settings: ServerSettings) -> Backend:
         else:
             engine = load_beside(warm, load_engine)
         times = None
-        if worker and default:
+        if worker and default and "speech" in capabilities.replies():
             tail = check_tail(settings.tail)  # type: ignore[arg-type]  # raises for others
             slots = min(settings.max_sessions, MOST_REPLIES)
             talk = TalkSettings(tail=tail)
@@ -280,4 +285,5 @@ def compile_job(parts: Parts, settings: ServerSettings, chunk: int, replies: int
         chunk=chunk,
         replies=replies,
         tail=settings.tail,
+        device=settings.device,
     )

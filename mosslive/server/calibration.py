@@ -11,6 +11,8 @@ Runs on the event loop of its caller, before the server is ready. Knows no proto
 """
 
 import asyncio
+import logging
+import math
 import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
@@ -32,6 +34,7 @@ from mosslive.server.step_times import StepTimes
 from mosslive.talk import CodecService, TalkSettings
 from mosslive.talk.codec_streams import DecodeStream, EncodeStream
 
+_log = logging.getLogger("mosslive.server")
 _CPU_SIZES = (1, 2)
 _GROWTH = 4  # from one size to the next on a GPU
 _ROWS = 12  # decoded by each reply; the first is not measured
@@ -49,7 +52,7 @@ class _Measured:
         now = time.monotonic()
         for stage, cost in costs.items():
             known = self.seconds.setdefault(stage, {})
-            for size, seconds in cost.fresh(now, least=1).items():
+            for size, seconds in cost.fresh(now, least=1, within_s=math.inf).items():
                 known[size] = max(seconds, known.get(size, 0.0))
 
 
@@ -71,6 +74,7 @@ async def calibrate(
         measured.add(engine.costs)
         measured.add(codec.costs)
     if not all(measured.seconds.get(stage) for stage in STAGES):
+        _log.warning("the steps could not be measured: only overload limits the conversations")
         return None
     return {stage: StepTimes(measured.seconds[stage]) for stage in STAGES}
 

@@ -85,13 +85,16 @@ def capacity(
 ) -> Capacity:
     """The most conversations, up to `most`, that fit. `times`: of every stage. `slowdowns`: how
     many times longer steps take at present."""
-    count, limit = 0, SETTINGS
-    while count < most:
-        problem = obstacle(count + 1, times, promise, slowdowns or {})
-        if problem:
-            limit = problem
-            break
-        count += 1
+    # More conversations never cost less, so all numbers up to the largest that fits do.
+    count, beyond = 0, most + 1
+    while beyond - count > 1:
+        middle = (count + beyond) // 2
+        if obstacle(middle, times, promise, slowdowns or {}):
+            beyond = middle
+        else:
+            count = middle
+    limit = obstacle(beyond, times, promise, slowdowns or {}) if beyond <= most else None
+    limit = limit or SETTINGS
     shown = max(1, count)
     shares = max(map(_by_part, busy_shares(shown, times)), key=lambda parts: sum(parts.values()))
     return Capacity(count, limit, shares, first_sound_s(shown, times, promise))

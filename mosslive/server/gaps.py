@@ -32,7 +32,7 @@ class HeardGaps(NamedTuple):
 
 
 class GapReports:
-    """Tells the gaps of a reply to whoever asks, once it is over: all of its sound was sent."""
+    """Reports the gaps of a reply to its caller once all of its sound was sent."""
 
     def __init__(self) -> None:
         self._over: dict[str, HeardGaps] = {}  # by reply, the latest last

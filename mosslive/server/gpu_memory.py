@@ -26,8 +26,10 @@ def share_memory(
     settings: ServerSettings, model: Path, codec: Codec | None, longest_s: float, rows: int
 ) -> MemoryPlan:
     """Divides the GPU's memory and sizes the codec's pool; the engine's is up to the caller.
-    `codec`: None without spoken replies. `longest_s`: of a reply. `rows`: see `goal_rows`."""
+    `codec`: None without speech. `longest_s`: of a reply; 0: no spoken replies. `rows`: see
+    `goal_rows`."""
     lm = footprint(model, settings.dtype or "bfloat16")
+    speaks = codec is not None and longest_s > 0
     longest_s = settings.max_reply_s or longest_s
     needs = Needs(
         sessions=settings.max_sessions,
@@ -36,13 +38,13 @@ def share_memory(
         row_bytes=lm.row_bytes,
         rows=rows,
         least_rows=min(rows, least_rows()),
-        second_bytes=codec.second_bytes() if codec else 0,
+        second_bytes=codec.second_bytes() if codec and speaks else 0,
         reply_s=settings.reply_pool_s or reply_seconds(settings.max_sessions, longest_s),
         chosen=settings.reply_pool_s is not None,
     )
     plan = plan_memory(_available_bytes(settings.device, settings.gpu_memory_gib), needs)
     _log.info("memory", extra=plan.document())
-    if codec:
+    if codec and speaks:
         codec.size_pool(plan.reply_s)
         if plan.reply_s < longest_s:
             _log.warning(

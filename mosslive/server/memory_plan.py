@@ -15,6 +15,8 @@ _GIB = 1 << 30
 SPEAKING_SHARE = 2 / 3
 # Length of most replies. A reply at a random moment is half done and holds half its pages.
 TYPICAL_REPLY_S = 8.0
+HEARD_S = 4.0  # of each session, on average: a third of them listen to turns of 12 s or less
+LONG_TURNS_S = 90.0  # three segments of 30 s
 VOICES_S = 20.0  # prompts of a few voices; replies of one voice share its prompt
 LEAST_POOL_S = 8.0  # a prompt and one short reply
 # Replies get at least this share of both pools, so that long conversations do not silence them.
@@ -77,6 +79,12 @@ def reply_seconds(sessions: int, longest_s: float) -> float:
     half = min(TYPICAL_REPLY_S, longest_s) / 2
     speaking = max(1.0, SPEAKING_SHARE * sessions)
     return VOICES_S + max(longest_s, half * speaking)
+
+
+def hearing_seconds(sessions: int) -> float:
+    """Seconds of turns that are heard at one moment. Turns hold memory from their begin to their
+    end, so half of their length on average; a few may be long."""
+    return LONG_TURNS_S + HEARD_S * sessions
 
 
 def plan_memory(available: int, needs: Needs) -> MemoryPlan:

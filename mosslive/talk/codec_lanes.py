@@ -22,7 +22,7 @@ from mosslive.talk.speech_codec import Running
 PRIORITIES: dict[Lane, int] = {"first": URGENT_PRIORITY, "hear": -2, "render": 0}
 # Before the first measurement: milliseconds of a step, and of each turn or reply in it.
 _GUESS_MS = {"encode": (2.0, 0.1), "render_first": (20.0, 1.0), "render": (20.0, 0.8)}
-_EARLY = 0.85  # no step takes less than this share of the usual time
+_EARLY = 0.85  # few steps take less than this share of the usual time
 _COST_OF: dict[Stage, str] = {
     "finish": "encode",
     "hear": "encode",
@@ -50,6 +50,16 @@ class Lanes:
     @property
     def busy(self) -> set[Lane]:
         return set(self._running)
+
+    def running(self, lane: Lane) -> Running | None:
+        """The step that runs in a lane."""
+        one = self._running.get(lane)
+        return one.running if one else None
+
+    def synchronise(self) -> None:
+        """Waits until the device has done everything."""
+        if self.concurrent and torch.cuda.is_available():
+            torch.cuda.synchronize(self._device)
 
     def stream(self, lane: Lane) -> AbstractContextManager[Any]:
         """On a GPU: the lane's stream is the current one inside."""

@@ -5,7 +5,7 @@ callers. Runs on the codec's thread. Does not decide when a step runs. Invariant
 that is finished, closed or failed holds no memory of the codec, and its caller has a result.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,7 @@ class _Member:
 @dataclass(eq=False)
 class _Turn(_Member):
     finishes: bool = False
+    ended: bool = False  # `FinishTurn` follows: blocks that wait are left to it
     codes: list[int] = field(default_factory=list)  # of the request in progress
 
 
@@ -68,11 +69,17 @@ class Members:
 
     # Requests.
 
-    def accept(self, request: Hear | FinishTurn | Render, result: Result | None) -> None:
+    def accept(
+        self,
+        request: Hear | FinishTurn | Render,
+        result: Result | None,
+        open_reply: Callable[[OpenReply], None],
+    ) -> None:
         """An error of the request is its result."""
         assert result is not None, "its caller waits for it"
         try:
             if isinstance(request, Render):
+                open_reply(request.reply)
                 self._render(request, result)
             else:
                 self._hear(request, result)
@@ -81,6 +88,11 @@ class Members:
                 rendering = isinstance(request, Render)
                 self._health.failed("opening replies" if rendering else "hearing", error)
             settle(result, error)
+
+    def is_prepared(self, request: OpenReply) -> bool:
+        """Whether opening this reply needs no step of the device."""
+        opened = request.reply in self.replies
+        return opened or self._batch(request.chunk, request.tail).prepared(request.voice)
 
     def open_reply(self, request: OpenReply) -> None:
         if request.reply not in self.replies:
@@ -96,24 +108,24 @@ class Members:
         encoder.push(turn.member, request.wave)
         turn.due, turn.result, turn.codes, turn.cost_s = request.due, result, [], 0.0
         turn.finishes = isinstance(request, FinishTurn)
-        if not turn.finishes and turn.member not in encoder.ready:
+        if not turn.finishes and not turn.member.waiting:
             self._answer(turn, [])  # the sound completes no code
 
     def _render(self, request: Render, result: Result) -> None:
-        self.open_reply(request.reply)
         reply = self.replies[request.reply.reply]
         reply.batch.push(reply.member, request.codes)
         if request.last:
             reply.batch.end(reply.member)
         reply.due, reply.result, reply.pieces, reply.cost_s = request.due, result, [], 0.0
         reply.last, reply.apart = request.last, request.apart
-        if reply.member not in reply.batch.ready:
+        if not reply.member.ready:
             self._rendered(request.reply.reply, reply)
 
     def end_turn(self, number: int) -> None:
-        turn = self.turns.get(number)
-        if turn and not turn.running:
-            self._answer(turn, turn.codes)
+        if turn := self.turns.get(number):
+            turn.ended = True
+            if not turn.running:
+                self._answer(turn, turn.codes)
 
     def close_turn(self, number: int) -> None:
         """Idempotent."""
@@ -138,8 +150,9 @@ class Members:
                 yield Work(number, "finish" if turn.finishes else "hear", turn.due)
         for number, reply in self.replies.items():
             if reply.result is not None and not reply.running:
-                stage: Stage = "first" if reply.member.stage == "first" else "render"
-                yield Work(number, stage, reply.due, reply.apart)
+                overlaps = reply.member.overlaps
+                stage: Stage = "first" if reply.member.stage == "first" and overlaps else "render"
+                yield Work(number, stage, reply.due, reply.apart, overlaps)
 
     def waiting_for(self, step: Step) -> list[int]:
         """All open turns, or all open replies: those whose end frees pages that the step needs."""
@@ -150,30 +163,40 @@ class Members:
         """Replies without any sound yet."""
         return sum(reply.member.stage == "first" for reply in self.replies.values())
 
-    def start(self, step: Step) -> Running:
+    def start(self, step: Step) -> tuple[Step, Running]:
+        """Starts the step, or a part of it: replies of one batch. Returns what it started."""
         members = self._of(step)
         if step.lane == "hear":
             encoder = self.encoder()
             start = encoder.finish if step.stage == "finish" else encoder.start
             running = start([one.member for one in members])
         else:
-            # Replies of one step share a batch: the others wait for the next step.
             batch = members[0].batch
-            members = [one for one in members if one.batch is batch]
+            step = Step(step.stage, [key for key in step.keys if self.replies[key].batch is batch])
+            members = self._of(step)
             running = batch.start([one.member for one in members], urgent=step.stage == "first")
         for one in members:
             one.running = True
-        return running
+        return step, running
 
-    def settle(self, step: Step, results: dict[Any, Any], cost_s: float) -> None:
-        """The results of a step that ended, by member of the batch."""
+    def settle(self, step: Step, results: dict[Any, Any], cost_s: float) -> set[int]:
+        """The results of a step that ended, by member of the batch. Returns the turns and replies
+        that the batch left out for want of pages: they still wait."""
         self._health.succeeded(_KINDS[step.stage])
+        left_out = set()
         for number in step.keys:
-            if step.lane == "hear":
-                if turn := self.turns.get(number):
-                    self._heard(number, turn, results, cost_s)
-            elif reply := self.replies.get(number):
-                self._sounded(number, reply, results, cost_s)
+            table: dict[int, Any] = self.turns if step.lane == "hear" else self.replies
+            one = table.get(number)
+            if one is None:
+                continue
+            one.running = False
+            if one.member not in results:
+                left_out.add(number)
+            elif step.lane == "hear":
+                self._heard(number, one, results[one.member], cost_s)
+            else:
+                self._sounded(number, one, results[one.member], cost_s)
+        return left_out
 
     def fail(self, step: Step, error: Exception) -> None:
         """Ends the members of a step with an error."""
@@ -197,24 +220,20 @@ class Members:
         table: dict[int, Any] = self.turns if step.lane == "hear" else self.replies
         return [table[number] for number in step.keys]
 
-    def _heard(self, number: int, turn: _Turn, results: dict[Any, Any], cost_s: float) -> None:
-        turn.running = False
+    def _heard(self, number: int, turn: _Turn, heard: Any, cost_s: float) -> None:
         turn.cost_s += cost_s
-        heard = results[turn.member]
         if turn.finishes:
             del self.turns[number]
             self._answer(turn, heard)
             return
         turn.codes += heard
-        if turn.member not in self.encoder().ready:
+        if turn.ended or not turn.member.waiting:
             self._answer(turn, turn.codes)
 
-    def _sounded(self, number: int, reply: _Reply, results: dict[Any, Any], cost_s: float) -> None:
-        reply.running = False
-        if reply.member in results:
-            reply.pieces.append(results[reply.member])
-            reply.cost_s += cost_s
-        if reply.member not in reply.batch.ready:
+    def _sounded(self, number: int, reply: _Reply, sound: Samples, cost_s: float) -> None:
+        reply.pieces.append(sound)
+        reply.cost_s += cost_s
+        if not reply.member.ready:
             self._rendered(number, reply)
 
     def _rendered(self, number: int, reply: _Reply) -> None:

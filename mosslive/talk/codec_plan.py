@@ -42,6 +42,7 @@ class Work(NamedTuple):
     stage: Stage
     due: float
     apart: bool = False
+    overlaps: bool = True  # it may run beside a step of the lane `render`
 
 
 class Step(NamedTuple):
@@ -88,7 +89,7 @@ def plan(
     stages: dict[Stage, list[Work]] = {stage: [] for stage in _ORDER}
     for one in work:
         dry = one.stage == "render" and "render" in busy and one.due - now < settings.dry_s
-        stages["first" if dry and lanes else one.stage].append(one)
+        stages["first" if dry and one.overlaps and lanes else one.stage].append(one)
     steps: list[tuple[float, Step]] = []
     taken = set(busy)
     for stage in _ORDER:

@@ -55,7 +55,8 @@ from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 _CAN_WAIT_S = 0.5
 # On a CPU, other users wait for work that is due within this time: longer than any step takes.
 URGENT_S = 0.1
-_POLL_S = 0.0003  # while steps run on a GPU
+_WAITS_FOR_PAGES_S = 3.0  # after its deadline
+_POLL_S, _MOST_POLL_S = 0.0003, 0.001  # while steps run on a GPU
 
 
 class CodecService:
@@ -179,15 +180,21 @@ class CodecService:
         are planned or runs a call: what is due first. False: there was nothing to do."""
         moved = self._take()
         moved |= self._collect()
-        if not moved and self._lanes.busy and self._clock() < self._plan_at:
+        if self._stalled:
+            self._fail_overdue()
+        elif not moved and self._lanes.busy and self._clock() < self._plan_at:
             return False  # the plan would be the same
         steps = self._plan()
         if self._calls and self._calls[0][0] <= self._due(steps):
             self._run_call(heapq.heappop(self._calls)[2])
+            self._plan_at = NOW
             return True
         for one in steps:
             self._start(one)
-        at = next_change(self._members.work(), self._lanes.busy, self._plan_settings)
+        waiting = (one for one in self._members.work() if one.key not in self._stalled)
+        at = next_change(waiting, self._lanes.busy, self._plan_settings)
+        if self._stalled:
+            at = min(at, self._clock() + _WAITS_FOR_PAGES_S / 10)
         self._plan_at = max(at, self._clock() + _POLL_S)
         return moved or bool(steps)
 
@@ -218,17 +225,31 @@ class CodecService:
             case Call(due=due):
                 heapq.heappush(self._calls, (due, next(self._numbers), asked))
             case OpenReply(due=due) as opened:
-                call = Call(lambda: self._members.open_reply(opened), due, "opening replies")
+                call = Call(lambda: self._open(opened), due, "opening replies")
                 heapq.heappush(self._calls, (due, next(self._numbers), Asked(call, asked.result)))
             case Hear() | FinishTurn() | Render() as request:
-                self._members.accept(request, asked.result)
+                self._members.accept(request, asked.result, self._open)
             case EndTurn(turn):
                 self._members.end_turn(turn)
             case CloseTurn(turn):
                 self._members.close_turn(turn)
+                self._stalled.clear()  # pages may be free now
             case CloseReply(reply):
                 self._members.close_reply(reply)
                 self._stalled.clear()
+
+    def _open(self, request: OpenReply) -> None:
+        """A voice is prepared by steps of the lane `render`, so the step that runs there ends
+        first; and it is used in other lanes, so its own steps end too."""
+        if self._members.is_prepared(request):
+            self._members.open_reply(request)
+            return
+        if running := self._lanes.running("render"):
+            with self._lanes.stream("render"):
+                running.result()
+        with self._lanes.stream("render"):
+            self._members.open_reply(request)
+        self._lanes.synchronise()
 
     def _run_call(self, asked: Asked) -> None:
         call, result = asked
@@ -259,7 +280,7 @@ class CodecService:
         return plan(
             work,
             self._lanes.busy,
-            self._open,
+            self._counts,
             self._clock(),
             self._plan_settings,
             lanes=self._lanes.concurrent,
@@ -269,27 +290,40 @@ class CodecService:
         began = self._clock()
         try:
             with self._lanes.stream(step.lane):
-                running = self._members.start(step)
+                started, running = self._members.start(step)
         except PoolFull as error:
-            self._stall(step, error)
+            if len(step.keys) > 1:  # the first of them may fit, and free pages
+                self._start(Step(step.stage, step.keys[:1]))
+            else:
+                self._stall(step, error)
             return
         except Exception as error:  # the member that caused it is unknown, so all of them fail
             self._members.fail(step, error)
             return
-        self._lanes.began(step, running, began)
+        self._lanes.began(started, running, began)
         if not self._lanes.concurrent:
             self._collect()
 
     def _stall(self, step: Step, error: PoolFull) -> None:
-        """Replies without pages wait for others to end. If all of them wait, the youngest fails."""
+        """Turns or replies without pages wait for others to end. If all of them wait, the youngest
+        fails."""
         self._stalled |= set(step.keys)
         if not self._lanes.busy and self._stalled >= set(self._members.waiting_for(step)):
             self._members.fail(Step(step.stage, [max(step.keys)]), error)
             self._stalled.clear()
 
+    def _fail_overdue(self) -> None:
+        """Nothing waits for pages for ever: others may hold them for minutes."""
+        late = self._clock() - _WAITS_FOR_PAGES_S
+        for one in [one for one in self._members.work() if one.key in self._stalled]:
+            if one.due < late:
+                self._stalled.discard(one.key)
+                error = PoolFull(f"no page of the codec became free in {_WAITS_FOR_PAGES_S:g} s")
+                self._members.fail(Step(one.stage, [one.key]), error)
+
     def _collect(self) -> bool:
         """Returns the results of the steps that ended."""
-        ended = self._lanes.ended()
+        ended, left_out = self._lanes.ended(), set[int]()
         for one in ended:
             try:
                 with self._lanes.stream(one.step.lane):
@@ -298,13 +332,13 @@ class CodecService:
                 self._members.fail(one.step, error)
                 continue
             cost_s = self._lanes.end(one)
-            self._members.settle(one.step, results, cost_s)
+            left_out |= self._members.settle(one.step, results, cost_s)
         if ended:
-            self._stalled.clear()
+            self._stalled = left_out
         return bool(ended)
 
     @property
-    def _open(self) -> Open:
+    def _counts(self) -> Open:
         return Open(self.open_turns, self.open_replies, self._members.unheard)
 
     @property
@@ -314,8 +348,8 @@ class CodecService:
     def _wait_s(self) -> float | None:
         """How long the thread may wait if no request comes."""
         if self._lanes.busy:
-            moment = min(self._lanes.expected_end(), self._plan_at)
-            return max(_POLL_S, moment - self._clock())
+            moment = min(self._lanes.expected_end(), self._plan_at) - self._clock()
+            return max(_POLL_S, min(moment, _MOST_POLL_S))
         return None if self._plan_at == math.inf else max(_POLL_S, self._plan_at - self._clock())
 
     # Other users of the same CPU.
@@ -347,8 +381,8 @@ class CodecService:
         self._members.give_up(error)
 
     def _on_device(self) -> AbstractContextManager[Any]:
-        """On a GPU, a CUDA stream of its own for calls."""
+        """On a GPU: calls run on the stream of the lane `hear`, behind first sounds."""
         if self.codec.device.type != "cuda":
             return nullcontext()
         torch.cuda.synchronize(self.codec.device)  # weights loaded on other streams are there
-        return self._lanes.stream("first")
+        return self._lanes.stream("hear")

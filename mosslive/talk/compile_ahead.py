@@ -41,6 +41,7 @@ class CompileJob:
     chunk: int
     replies: int
     tail: str
+    device: str = "cuda"
 
     def pool_seconds(self, prompt_codes: int) -> float:
         """Of a pool that holds a few replies and the voice's prompt."""
@@ -105,7 +106,7 @@ def _run_all(commands: Sequence[Sequence[str]], given: str) -> list[int]:
     return [process.returncode for process in running]
 
 
-def run_share(job: CompileJob, share: int, shares: int, device: str = "cuda") -> None:
+def run_share(job: CompileJob, share: int, shares: int) -> None:
     """Runs every `shares`-th piece of the warm-up, from the piece `share` on."""
     from mosslive.codec import load_codec
     from mosslive.codec.flow_stream import check_tail
@@ -113,7 +114,7 @@ def run_share(job: CompileJob, share: int, shares: int, device: str = "cuda") ->
 
     codec = load_codec(
         job.codec,
-        device,
+        job.device,
         vocoder=job.vocoder,
         hearing_seconds=_HEARING_SECONDS,
         **job.dtypes,  # type: ignore[arg-type]

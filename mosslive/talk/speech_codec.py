@@ -30,7 +30,8 @@ class Running(Protocol):
 
 
 class EncoderBatchLike(Protocol):
-    """The used part of `mosslive.codec.encoder_batch.EncoderBatch`; turns are its own objects."""
+    """The used part of `mosslive.codec.encoder_batch.EncoderBatch`; turns are its own objects
+    with `waiting`, the number of blocks that no step has taken."""
 
     @property
     def ready(self) -> list[Any]: ...
@@ -44,8 +45,10 @@ class EncoderBatchLike(Protocol):
 
 class DecoderBatchLike(Protocol):
     """The used part of `mosslive.codec.decoder_batch.DecoderBatch`; replies are its own objects
-    with a `stage`: "first", "steady" or "last"."""
+    with `stage` ("first", "steady" or "last"), `ready` and `overlaps`."""
 
+    @property
+    def prepared(self) -> Callable[[Voice], bool]: ...
     @property
     def ready(self) -> list[Any]: ...
     @property

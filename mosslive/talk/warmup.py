@@ -67,7 +67,7 @@ def _hear_together(batch: EncoderBatchLike, turns: int) -> None:
         for blocks in (1, 1, 2):
             for turn in heard:
                 batch.push(turn, torch.zeros(blocks * BLOCK_SAMPLES))
-            while ready := batch.ready:
+            while ready := [turn for turn in heard if turn.waiting]:
                 batch.start(ready).result()
         for turn in heard:  # a louder end changes what came before
             batch.push(turn, 0.5 * torch.ones(BLOCK_SAMPLES // 2))

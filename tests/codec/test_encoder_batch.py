@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from torch import Tensor
 
-from mosslive.codec import Codec, encoder_batch, encoder_steps
+from mosslive.codec import Codec, encoder_steps
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.encoder_batch import EncoderBatch, Encoding, Turn
 from mosslive.codec.encoder_samples import SegmentSamples, windows
@@ -294,8 +294,7 @@ class _Recorder:
 def test_recorded_steps_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filled up to the next recorded size, with whole page tables, and cut into several steps."""
     monkeypatch.setattr(encoder_steps, "GraphRecorder", _Recorder)
-    for module in (encoder_steps, encoder_batch):
-        monkeypatch.setattr(module, "BUCKETS", (1, 4, 15))
+    monkeypatch.setattr(encoder_steps, "BUCKETS", (1, 4, 15))
     batch = EncoderBatch(ENCODER)
     monkeypatch.setattr(batch._steps, "_graphed", True)
     batch.record(4)

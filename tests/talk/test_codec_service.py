@@ -1,21 +1,24 @@
 """The codec's thread: failures are reported, and no job waits for ever."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
+import torch
 
 from mosslive import LanguageModel
+from mosslive.codec.flow_pages import PoolFull
 from mosslive.engine.device_priority import DevicePriority, DeviceUser
 from mosslive.errors import MossliveError
 from mosslive.talk import CodecService, Talk
 from mosslive.talk.codec_requests import CloseTurn
-from mosslive.talk.codec_streams import DecodeStream
+from mosslive.talk.codec_streams import DecodeStream, EncodeStream
 from mosslive.talk.events import TalkFault
 from tests.engine.serving import until
-from tests.talk.rig import Rig, run
+from tests.talk.rig import FakeClock, Rig, run
 from tests.talk.test_interruption import PUSH_TO_TALK
-from tests.talk.toy import TOY_VOICE, ToyCodec
+from tests.talk.toy import TOY_VOICE, Finished, ToyCodec, ToyEncoder
 
 
 class Gone(BaseException):
@@ -175,3 +178,69 @@ def test_a_thread_that_waits_can_be_closed() -> None:
         assert (await late).value == 7
 
     run(story())
+
+
+class ShortEncoder(ToyEncoder):
+    """Has pages for one turn of a step only."""
+
+    def start(self, turns: Sequence[Any]) -> Finished:
+        return super().start(turns[:1])
+
+
+def test_a_turn_without_pages_waits_for_them() -> None:
+    """A step that leaves out turns answers the others, and the turns that were left out later."""
+
+    async def story() -> None:
+        codec = ToyCodec()
+        codec.hearing = ShortEncoder()
+        service = CodecService(codec, threaded=False)
+        turns = [EncodeStream(service, 16_000) for _ in range(3)]
+        heard = [asyncio.ensure_future(turn.push(torch.ones(1280), 0.0)) for turn in turns]
+        while not all(one.done() for one in heard):
+            service.step()
+            await asyncio.sleep(0)
+        assert [len(one.result().value) for one in heard] == [1, 1, 1]
+        for turn in turns:
+            turn.close()
+        service.step()
+        assert service.open_turns == 0
+
+    run(story())
+
+
+class FullEncoder(ToyEncoder):
+    """Has no page at all."""
+
+    def start(self, turns: Sequence[Any]) -> Finished:
+        raise PoolFull("no page")
+
+
+def test_nothing_waits_for_pages_for_ever() -> None:
+    """A turn that gets no page fails with the reason, although another turn stays open."""
+
+    async def story() -> None:
+        codec, clock = ToyCodec(), FakeClock()
+        service = CodecService(codec, clock=clock.now, threaded=False)
+        silent, speaking = (EncodeStream(service, 16_000) for _ in range(2))
+        await _answered(service, silent.push(torch.ones(10), clock.now()))
+        codec.hearing.__class__ = FullEncoder
+        pushed = asyncio.ensure_future(speaking.push(torch.ones(1280), clock.now()))
+        for _ in range(8):
+            await asyncio.sleep(0)
+            service.step()
+            clock.move_to(clock.now() + 0.5)
+        with pytest.raises(PoolFull, match="became free"):
+            await soon(pushed)
+        silent.close()
+        speaking.close()
+        service.step()
+        assert service.open_turns == 0
+
+    run(story())
+
+
+async def _answered(service: CodecService, work: Awaitable[object]) -> None:
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        await asyncio.sleep(0)
+        service.step()

@@ -76,9 +76,11 @@ def test_shares_together_run_every_piece_once(
 
     monkeypatch.setattr("mosslive.talk.warmup.speaking_pieces", pieces("speak"))
     monkeypatch.setattr("mosslive.talk.warmup.hearing_pieces", pieces("hear"))
-    job = replace(JOB, codec=str(codec_folder), voice=str(tmp_path / "a.voice"), replies=2)
+    job = replace(
+        JOB, codec=str(codec_folder), voice=str(tmp_path / "a.voice"), replies=2, device="cpu"
+    )
     for share in range(3):
-        run_share(job, share, 3, device="cpu")
+        run_share(replace(job, device="cpu"), share, 3)
     assert sorted(ran) == sorted(f"{kind} {n}" for kind in ("speak", "hear") for n in range(4))
 
 

@@ -128,6 +128,12 @@ class ToyReply:
     rendered: int = 0
     emitted: int = 0  # samples
     ended: bool = False
+    done: bool = False
+    overlaps = True
+
+    @property
+    def ready(self) -> bool:
+        return not self.done and bool(self.hop or self.ended)
 
     @property
     def stage(self) -> str:
@@ -157,7 +163,7 @@ class ToyBatch:
 
     @property
     def ready(self) -> list[ToyReply]:
-        return [reply for reply in self.replies if reply.hop or reply.ended]
+        return [reply for reply in self.replies if reply.ready]
 
     def add(self, voice: Voice, seed: int = 0) -> ToyReply:
         self.replies.append(ToyReply(seed, voice.codes))
@@ -166,6 +172,9 @@ class ToyBatch:
     def push(self, reply: Any, codes: Sequence[int]) -> None:
         assert reply in self.replies, "a reply that is closed"
         reply.codes += codes
+
+    def prepared(self, voice: Voice) -> bool:
+        return True
 
     def recordings(self, voice: Voice, replies: int) -> list[Callable[[], None]]:
         return []
@@ -188,6 +197,7 @@ class ToyBatch:
             sound: Samples = reply.emit(SAMPLES * reply.rendered - _HELD)
             return sound
         rest: Samples = reply.emit(len(reply.codes) * SAMPLES)
+        reply.done = True
         self.cancel(reply)
         return rest
 
