@@ -48,10 +48,12 @@ class Dispatcher:
             if owner == front:
                 connection.leave()
 
-    async def ended(self) -> None:
-        """Waits until the application has ended for all connections."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+    async def ended(self, most_s: float | None = None) -> bool:
+        """Waits until the application has ended for all connections, or for `most_s`. True: it
+        has ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=most_s)
+        return not self._tasks
 
     def cancel(self) -> None:
         for task in self._tasks:

@@ -32,6 +32,7 @@ from mosslive.server.settings import PREFIX
 BACKLOG = 2048
 _STABLE_S = 10.0  # a front that has lived so long is started again at once
 _FIRST_WAIT_S, _MOST_WAIT_S = 0.1, 5.0
+_CANCEL_S = 1.0  # for what the application does when it is cancelled
 _MOST_STARTS = 5  # of the first fronts, before the server gives up
 _log = logging.getLogger("mosslive.fronts")
 
@@ -90,8 +91,8 @@ class Fronts:
         self._tasks = [loop.create_task(self._keep(number)) for number in range(self._count)]
 
     async def stop(self, forced: Callable[[], bool] = lambda: False) -> None:
-        """Accepts no more, lets fronts close their connections, and ends them; at once when
-        `forced`."""
+        """Accepts no more, lets fronts close their connections, and ends them and the application;
+        at once when `forced`."""
         self._stopping.set()
         self._accept_if(False)
         for one in self._listening:
@@ -102,7 +103,11 @@ class Fronts:
             else:
                 front.process.kill()
         end, left = time.monotonic() + SHUTDOWN_S + 2, set(self._tasks)
-        while left and time.monotonic() < end and not forced():
+
+        def in_time() -> bool:
+            return time.monotonic() < end and not forced()
+
+        while left and in_time():
             _, left = await asyncio.wait(left, timeout=0.1)
         if left:
             for front in self._fronts.values():
@@ -110,8 +115,10 @@ class Fronts:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
-            self._dispatcher.cancel()
-        await self._dispatcher.ended()
+        while in_time() and not await self._dispatcher.ended(0.1):
+            pass
+        self._dispatcher.cancel()
+        await self._dispatcher.ended(_CANCEL_S)
         self._link.close()
         self._context.term()
         shutil.rmtree(self._folder, ignore_errors=True)

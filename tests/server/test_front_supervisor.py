@@ -1,0 +1,95 @@
+"""Front processes with a small application: shutdown, and fronts that fail in unusual ways."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mosslive.errors import MossliveError
+from mosslive.server.front.supervisor import Fronts
+from mosslive.server.http_config import HttpSettings
+from tests.server.rig import WAIT_S, run, until
+
+MODULE = "mosslive.server.front.supervisor"
+
+
+class Running:
+    """Fronts on a free port."""
+
+    def __init__(self, app: ASGIApp, count: int) -> None:
+        self.restarts = 0
+        self.failures: list[MossliveError] = []
+        http = HttpSettings(None, None, 1 << 20, 8)
+        self.fronts = Fronts(app, count, http, "info", self._restarted, self.failures.append)
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+
+    def _restarted(self) -> None:
+        self.restarts += 1
+
+    async def ready(self, count: int) -> None:
+        await until(lambda: len(self.fronts.ready) == count)
+
+    async def get(self) -> str:
+        async with httpx.AsyncClient(timeout=WAIT_S) as http:
+            return (await http.get(self.url)).text
+
+
+async def greet(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+@asynccontextmanager
+async def running(count: int, app: ASGIApp = greet) -> AsyncIterator[Running]:
+    made = Running(app, count)
+    made.fronts.start([made.listening])
+    try:
+        yield made
+    finally:
+        await made.fronts.stop()
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_shutdown_does_not_wait_for_handlers(forced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that goes on after all fronts have ended is cancelled when the time is over, or at
+    once when the user asks again."""
+    monkeypatch.setattr(f"{MODULE}.SHUTDOWN_S", 60 if forced else 0)
+    outcomes: list[str] = []
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        outcomes.append("began")
+        try:
+            await asyncio.sleep(WAIT_S)
+        except asyncio.CancelledError:
+            outcomes.append("cancelled")
+            raise
+
+    async def test() -> None:
+        made, again = Running(slow, 1), asyncio.Event()
+        made.fronts.start([made.listening])
+        await made.ready(1)
+        (pid,) = made.fronts.ready
+        asking = asyncio.create_task(made.get())
+        await until(lambda: bool(outcomes))
+        began = time.monotonic()
+        stopping = asyncio.create_task(made.fronts.stop(again.is_set))
+        await asyncio.sleep(0)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(httpx.TransportError):
+            await asking
+        assert outcomes == ["began"]
+        if forced:
+            again.set()
+        await stopping
+        assert outcomes == ["began", "cancelled"]
+        assert time.monotonic() - began < 20
+
+    run(test())
