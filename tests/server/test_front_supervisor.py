@@ -1,12 +1,14 @@
 """Front processes with a small application: shutdown, and fronts that fail in unusual ways."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -91,5 +93,32 @@ def test_shutdown_does_not_wait_for_handlers(forced: bool, monkeypatch: pytest.M
         await stopping
         assert outcomes == ["began", "cancelled"]
         assert time.monotonic() - began < 20
+
+    run(test())
+
+
+def test_a_front_that_cannot_be_spawned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as a front that has died: it is started again, and leaves no socket open."""
+    spawn, pairs, made_pairs = asyncio.create_subprocess_exec, socket.socketpair, []
+    failures = iter(range(2))
+
+    async def scarce(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        if next(failures, None) is not None:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return await spawn(*arguments, **options)
+
+    def pair() -> tuple[socket.socket, socket.socket]:
+        made_pairs.append(pairs())
+        return made_pairs[-1]
+
+    async def test() -> None:
+        monkeypatch.setattr("asyncio.create_subprocess_exec", scarce)
+        monkeypatch.setattr("socket.socketpair", pair)
+        async with running(1) as made:
+            await made.ready(1)
+            assert await made.get() == "hello"
+            assert (made.restarts, made.failures) == (2, [])
+            *failed, _ = made_pairs
+            assert [one.fileno() for both in failed for one in both] == [-1] * 4
 
     run(test())

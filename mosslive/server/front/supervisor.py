@@ -131,13 +131,8 @@ class Fronts:
         while not self._stopping.is_set():
             generation += 1
             began = time.monotonic()
-            front = await self._launch(f"front-{number}-{generation}".encode())
-            if self._stopping.is_set():
-                front.process.kill()
-            try:
-                status = await front.process.wait()
-            finally:
-                self._forget(front)
+            name = f"front-{number}-{generation}"
+            status = await self._run(name.encode())
             if self._stopping.is_set():
                 return
             self._on_restart()
@@ -145,12 +140,13 @@ class Fronts:
             wait_s = _FIRST_WAIT_S if lived_s > _STABLE_S else min(2 * wait_s, _MOST_WAIT_S)
             _log.error(
                 "a front process has ended; its connections are lost",
-                extra={"front": front.name.decode(), "status": status},
+                extra={"front": name, "status": status},
             )
             if not self._ever_ready and generation >= _MOST_STARTS:
+                why = f"exit status {status}" if isinstance(status, int) else status
                 self._on_failure(
                     MossliveError(
-                        f"front processes cannot start (exit status {status}, {generation} times); "
+                        f"front processes cannot start ({why}, {generation} times); "
                         "the log says why; --fronts 0 serves without them"
                     )
                 )
@@ -158,6 +154,19 @@ class Fronts:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._stopping.wait()
+
+    async def _run(self, name: bytes) -> int | str:
+        """Runs a front until it ends → its exit status, or why it cannot be started."""
+        try:
+            front = await self._launch(name)
+        except OSError as error:  # no memory, no process or no file descriptor is left
+            return str(error)
+        if self._stopping.is_set():
+            front.process.kill()
+        try:
+            return await front.process.wait()
+        finally:
+            self._forget(front)
 
     async def _launch(self, name: bytes) -> _Front:
         ours, theirs = socket.socketpair()
@@ -169,12 +178,16 @@ class Fronts:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         with theirs:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "mosslive.server.front.process", settings.to_json()),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=kept | own,
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "mosslive.server.front.process", settings.to_json()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    env=kept | own,
+                )
+            except BaseException:
+                ours.close()
+                raise
         ours.setblocking(False)
         front = self._fronts[name] = _Front(name, process, ours)
         return front
