@@ -122,3 +122,20 @@ def test_a_front_that_cannot_be_spawned(monkeypatch: pytest.MonkeyPatch) -> None
             assert [one.fileno() for both in failed for one in both] == [-1] * 4
 
     run(test())
+
+
+def test_a_front_that_hangs() -> None:
+    """A front that does nothing is killed and replaced; the other one is not."""
+
+    async def test() -> None:
+        async with running(2) as made:
+            await made.ready(2)
+            hangs, works = made.fronts.ready
+            os.kill(hangs, signal.SIGSTOP)
+            await until(lambda: hangs not in made.fronts.ready)
+            await made.ready(2)
+            assert works in made.fronts.ready
+            assert [await made.get() for _ in range(4)] == ["hello"] * 4
+            assert made.restarts == 1
+
+    run(test())

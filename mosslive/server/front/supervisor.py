@@ -2,8 +2,9 @@
 
 A connection goes to the front that holds the fewest. While no front is ready, connections wait in
 the backlog of the listening socket. Each front has a control socket: connections travel over it as
-file descriptors, and a front exits when it is closed, so no front outlives the core. Runs on the
-event loop of the core. Does not know what is sent over a connection.
+file descriptors, and a front exits when it is closed, so no front outlives the core. A front that
+sends nothing for some seconds hangs: it is killed. Runs on the event loop of the core. Does not
+know what is sent over a connection.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ BACKLOG = 2048
 _STABLE_S = 10.0  # a front that has lived so long is started again at once
 _FIRST_WAIT_S, _MOST_WAIT_S = 0.1, 5.0
 _CANCEL_S = 1.0  # for what the application does when it is cancelled
+_TICK_S, _MOST_SILENT_TICKS = 1.0, 5  # a front sends something every second
 _MOST_STARTS = 5  # of the first fronts, before the server gives up
 _log = logging.getLogger("mosslive.fronts")
 
@@ -45,6 +47,12 @@ class _Front:
     ready: bool = False
     passed: int = 0  # connections that it got
     closed: int = 0  # of these, as it has reported
+    silent_ticks: int = 0  # since its last message
+
+    def kill(self) -> None:
+        self.ready = False
+        with suppress(ProcessLookupError):  # it has ended, which is not noticed yet
+            self.process.kill()
 
 
 class Fronts:
@@ -89,19 +97,20 @@ class Fronts:
         self._link = Link(router, self._take)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep(number)) for number in range(self._count)]
+        self._tasks.append(loop.create_task(self._watch()))
 
     async def stop(self, forced: Callable[[], bool] = lambda: False) -> None:
         """Accepts no more, lets fronts close their connections, and ends them and the application;
         at once when `forced`."""
         self._stopping.set()
-        self._accept_if(False)
+        self._accept_if_ready()
         for one in self._listening:
             one.close()
         for front in self._fronts.values():
             if front.ready:
                 self._link.send([Kind.STOP], front.name)
             else:
-                front.process.kill()
+                front.kill()
         end, left = time.monotonic() + SHUTDOWN_S + 2, set(self._tasks)
 
         def in_time() -> bool:
@@ -111,7 +120,7 @@ class Fronts:
             _, left = await asyncio.wait(left, timeout=0.1)
         if left:
             for front in self._fronts.values():
-                front.process.kill()
+                front.kill()
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
@@ -151,9 +160,28 @@ class Fronts:
                     )
                 )
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._stopping.wait()
+            await self._pause(wait_s)
+
+    async def _watch(self) -> None:
+        """Kills fronts that hang. A front that starts may take long: it has to load libraries.
+        Counts ticks, not seconds: after a pause of this process all fronts seem silent."""
+        while not self._stopping.is_set():
+            for front in [front for front in self._fronts.values() if front.ready]:
+                front.silent_ticks += 1
+                if front.silent_ticks > _MOST_SILENT_TICKS:
+                    self._kill(front, "it hangs")
+            await self._pause(_TICK_S)
+
+    async def _pause(self, seconds: float) -> None:
+        """Shorter if the server stops."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    def _kill(self, front: _Front, why: str) -> None:
+        _log.error("a front process is killed: %s", why, extra={"front": front.name.decode()})
+        front.kill()
+        self._accept_if_ready()
 
     async def _run(self, name: bytes) -> int | str:
         """Runs a front until it ends → its exit status, or why it cannot be started."""
@@ -162,7 +190,7 @@ class Fronts:
         except OSError as error:  # no memory, no process or no file descriptor is left
             return str(error)
         if self._stopping.is_set():
-            front.process.kill()
+            front.kill()
         try:
             return await front.process.wait()
         finally:
@@ -196,7 +224,7 @@ class Fronts:
         del self._fronts[front.name]
         front.control.close()
         self._dispatcher.lost(front.name)
-        self._accept_if(any(front.ready for front in self._fronts.values()))
+        self._accept_if_ready()
 
     # Messages and connections.
 
@@ -204,18 +232,20 @@ class Fronts:
         front = self._fronts.get(name)
         if front is None:
             return  # the last messages of a front that has died
+        front.silent_ticks = 0
         if packet[0] == Kind.HELLO:
             front.ready = True
             _log.info("front started", extra={"front": name.decode(), "pid": front.process.pid})
             self._ever_ready = True
-            self._accept_if(True)
+            self._accept_if_ready()
         elif packet[0] == Kind.CLOSED:
             front.closed = packet[1]
         else:
             self._dispatcher.take(name, packet)
 
-    def _accept_if(self, wanted: bool) -> None:
-        wanted = wanted and not self._stopping.is_set()
+    def _accept_if_ready(self) -> None:
+        """Accepts connections while a front is ready and the server does not stop."""
+        wanted = bool(self.ready) and not self._stopping.is_set()
         if wanted == self._accepting:
             return
         self._accepting = wanted
