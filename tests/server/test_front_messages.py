@@ -4,14 +4,18 @@ import asyncio
 from typing import Any
 
 import pytest
+import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from mosslive.server.connections import WRITTEN, abort_connection
 from mosslive.server.front.count import front_count
+from mosslive.server.front.dispatcher import Dispatcher
+from mosslive.server.front.link import Link
 from mosslive.server.front.messages import (
     Kind,
+    Packet,
     Window,
     pack,
     packed_scope,
@@ -215,6 +219,52 @@ def test_a_lost_front(kind: str) -> None:
         await serving
         last = ["cannot send"] if kind == "websocket" else []
         assert got == [f"{kind}.first", f"{kind}.disconnect", *last]
+
+    run(test())
+
+
+BAD: list[Any] = [
+    [],
+    3,
+    [Kind.WRITTEN],
+    [Kind.OPEN, 1, {}],
+    [Kind.OPEN, [], {"type": "http", "extensions": []}],
+    [Kind.OPEN, 1, {"type": "x", "extensions": []}],
+]
+
+
+@pytest.mark.parametrize("bad", [pack(packet) for packet in BAD] + [b"\xc1", b""])
+def test_a_bad_message_does_not_harm_the_next(bad: bytes) -> None:
+    """The link reports who sent it and handles what was sent with it and after it; the core keeps
+    no connection for it."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+
+    async def test() -> None:
+        taken: list[Packet] = []
+        refused: list[bytes] = []
+        core = Dispatcher(app, lambda packet, front: None)
+
+        def take(name: bytes, packet: Packet) -> None:
+            core.take(name, packet)
+            taken.append(packet)
+
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+        dealer.setsockopt(zmq.ROUTING_ID, NAME)
+        dealer.connect(f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}")
+        link = Link(router, take, refused.append)
+        good: list[Packet] = [[Kind.GONE, 7], [Kind.GONE, 8]]
+        dealer.send_multipart([bad, pack(good[0])])
+        dealer.send(pack(good[1]))
+        await until(lambda: len(taken) == 2)
+        assert (taken, refused) == (good, [NAME])
+        core.lost(NAME)
+        assert await core.ended(0)
+        link.close()
+        dealer.close(linger=0)
+        context.term()
 
     run(test())
 

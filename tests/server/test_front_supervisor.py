@@ -15,6 +15,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mosslive.errors import MossliveError
+from mosslive.server.front.messages import Kind, pack
 from mosslive.server.front.supervisor import Fronts
 from mosslive.server.http_config import HttpSettings
 from tests.server.rig import WAIT_S, run, until
@@ -136,6 +137,25 @@ def test_a_front_that_hangs() -> None:
             await made.ready(2)
             assert works in made.fronts.ready
             assert [await made.get() for _ in range(4)] == ["hello"] * 4
+            assert made.restarts == 1
+
+    run(test())
+
+
+def test_a_front_that_sends_a_bad_message() -> None:
+    """It is killed and replaced, and what else it has sent is dropped; the other one is not."""
+
+    async def test() -> None:
+        async with running(2) as made:
+            await made.ready(2)
+            bad, other = made.fronts.ready
+            (name,) = [name for name, one in made.fronts._fronts.items() if one.process.pid == bad]
+            for packet in ([], [Kind.CLOSED, "x"], [Kind.HELLO]):
+                made.fronts._link._take(name, pack(packet))
+            assert made.fronts.ready == [other]
+            await made.ready(2)
+            assert other in made.fronts.ready
+            assert await made.get() == "hello"
             assert made.restarts == 1
 
     run(test())

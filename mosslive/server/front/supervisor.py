@@ -48,9 +48,10 @@ class _Front:
     passed: int = 0  # connections that it got
     closed: int = 0  # of these, as it has reported
     silent_ticks: int = 0  # since its last message
+    killed: bool = False
 
     def kill(self) -> None:
-        self.ready = False
+        self.ready, self.killed = False, True
         with suppress(ProcessLookupError):  # it has ended, which is not noticed yet
             self.process.kill()
 
@@ -94,7 +95,7 @@ class Fronts:
         router.setsockopt(zmq.SNDHWM, 0)  # the windows of connections bound it
         router.setsockopt(zmq.RCVHWM, 0)
         router.bind(core_address(self._folder))
-        self._link = Link(router, self._take)
+        self._link = Link(router, self._take, self._refuse)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep(number)) for number in range(self._count)]
         self._tasks.append(loop.create_task(self._watch()))
@@ -230,7 +231,7 @@ class Fronts:
 
     def _take(self, name: bytes, packet: Packet) -> None:
         front = self._fronts.get(name)
-        if front is None:
+        if front is None or front.killed:
             return  # the last messages of a front that has died
         front.silent_ticks = 0
         if packet[0] == Kind.HELLO:
@@ -239,9 +240,14 @@ class Fronts:
             self._ever_ready = True
             self._accept_if_ready()
         elif packet[0] == Kind.CLOSED:
-            front.closed = packet[1]
+            front.closed = int(packet[1])
         else:
             self._dispatcher.take(name, packet)
+
+    def _refuse(self, name: bytes) -> None:
+        """This front has sent what no front should send."""
+        if front := self._fronts.get(name):
+            self._kill(front, "it sent a bad message")
 
     def _accept_if_ready(self) -> None:
         """Accepts connections while a front is ready and the server does not stop."""
