@@ -159,3 +159,33 @@ def test_a_front_that_sends_a_bad_message() -> None:
             assert made.restarts == 1
 
     run(test())
+
+
+class Scarce(socket.socket):
+    """Cannot accept at first: too many files are open."""
+
+    tries = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.tries += 1
+        if self.tries == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_too_many_open_files() -> None:
+    """The core tries again after a pause, instead of all the time, and the client is served."""
+
+    async def test() -> None:
+        made = Running(greet, 1)
+        listening = made.listening = Scarce(fileno=made.listening.detach())
+        made.fronts.start([listening])
+        asking = asyncio.create_task(made.get())
+        await until(lambda: listening.tries == 1)
+        began = time.monotonic()
+        assert await asking == "hello"
+        assert time.monotonic() - began > 0.9
+        assert listening.tries == 2
+        await made.fronts.stop()
+
+    run(test())

@@ -33,6 +33,7 @@ from mosslive.server.settings import PREFIX
 BACKLOG = 2048
 _STABLE_S = 10.0  # a front that has lived so long is started again at once
 _FIRST_WAIT_S, _MOST_WAIT_S = 0.1, 5.0
+_ACCEPT_WAIT_S = 1.0  # after an error, e.g. too many open files
 _CANCEL_S = 1.0  # for what the application does when it is cancelled
 _TICK_S, _MOST_SILENT_TICKS = 1.0, 5  # a front sends something every second
 _MOST_STARTS = 5  # of the first fronts, before the server gives up
@@ -251,7 +252,9 @@ class Fronts:
 
     def _accept_if_ready(self) -> None:
         """Accepts connections while a front is ready and the server does not stop."""
-        wanted = bool(self.ready) and not self._stopping.is_set()
+        self._set_accepting(bool(self.ready) and not self._stopping.is_set())
+
+    def _set_accepting(self, wanted: bool) -> None:
         if wanted == self._accepting:
             return
         self._accepting = wanted
@@ -266,6 +269,11 @@ class Fronts:
         try:
             client, _ = listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:  # its client waits, and is reported again at once
+            _log.error("connections cannot be accepted", exc_info=error)
+            self._set_accepting(False)
+            asyncio.get_running_loop().call_later(_ACCEPT_WAIT_S, self._accept_if_ready)
             return
         with client:  # the front has a copy
             ready = [front for front in self._fronts.values() if front.ready]
