@@ -7,7 +7,7 @@ import pytest
 import zmq
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from mosslive.server.connections import WRITTEN, abort_connection
 from mosslive.server.front.count import front_count
@@ -219,6 +219,32 @@ def test_a_lost_front(kind: str) -> None:
         await serving
         last = ["cannot send"] if kind == "websocket" else []
         assert got == [f"{kind}.first", f"{kind}.disconnect", *last]
+
+    run(test())
+
+
+def test_an_error_of_reading_ends_the_connection() -> None:
+    """The application gets a disconnect message at once, and the server of the front the error."""
+    got: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while not (message := await receive())["type"].endswith(".disconnect"):
+            got.append(message["type"])
+        got.append(message["type"])
+
+    async def test() -> None:
+        pipe, socket = Pipe(app), Socket()
+        socket.push({"type": "websocket.first"})
+
+        async def receive() -> Message:
+            if socket.incoming:
+                return socket.incoming.popleft()
+            raise RuntimeError("cannot read")
+
+        with pytest.raises(RuntimeError, match="cannot read"):
+            await pipe.front(socket.scope(), receive, socket.send)
+        await pipe.core.ended()
+        assert got == ["websocket.first", "websocket.disconnect"]
 
     run(test())
 
