@@ -296,9 +296,9 @@ def test_a_bad_message_does_not_harm_the_next(bad: bytes) -> None:
 
 
 def test_the_default_number_of_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None on a CPU; on a GPU one for each four cores, at least one and at most four."""
+    """None on a CPU; on a GPU one for each four usable cores, at least one and at most four."""
     for cores, count in ((1, 1), (4, 1), (8, 2), (16, 4), (192, 4)):
-        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr("mosslive.server.front.count.usable_cores", lambda cores=cores: cores)
         assert front_count(ServerSettings(device="cuda")) == count
         assert front_count(ServerSettings()) == 0
         assert front_count(ServerSettings(device="cuda", fronts=0)) == 0
