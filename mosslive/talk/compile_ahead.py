@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 
 from mosslive.config import SECONDS_PER_CODE
+from mosslive.talk.cpu_threads import usable_cores
 
 _MOST_PROCESSES = 12
 _MOST_SECONDS = 120.0  # to wait for all processes together
@@ -51,7 +52,7 @@ class CompileJob:
 def process_count(job: CompileJob, second_bytes: int, prompt_codes: int, free_bytes: int) -> int:
     """How many processes the cores and the GPU's memory allow; 0 if none."""
     each = _PROCESS_BYTES + int(job.pool_seconds(prompt_codes) * second_bytes)
-    return max(0, min(_MOST_PROCESSES, (os.cpu_count() or 1) - 1, free_bytes // each))
+    return max(0, min(_MOST_PROCESSES, usable_cores() - 1, free_bytes // each))
 
 
 def note_of(job: CompileJob, device: str) -> Path:

@@ -4,14 +4,18 @@ import asyncio
 from typing import Any
 
 import pytest
+import zmq
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from mosslive.server.connections import WRITTEN, abort_connection
 from mosslive.server.front.count import front_count
+from mosslive.server.front.dispatcher import Dispatcher
+from mosslive.server.front.link import Link
 from mosslive.server.front.messages import (
     Kind,
+    Packet,
     Window,
     pack,
     packed_scope,
@@ -219,10 +223,82 @@ def test_a_lost_front(kind: str) -> None:
     run(test())
 
 
+def test_an_error_of_reading_ends_the_connection() -> None:
+    """The application gets a disconnect message at once, and the server of the front the error."""
+    got: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while not (message := await receive())["type"].endswith(".disconnect"):
+            got.append(message["type"])
+        got.append(message["type"])
+
+    async def test() -> None:
+        pipe, socket = Pipe(app), Socket()
+        socket.push({"type": "websocket.first"})
+
+        async def receive() -> Message:
+            if socket.incoming:
+                return socket.incoming.popleft()
+            raise RuntimeError("cannot read")
+
+        with pytest.raises(RuntimeError, match="cannot read"):
+            await pipe.front(socket.scope(), receive, socket.send)
+        await pipe.core.ended()
+        assert got == ["websocket.first", "websocket.disconnect"]
+
+    run(test())
+
+
+BAD: list[Any] = [
+    [],
+    3,
+    [Kind.WRITTEN],
+    [Kind.OPEN, 1, {}],
+    [Kind.OPEN, [], {"type": "http", "extensions": []}],
+    [Kind.OPEN, 1, {"type": "x", "extensions": []}],
+]
+
+
+@pytest.mark.parametrize("bad", [pack(packet) for packet in BAD] + [b"\xc1", b""])
+def test_a_bad_message_does_not_harm_the_next(bad: bytes) -> None:
+    """The link reports who sent it and handles what was sent with it and after it; the core keeps
+    no connection for it."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+
+    async def test() -> None:
+        taken: list[Packet] = []
+        refused: list[bytes] = []
+        core = Dispatcher(app, lambda packet, front: None)
+
+        def take(name: bytes, packet: Packet) -> None:
+            core.take(name, packet)
+            taken.append(packet)
+
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+        dealer.setsockopt(zmq.ROUTING_ID, NAME)
+        dealer.connect(f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}")
+        link = Link(router, take, refused.append)
+        good: list[Packet] = [[Kind.GONE, 7], [Kind.GONE, 8]]
+        dealer.send_multipart([bad, pack(good[0])])
+        dealer.send(pack(good[1]))
+        await until(lambda: len(taken) == 2)
+        assert (taken, refused) == (good, [NAME])
+        core.lost(NAME)
+        assert await core.ended(0)
+        link.close()
+        dealer.close(linger=0)
+        context.term()
+
+    run(test())
+
+
 def test_the_default_number_of_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None on a CPU; on a GPU one for each four cores, at least one and at most four."""
+    """None on a CPU; on a GPU one for each four usable cores, at least one and at most four."""
     for cores, count in ((1, 1), (4, 1), (8, 2), (16, 4), (192, 4)):
-        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr("mosslive.server.front.count.usable_cores", lambda cores=cores: cores)
         assert front_count(ServerSettings(device="cuda")) == count
         assert front_count(ServerSettings()) == 0
         assert front_count(ServerSettings(device="cuda", fronts=0)) == 0

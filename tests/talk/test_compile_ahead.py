@@ -24,8 +24,8 @@ GIB = 1 << 30
 
 
 def test_processes_fit_into_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as cores and memory allow; a small GPU gets fewer, or none."""
-    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    """As many as usable cores and memory allow; a small GPU gets fewer, or none."""
+    monkeypatch.setattr("mosslive.talk.compile_ahead.usable_cores", lambda: 16)
     counts = [process_count(JOB, 118_000_000, 50, free * GIB) for free in (130, 20, 3)]
     assert counts == [12, 4, 0]
     assert process_count(replace(JOB, replies=4), 118_000_000, 50, 130 * GIB) == 12

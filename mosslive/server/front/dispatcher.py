@@ -48,10 +48,12 @@ class Dispatcher:
             if owner == front:
                 connection.leave()
 
-    async def ended(self) -> None:
-        """Waits until the application has ended for all connections."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+    async def ended(self, most_s: float | None = None) -> bool:
+        """Waits until the application has ended for all connections, or for `most_s`. True: it
+        has ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=most_s)
+        return not self._tasks
 
     def cancel(self) -> None:
         for task in self._tasks:
@@ -83,6 +85,7 @@ class Dispatcher:
 class _Connection:
     def __init__(self, name: int, scope: Scope, send: Callable[[Packet], None]) -> None:
         self._name, self._kind, self._send = name, scope["type"], send
+        self._left = _LEFT[self._kind]
         scope["state"] = {}
         scope["extensions"] |= {ABORT: self.abort, WRITTEN: True, EVENTS: True, INPUT: self.input}
         self._received: deque[Message] = deque()
@@ -108,7 +111,7 @@ class _Connection:
     def leave(self) -> None:
         """The client, or the front, is gone."""
         self.gone = True
-        self._received.append(_LEFT[self._kind])
+        self._received.append(self._left)
         self._arrived.set()
         self._window.open()
 
@@ -124,7 +127,7 @@ class _Connection:
         self._reads = True
         while not self._received:
             if self.gone:
-                return _LEFT[self._kind]
+                return self._left
             self._arrived.clear()
             await self._arrived.wait()
         message = self._received.popleft()

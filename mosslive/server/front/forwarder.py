@@ -76,7 +76,8 @@ class _Connection:
             self._input = SpeechInput(batch, self._forward)
         self._configured = asyncio.Event()  # the core has answered the last `session.update`
         self._configured.set()
-        self._waiting: asyncio.Queue[Message | bool] = asyncio.Queue()  # a bool ends: failed?
+        # The last one is a bool, whether the application has failed, or an error of `read`.
+        self._waiting: asyncio.Queue[Message | bool | Exception] = asyncio.Queue()
         self.ended = False  # by the core
 
     def take(self, packet: Packet) -> None:
@@ -97,7 +98,13 @@ class _Connection:
             self._waiting.put_nowait(packet[2])
 
     async def read(self, receive: Receive) -> None:
-        """Forwards until the client has left."""
+        """Forwards until the client has left. An error ends the connection: `write` raises it."""
+        try:
+            await self._read(receive)
+        except Exception as error:
+            self._waiting.put_nowait(error)
+
+    async def _read(self, receive: Receive) -> None:
         await self._wanted.wait()
         gone = False
         while not gone:
@@ -128,10 +135,12 @@ class _Connection:
 
     async def write(self, send: Send) -> None:
         """Writes until the application has ended. Raises what `send` raises if the client left."""
-        while not isinstance(message := await self._waiting.get(), bool):
+        while not isinstance(message := await self._waiting.get(), bool | Exception):
             if event := message.get("event"):
                 message = {"type": message["type"], "text": event_text(event)}
             await send(with_tuples(message))
             self._send([Kind.WRITTEN, self._name, time.monotonic()])
+        if isinstance(message, Exception):
+            raise message
         if message:
             raise CoreFailed

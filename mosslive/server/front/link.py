@@ -2,10 +2,12 @@
 
 The plain socket and its file descriptor are used, not `zmq.asyncio`: that makes a future for each
 message, which costs more than the message. Sending never blocks; `Window` bounds what is on its
-way. Runs on the event loop. Does not know what messages mean.
+way. A message that cannot be handled is logged, and does not harm those after it. Runs on the event
+loop. Does not know what messages mean.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import zmq
@@ -15,14 +17,21 @@ from mosslive.server.front.messages import Packet, pack, unpack
 _AT_ONCE = 64  # messages read before other tasks run
 
 OnPacket = Callable[[bytes, Packet], None]
+_log = logging.getLogger("mosslive.fronts")
 
 
 class Link:
     """One end: a ROUTER in the core, a DEALER in a front."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]", on_packet: OnPacket) -> None:
-        """`on_packet`: called with the peer's name (empty in a front) and the message."""
-        self._socket, self._on_packet = socket, on_packet
+    def __init__(
+        self,
+        socket: "zmq.Socket[bytes]",
+        on_packet: OnPacket,
+        on_bad: Callable[[bytes], None] = lambda peer: None,
+    ) -> None:
+        """`on_packet`: called with the peer's name (empty in a front) and the message. `on_bad`:
+        with the name of a peer whose message cannot be handled."""
+        self._socket, self._on_packet, self._on_bad = socket, on_packet, on_bad
         self._named = socket.type == zmq.ROUTER
         self._loop = asyncio.get_running_loop()
         self._outbox: dict[bytes, list[bytes]] = {}
@@ -76,5 +85,13 @@ class Link:
                 return
             peer = frames.pop(0) if self._named else b""
             for data in frames:
-                self._on_packet(peer, unpack(data))
+                self._take(peer, data)
         self._read_soon()
+
+    def _take(self, peer: bytes, data: bytes) -> None:
+        try:
+            self._on_packet(peer, unpack(data))
+        except Exception as error:
+            extra = {"peer": peer.decode(errors="replace")}
+            _log.error("a message cannot be handled", exc_info=error, extra=extra)
+            self._on_bad(peer)

@@ -3,7 +3,7 @@
 | message | from | meaning |
 |---|---|---|
 | HELLO | front | the front is ready for connections |
-| CLOSED, n | front | n of the connections that it got are closed by now |
+| CLOSED, n | front | n of the connections that it got are closed by now; at least once a second |
 | OPEN, id, scope | front | a request or WebSocket begins |
 | RECEIVED, id, message | front | what `receive` of the socket returned |
 | WRITTEN, id, time | front | the oldest message not confirmed so far has been written then |

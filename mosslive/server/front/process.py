@@ -27,6 +27,8 @@ from mosslive.server.front.messages import Kind, Packet
 from mosslive.server.front.speech_input import warm
 from mosslive.server.http_config import HttpSettings, http_config
 
+_BEAT_TICKS = 10  # of 0.1 s: the core kills a front that is silent
+
 
 @dataclass(frozen=True)
 class FrontSettings:
@@ -87,7 +89,7 @@ class FrontServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         held = len(self.server_state.connections) + len(self._handshakes)
-        if self._accepted - held != self._closed:
+        if self._accepted - held != self._closed or counter % _BEAT_TICKS == 0:
             self._closed = self._accepted - held
             self._link.send([Kind.CLOSED, self._closed])
         return await super().on_tick(counter)

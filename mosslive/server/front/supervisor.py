@@ -2,8 +2,9 @@
 
 A connection goes to the front that holds the fewest. While no front is ready, connections wait in
 the backlog of the listening socket. Each front has a control socket: connections travel over it as
-file descriptors, and a front exits when it is closed, so no front outlives the core. Runs on the
-event loop of the core. Does not know what is sent over a connection.
+file descriptors, and a front exits when it is closed, so no front outlives the core. A front that
+sends nothing for some seconds hangs: it is killed. Runs on the event loop of the core. Does not
+know what is sent over a connection.
 """
 
 import asyncio
@@ -32,6 +33,9 @@ from mosslive.server.settings import PREFIX
 BACKLOG = 2048
 _STABLE_S = 10.0  # a front that has lived so long is started again at once
 _FIRST_WAIT_S, _MOST_WAIT_S = 0.1, 5.0
+_ACCEPT_WAIT_S = 1.0  # after an error, e.g. too many open files
+_CANCEL_S = 1.0  # for what the application does when it is cancelled
+_TICK_S, _MOST_SILENT_TICKS = 1.0, 5  # a front sends something every second
 _MOST_STARTS = 5  # of the first fronts, before the server gives up
 _log = logging.getLogger("mosslive.fronts")
 
@@ -44,6 +48,13 @@ class _Front:
     ready: bool = False
     passed: int = 0  # connections that it got
     closed: int = 0  # of these, as it has reported
+    silent_ticks: int = 0  # since its last message
+    killed: bool = False
+
+    def kill(self) -> None:
+        self.ready, self.killed = False, True
+        with suppress(ProcessLookupError):  # it has ended, which is not noticed yet
+            self.process.kill()
 
 
 class Fronts:
@@ -85,33 +96,40 @@ class Fronts:
         router.setsockopt(zmq.SNDHWM, 0)  # the windows of connections bound it
         router.setsockopt(zmq.RCVHWM, 0)
         router.bind(core_address(self._folder))
-        self._link = Link(router, self._take)
+        self._link = Link(router, self._take, self._refuse)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep(number)) for number in range(self._count)]
+        self._tasks.append(loop.create_task(self._watch()))
 
     async def stop(self, forced: Callable[[], bool] = lambda: False) -> None:
-        """Accepts no more, lets fronts close their connections, and ends them; at once when
-        `forced`."""
+        """Accepts no more, lets fronts close their connections, and ends them and the application;
+        at once when `forced`."""
         self._stopping.set()
-        self._accept_if(False)
+        self._accept_if_ready()
         for one in self._listening:
             one.close()
         for front in self._fronts.values():
             if front.ready:
                 self._link.send([Kind.STOP], front.name)
             else:
-                front.process.kill()
+                front.kill()
         end, left = time.monotonic() + SHUTDOWN_S + 2, set(self._tasks)
-        while left and time.monotonic() < end and not forced():
+
+        def in_time() -> bool:
+            return time.monotonic() < end and not forced()
+
+        while left and in_time():
             _, left = await asyncio.wait(left, timeout=0.1)
         if left:
             for front in self._fronts.values():
-                front.process.kill()
+                front.kill()
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
-            self._dispatcher.cancel()
-        await self._dispatcher.ended()
+        while in_time() and not await self._dispatcher.ended(0.1):
+            pass
+        self._dispatcher.cancel()
+        await self._dispatcher.ended(_CANCEL_S)
         self._link.close()
         self._context.term()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -124,13 +142,8 @@ class Fronts:
         while not self._stopping.is_set():
             generation += 1
             began = time.monotonic()
-            front = await self._launch(f"front-{number}-{generation}".encode())
-            if self._stopping.is_set():
-                front.process.kill()
-            try:
-                status = await front.process.wait()
-            finally:
-                self._forget(front)
+            name = f"front-{number}-{generation}"
+            status = await self._run(name.encode())
             if self._stopping.is_set():
                 return
             self._on_restart()
@@ -138,19 +151,52 @@ class Fronts:
             wait_s = _FIRST_WAIT_S if lived_s > _STABLE_S else min(2 * wait_s, _MOST_WAIT_S)
             _log.error(
                 "a front process has ended; its connections are lost",
-                extra={"front": front.name.decode(), "status": status},
+                extra={"front": name, "status": status},
             )
             if not self._ever_ready and generation >= _MOST_STARTS:
+                why = f"exit status {status}" if isinstance(status, int) else status
                 self._on_failure(
                     MossliveError(
-                        f"front processes cannot start (exit status {status}, {generation} times); "
+                        f"front processes cannot start ({why}, {generation} times); "
                         "the log says why; --fronts 0 serves without them"
                     )
                 )
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._stopping.wait()
+            await self._pause(wait_s)
+
+    async def _watch(self) -> None:
+        """Kills fronts that hang. A front that starts may take long: it has to load libraries.
+        Counts ticks, not seconds: after a pause of this process all fronts seem silent."""
+        while not self._stopping.is_set():
+            for front in [front for front in self._fronts.values() if front.ready]:
+                front.silent_ticks += 1
+                if front.silent_ticks > _MOST_SILENT_TICKS:
+                    self._kill(front, "it hangs")
+            await self._pause(_TICK_S)
+
+    async def _pause(self, seconds: float) -> None:
+        """Shorter if the server stops."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    def _kill(self, front: _Front, why: str) -> None:
+        _log.error("a front process is killed: %s", why, extra={"front": front.name.decode()})
+        front.kill()
+        self._accept_if_ready()
+
+    async def _run(self, name: bytes) -> int | str:
+        """Runs a front until it ends → its exit status, or why it cannot be started."""
+        try:
+            front = await self._launch(name)
+        except OSError as error:  # no memory, no process or no file descriptor is left
+            return str(error)
+        if self._stopping.is_set():
+            front.kill()
+        try:
+            return await front.process.wait()
+        finally:
+            self._forget(front)
 
     async def _launch(self, name: bytes) -> _Front:
         ours, theirs = socket.socketpair()
@@ -162,12 +208,16 @@ class Fronts:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         with theirs:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "mosslive.server.front.process", settings.to_json()),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=kept | own,
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "mosslive.server.front.process", settings.to_json()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    env=kept | own,
+                )
+            except BaseException:
+                ours.close()
+                raise
         ours.setblocking(False)
         front = self._fronts[name] = _Front(name, process, ours)
         return front
@@ -176,26 +226,35 @@ class Fronts:
         del self._fronts[front.name]
         front.control.close()
         self._dispatcher.lost(front.name)
-        self._accept_if(any(front.ready for front in self._fronts.values()))
+        self._accept_if_ready()
 
     # Messages and connections.
 
     def _take(self, name: bytes, packet: Packet) -> None:
         front = self._fronts.get(name)
-        if front is None:
+        if front is None or front.killed:
             return  # the last messages of a front that has died
+        front.silent_ticks = 0
         if packet[0] == Kind.HELLO:
             front.ready = True
             _log.info("front started", extra={"front": name.decode(), "pid": front.process.pid})
             self._ever_ready = True
-            self._accept_if(True)
+            self._accept_if_ready()
         elif packet[0] == Kind.CLOSED:
-            front.closed = packet[1]
+            front.closed = int(packet[1])
         else:
             self._dispatcher.take(name, packet)
 
-    def _accept_if(self, wanted: bool) -> None:
-        wanted = wanted and not self._stopping.is_set()
+    def _refuse(self, name: bytes) -> None:
+        """This front has sent what no front should send."""
+        if front := self._fronts.get(name):
+            self._kill(front, "it sent a bad message")
+
+    def _accept_if_ready(self) -> None:
+        """Accepts connections while a front is ready and the server does not stop."""
+        self._set_accepting(bool(self.ready) and not self._stopping.is_set())
+
+    def _set_accepting(self, wanted: bool) -> None:
         if wanted == self._accepting:
             return
         self._accepting = wanted
@@ -210,6 +269,11 @@ class Fronts:
         try:
             client, _ = listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:  # its client waits, and is reported again at once
+            _log.error("connections cannot be accepted", exc_info=error)
+            self._set_accepting(False)
+            asyncio.get_running_loop().call_later(_ACCEPT_WAIT_S, self._accept_if_ready)
             return
         with client:  # the front has a copy
             ready = [front for front in self._fronts.values() if front.ready]
