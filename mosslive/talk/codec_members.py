@@ -39,6 +39,7 @@ class _Member:
 
     member: Any  # of the batch
     due: float = 0.0
+    asked_at: float = 0.0  # moment of the request in progress
     result: Result | None = None
     running: bool = False  # in a step
     cost_s: float = 0.0  # of the request in progress
@@ -60,8 +61,8 @@ class _Reply(_Member):
 
 
 class Members:
-    def __init__(self, codec: SpeechCodec, health: Health) -> None:
-        self._codec, self._health = codec, health
+    def __init__(self, codec: SpeechCodec, health: Health, clock: Callable[[], float]) -> None:
+        self._codec, self._health, self._clock = codec, health, clock
         self.turns: dict[int, _Turn] = {}
         self.replies: dict[int, _Reply] = {}
         self._encoder: EncoderBatchLike | None = None
@@ -106,7 +107,8 @@ class Members:
         if turn is None:
             turn = self.turns[request.turn] = _Turn(encoder.add())
         encoder.push(turn.member, request.wave)
-        turn.due, turn.result, turn.codes, turn.cost_s = request.due, result, [], 0.0
+        turn.due, turn.asked_at = request.due, self._clock()
+        turn.result, turn.codes, turn.cost_s = result, [], 0.0
         turn.finishes = isinstance(request, FinishTurn)
         if not turn.finishes and not turn.member.waiting:
             self._answer(turn, [])  # the sound completes no code
@@ -116,7 +118,8 @@ class Members:
         reply.batch.push(reply.member, request.codes)
         if request.last:
             reply.batch.end(reply.member)
-        reply.due, reply.result, reply.pieces, reply.cost_s = request.due, result, [], 0.0
+        reply.due, reply.asked_at = request.due, self._clock()
+        reply.result, reply.pieces, reply.cost_s = result, [], 0.0
         reply.last, reply.apart = request.last, request.apart
         if not reply.member.ready:
             self._rendered(request.reply.reply, reply)
@@ -153,6 +156,12 @@ class Members:
                 overlaps = reply.member.overlaps
                 stage: Stage = "first" if reply.member.stage == "first" and overlaps else "render"
                 yield Work(number, stage, reply.due, reply.apart, overlaps)
+
+    def asked_at(self, work: Work) -> float:
+        """When the request was made that this work is a part of."""
+        table: dict[int, Any] = self.turns if work.stage in ("hear", "finish") else self.replies
+        asked_at: float = table[work.key].asked_at
+        return asked_at
 
     def waiting_for(self, step: Step) -> list[int]:
         """All open turns, or all open replies: those whose end frees pages that the step needs."""

@@ -55,7 +55,7 @@ from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 _CAN_WAIT_S = 0.5
 # On a CPU, other users wait for work that is due within this time: longer than any step takes.
 URGENT_S = 0.1
-_WAITS_FOR_PAGES_S = 3.0  # after its deadline
+_WAITS_FOR_PAGES_S = 3.0  # after the request and after its deadline
 _POLL_S, _MOST_POLL_S = 0.0003, 0.001  # while steps run on a GPU
 
 
@@ -82,7 +82,7 @@ class CodecService:
         self._requests = RequestQueue(self.health)
         self._calls: list[tuple[float, int, Asked]] = []  # a heap by deadline
         self._lanes = Lanes(codec.device, clock)
-        self._members = Members(codec, self.health)
+        self._members = Members(codec, self.health, clock)
         self._plan_at = NOW  # when work that waits for companions starts without them
         self._stalled: set[int] = set()  # wait for pages until another step ends
         self._device_user = (priority or DevicePriority()).join(self._requests.notify)
@@ -316,7 +316,7 @@ class CodecService:
         """Nothing waits for pages for ever: others may hold them for minutes."""
         late = self._clock() - _WAITS_FOR_PAGES_S
         for one in [one for one in self._members.work() if one.key in self._stalled]:
-            if one.due < late:
+            if max(one.due, self._members.asked_at(one)) < late:
                 self._stalled.discard(one.key)
                 error = PoolFull(f"no page of the codec became free in {_WAITS_FOR_PAGES_S:g} s")
                 self._members.fail(Step(one.stage, [one.key]), error)
