@@ -182,6 +182,8 @@ class CodecService:
         moved |= self._collect()
         if self._stalled:
             self._fail_overdue()
+            if self._clock() >= self._plan_at:
+                self._stalled.clear()  # another attempt
         elif not moved and self._lanes.busy and self._clock() < self._plan_at:
             return False  # the plan would be the same
         steps = self._plan()
