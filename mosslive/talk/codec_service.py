@@ -84,6 +84,7 @@ class CodecService:
         self._lanes = Lanes(codec.device, clock)
         self._members = Members(codec, self.health, clock)
         self._plan_at = NOW  # when work that waits for companions starts without them
+        self._retry_at = NOW  # when stalled work is tried again, although nothing ended
         self._stalled: set[int] = set()  # wait for pages until another step ends
         self._device_user = (priority or DevicePriority()).join(self._requests.notify)
         self._thread: threading.Thread | None = None
@@ -182,8 +183,8 @@ class CodecService:
         moved |= self._collect()
         if self._stalled:
             self._fail_overdue()
-            if self._clock() >= self._plan_at:
-                self._stalled.clear()  # another attempt
+            if self._clock() >= self._retry_at:
+                self._stalled.clear()
         elif not moved and self._lanes.busy and self._clock() < self._plan_at:
             return False  # the plan would be the same
         steps = self._plan()
@@ -196,7 +197,9 @@ class CodecService:
         waiting = (one for one in self._members.work() if one.key not in self._stalled)
         at = next_change(waiting, self._lanes.busy, self._plan_settings)
         if self._stalled:
-            at = min(at, self._clock() + _WAITS_FOR_PAGES_S / 10)
+            if self._retry_at < self._clock():
+                self._retry_at = self._clock() + _WAITS_FOR_PAGES_S / 10
+            at = min(at, self._retry_at)
         self._plan_at = max(at, self._clock() + _POLL_S)
         return moved or bool(steps)
 
