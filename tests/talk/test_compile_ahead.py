@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mosslive.codec import Sound, load_codec
+from mosslive.codec.decoder_batch import DecoderBatch
 from mosslive.talk import compile_ahead as module
 from mosslive.talk.compile_ahead import (
     CompileJob,
@@ -74,6 +75,8 @@ def test_shares_together_run_every_piece_once(
     def pieces(kind: str) -> Callable[..., list[Callable[[], None]]]:
         return lambda *_, **__: [partial(ran.append, f"{kind} {n}") for n in range(4)]
 
+    # A batch without recordings of its own; asking a real one computes a reply.
+    monkeypatch.setattr(DecoderBatch, "recordings", lambda *_: [])
     monkeypatch.setattr("mosslive.talk.warmup.speaking_pieces", pieces("speak"))
     monkeypatch.setattr("mosslive.talk.warmup.hearing_pieces", pieces("hear"))
     job = replace(
