@@ -29,7 +29,7 @@ test-training: .venv/dev
 test-clients: .venv/dev .venv/clients/ready
 	$(PYTEST) -m clients tests/server
 
-# Fifty sessions that open, talk and vanish for two minutes.
+# Fifty sessions that open, talk and vanish for a minute.
 test-load: .venv/dev
 	LONG_TESTS=1 $(PYTEST) tests/server/test_load.py
 

@@ -157,8 +157,8 @@ def test_a_process_killed_in_mid_reply(parts: Parts) -> None:
 
 @LONG
 @pytest.mark.long
-def test_two_minutes_of_fifty(parts: Parts) -> None:
-    """After two minutes of fifty concurrent sessions all counts and the memory are as before."""
+def test_a_minute_of_fifty(parts: Parts) -> None:
+    """After a minute of fifty concurrent sessions all counts and the memory are as before."""
 
     async def test() -> None:
         async with serving(parts, kv_rows=32_768, max_reply_s=0.8, max_sessions=100) as served:
@@ -168,7 +168,7 @@ def test_two_minutes_of_fifty(parts: Parts) -> None:
             gc.collect()
             before, memory = (handles(), len(asyncio.all_tasks())), _resident_bytes()
             loop = asyncio.get_running_loop()
-            end, seed = loop.time() + 120, 3
+            end, seed = loop.time() + 60, 3
             while loop.time() < end:
                 await crowd(served, 50, 50, seed)
                 seed += 1
