@@ -153,9 +153,8 @@ class Members:
                 yield Work(number, "finish" if turn.finishes else "hear", turn.due)
         for number, reply in self.replies.items():
             if reply.result is not None and not reply.running:
-                overlaps = reply.member.overlaps
-                stage: Stage = "first" if reply.member.stage == "first" and overlaps else "render"
-                yield Work(number, stage, reply.due, reply.apart, overlaps)
+                stage: Stage = "first" if reply.member.stage == "first" else "render"
+                yield Work(number, stage, reply.due, reply.apart, reply.member.overlaps)
 
     def asked_at(self, work: Work) -> float:
         """When the request was made that this work is a part of."""

@@ -88,8 +88,7 @@ def plan(
     steps of several lanes at a time."""
     stages: dict[Stage, list[Work]] = {stage: [] for stage in _ORDER}
     for one in work:
-        dry = one.stage == "render" and "render" in busy and one.due - now < settings.dry_s
-        stages["first" if dry and one.overlaps and lanes else one.stage].append(one)
+        stages[stage_of(one, busy, now, settings) if lanes else one.stage].append(one)
     steps: list[tuple[float, Step]] = []
     taken = set(busy)
     for stage in _ORDER:
@@ -103,6 +102,14 @@ def plan(
     if lanes or not steps:
         return [step for _, step in steps]
     return [min(steps, key=lambda one: one[0])[1]] if not busy else []
+
+
+def stage_of(one: Work, busy: Collection[Lane], now: float, settings: PlanSettings) -> Stage:
+    """The stage in whose lane the work runs."""
+    if one.stage == "first" and not one.overlaps:
+        return "render"
+    dry = one.stage == "render" and "render" in busy and one.due - now < settings.dry_s
+    return "first" if dry and one.overlaps else one.stage
 
 
 def gathers(
@@ -122,7 +129,10 @@ def next_change(work: Iterable[Work], busy: Collection[Lane], settings: PlanSett
 
     def moment(one: Work) -> float:
         if one.stage == "render" and "render" in busy:
-            return math.inf if "first" in busy else one.due - settings.dry_s
+            overtakes = one.overlaps and "first" not in busy
+            return one.due - settings.dry_s if overtakes else math.inf
+        if one.stage == "first" and not one.overlaps and "render" in busy:
+            return math.inf
         if _LANES[one.stage] in busy:
             return math.inf
         soon_s = {"hear": settings.hear_soon_s, "render": settings.render_soon_s}

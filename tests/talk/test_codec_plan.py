@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Stage, Step, Work, plan
+from mosslive.talk.codec_plan import (
+    Lane,
+    Open,
+    PlanSettings,
+    Stage,
+    Step,
+    Work,
+    plan,
+    stage_of,
+)
 
 RULES = PlanSettings()
 many = settings(max_examples=200, deadline=None, derandomize=True)
@@ -40,8 +49,9 @@ def test_a_lane_runs_one_step_at_a_time(
     keys = [key for step in steps for key in step.keys]
     assert len(set(keys)) == len(keys)
     for step in steps:
-        allowed = {step.stage, "render"} if step.stage == "first" else {step.stage}
-        assert {one.stage for one in work if one.key in step.keys} <= allowed
+        lane_of = {"first": "replies", "render": "replies"}
+        kinds = {one.stage for one in work if one.key in step.keys}
+        assert {lane_of.get(kind, kind) for kind in kinds} == {lane_of.get(step.stage, step.stage)}
 
 
 @many
@@ -52,7 +62,7 @@ def test_work_that_is_due_starts(work: list[Work], now: float) -> None:
     lanes: set[Lane] = {step.lane for step in steps}
     for one in work:
         if one.due <= now:
-            assert Step(one.stage, []).lane in lanes
+            assert Step(stage_of(one, (), now, RULES), []).lane in lanes
 
 
 @many
@@ -100,6 +110,14 @@ def test_sound_that_would_run_dry_overtakes_a_step_that_runs() -> None:
     (step,) = plan(work, {"render"}, ALONE, 0.0, RULES, lanes=True)
     assert (step.lane, step.keys) == ("first", [1])
     (step,) = plan(work, {"first"}, ALONE, 0.0, RULES, lanes=True)
+    assert (step.lane, step.keys) == ("render", [1, 2])
+
+
+def test_replies_that_cannot_overlap_share_one_lane() -> None:
+    """First sounds of a vocoder without graphs of their own wait for the step that runs."""
+    work = [Work(1, "first", 0.0, overlaps=False), Work(2, "render", 0.05, overlaps=False)]
+    assert not plan(work, {"render"}, ALONE, 0.0, RULES, lanes=True)
+    (step,) = plan(work, (), ALONE, 0.0, RULES, lanes=True)
     assert (step.lane, step.keys) == ("render", [1, 2])
 
 
