@@ -284,7 +284,7 @@ class Codec:
             return *self._cached(voice, chunk, tail, window_frames, align), generator
 
         def prepared(voice: Voice) -> bool:
-            return bool(self._opened.get(voice))
+            return any(kept.chunk == chunk for _, kept in self._opened.get(voice, {}))
 
         return DecoderBatch(self._vocoder, chunk, begin, prepared)
 

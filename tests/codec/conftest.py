@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
-from mosslive.codec import Codec, load_codec
+from mosslive.codec import Codec, Sound, Voice, load_codec
 from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
 
 
@@ -19,6 +20,10 @@ def speech(seconds: float, rate_hz: int, seed: int = 0) -> NDArray[np.float32]:
     noise = np.random.default_rng(seed).normal(0, 0.01, len(time))
     wave: NDArray[np.float32] = (0.1 * loud * tone + noise).astype(np.float32)
     return wave
+
+
+def some_codes(count: int, seed: int) -> list[int]:
+    return [(7 * n + 31 * seed) % 500 for n in range(count)]
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +43,11 @@ def flow_bigvgan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def codec(codec_folder: Path) -> Codec:
     """Runs every step in Python. Recording the steps takes seconds for each kind of stream."""
     return load_codec(codec_folder, trace_cpu_steps=False)
+
+
+@pytest.fixture(scope="module")
+def voices(codec: Codec) -> list[Voice]:
+    return [
+        codec.voice(Sound(torch.from_numpy(speech(length, 16000, seed)), 16000))
+        for seed, length in enumerate((0.7, 1.3))
+    ]

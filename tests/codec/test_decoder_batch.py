@@ -8,25 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mosslive.codec import Codec, Sound, Voice, load_codec
+from mosslive.codec import Codec, Voice, load_codec
 from mosslive.codec.decoder_batch import Reply
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.rendering import Samples
 from mosslive.config import ConfigError
 from mosslive.errors import MossliveError
-from tests.codec.conftest import speech
-
-
-@pytest.fixture(scope="module")
-def voices(codec: Codec) -> list[Voice]:
-    return [
-        codec.voice(Sound(torch.from_numpy(speech(length, 16000, seed)), 16000))
-        for seed, length in enumerate((0.7, 1.3))
-    ]
-
-
-def some_codes(count: int, seed: int) -> list[int]:
-    return [(7 * n + 31 * seed) % 500 for n in range(count)]
+from tests.codec.conftest import some_codes
 
 
 def alone(codec: Codec, voice: Voice, codes: list[int], seed: int) -> Samples:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mosslive.codec import Codec, Sound, Voice, load_codec, rendering
+from mosslive.codec import Codec, Voice, load_codec, rendering
 from mosslive.codec.decoder_batch import DecoderBatch, Reply
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_stream import FlowStream, StreamSettings, TailRule
@@ -22,7 +22,7 @@ from mosslive.codec.rendering import Flight, Rendering, Samples
 from mosslive.codec.voice import aligned
 from mosslive.config import ConfigError
 from mosslive.errors import MossliveError
-from tests.codec.conftest import speech
+from tests.codec.conftest import some_codes
 from tests.codec.hift.test_hift_stream import HIFT
 
 
@@ -74,18 +74,6 @@ def device(codec: Codec) -> Device:
     hift = codec._vocoder
     assert isinstance(hift, HiftStream)
     return as_on_a_gpu(codec, hift)
-
-
-@pytest.fixture(scope="module")
-def voices(codec: Codec) -> list[Voice]:
-    return [
-        codec.voice(Sound(torch.from_numpy(speech(length, 16000, seed)), 16000))
-        for seed, length in enumerate((0.7, 1.3))
-    ]
-
-
-def some_codes(count: int, seed: int) -> list[int]:
-    return [(7 * n + 31 * seed) % 500 for n in range(count)]
 
 
 def alone(codec: Codec, voice: Voice, codes: list[int], seed: int, tail: TailRule) -> Samples:
