@@ -24,10 +24,11 @@ from mosslive.codec.flow_memory import page_forms
 from mosslive.codec.flow_paged import Paged
 from mosslive.codec.flow_pages import SCRATCH_PAGE, PageForm, PageStore
 from mosslive.codec.flow_voices import VoiceRows
-from mosslive.codec.graph_sets import BUCKETS, GraphSet, bucket_of
+from mosslive.codec.graph_sets import BUCKETS, MOST_OVERLAPPED, GraphSet, bucket_of
 from mosslive.kernels.dispatch import AUTO, Dispatch
 from mosslive.kernels.flow_chunks import Chunks
 from mosslive.kernels.trace import Traced
+from mosslive.kernels.wide_steps import wide_step
 
 _PLACE = 4  # numbers of a row of a recorded step that come before those of `_compute`
 
@@ -276,9 +277,10 @@ class FlowStep:
         places = self._frames * index[:, None] + torch.arange(self._frames, device=numbers.device)
         noise = flow.noise[:, places.clamp(max=flow.noise.shape[1] - 1)].permute(1, 2, 0)
         condition = (mu.mT, speaker[:, None].expand(-1, self._frames, -1), known)
-        mel = self._estimator.solve(
-            noise, torch.cat(condition, 2), pages, at, self._window
-        )  # [B, T, bands]
+        with wide_step(len(numbers) > MOST_OVERLAPPED):
+            mel = self._estimator.solve(
+                noise, torch.cat(condition, 2), pages, at, self._window
+            )  # [B, T, bands]
         return mel.mT
 
     def _forms(self, dtype: torch.dtype) -> tuple[PageForm, PageForm, PageForm]:

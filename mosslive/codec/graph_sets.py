@@ -21,6 +21,8 @@ Result = TypeVar("Result")
 # Between two sizes a step computes at most half as many streams again as it needs.
 BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 URGENT_BUCKETS = (1, 2, 4, 8)
+# Streams in one step, up to which its kernels overlap (see `kernels/wide_steps.py`).
+MOST_OVERLAPPED = 8
 URGENT_PRIORITY = -3  # the highest that PyTorch gives
 
 

@@ -34,7 +34,7 @@ _BY_NAME = {
     one.name: one
     for one in (
         CodecPrecision("float32"),
-        CodecPrecision("mixed", flow=_FLOAT16),
+        CodecPrecision("mixed", flow=_FLOAT16, vocoder=_FLOAT16),
         CodecPrecision("half", _FLOAT16, _FLOAT16, _FLOAT16),
         CodecPrecision("bf16", flow="bfloat16"),
     )
@@ -42,8 +42,8 @@ _BY_NAME = {
 _BY_NAME |= {"fp32": _BY_NAME["float32"], "fp16": _BY_NAME["mixed"]}
 ALLOWED = "float32 (or fp32), mixed (or fp16), half, bf16"
 HELP = (
-    "Compute the codec in float32 (exact), mixed (flow in float16), half (all of it in float16) or "
-    "bf16 (flow in bfloat16)"
+    "Compute the codec in float32 (exact), mixed (encoder float32, the rest float16), half (all of "
+    "it float16) or bf16 (flow in bfloat16, the rest float32)"
 )
 
 

@@ -1,10 +1,11 @@
-"""Priority among the threads that share a CPU: while one has urgent work, the others yield.
+"""Priority among the threads that share a device: while one has urgent work, the others yield.
 
-Two threads that keep the same cores busy slow each other down, even if one of them is far ahead of
-its listener. On a GPU the priorities of CUDA streams take its place. Each thread joins as a
-`DeviceUser`. Before every piece of work it states whether that work is urgent, and it waits if its
-own work is not urgent and another user's is. No user waits longer than `max_wait_s` at a time, so
-no user can block another.
+Two threads that keep a device busy slow each other down, even if one of them is far ahead of its
+listener. On a GPU the priorities of CUDA streams do most of it: there only first sounds are urgent
+for the codec, and only the language model waits for them. Each thread joins as a `DeviceUser`.
+Before every piece of work it states whether that work is urgent, and it waits if its own work is
+not urgent and another user's is. No user waits longer than `max_wait_s` at a time, so no user can
+block another.
 
 | own work urgent | another user urgent | waited          | result |
 |-----------------|---------------------|-----------------|--------|

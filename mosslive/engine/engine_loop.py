@@ -5,6 +5,7 @@ that calls `step`. It holds the lock of `EngineState` for bookkeeping, never whi
 Policy is in `scheduler`, arithmetic in the stepper.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from queue import Empty
 from typing import TypeVar
@@ -17,6 +18,7 @@ from mosslive.engine.request import Request
 from mosslive.engine.scheduler import (
     Candidate,
     Limits,
+    Pace,
     PageRequest,
     Plan,
     headroom_pages,
@@ -45,6 +47,7 @@ class EngineLoop:
         self.steps = 0
         self.rows_made = 0
         self.missed = 0  # speech rows computed after an underrun
+        self._decoded_at = self._rests_until = -math.inf  # see `Plan` and `Pace`
         self.prefill_s = self.decode_s = 0.0  # of all steps so far
         self.health = Health("the language model", state.clock)
         prefill = StepCosts(state.settings.prefill_guess_ms)
@@ -58,7 +61,7 @@ class EngineLoop:
                 if self.device_user.others_urgent:
                     self.device_user.yield_device(self._is_urgent, self._wait_inbox)
                 if not self.step() and not self.done:
-                    self._wait_inbox()
+                    self._wait_inbox(self._rest_s())
         except BaseException as error:
             self.health.ended(error)
             self.state.fail(error)
@@ -76,7 +79,8 @@ class EngineLoop:
         with state:
             self._apply_changes()
             candidates = self._candidates()
-            chosen = plan(candidates, began, self.limits, state.settings)
+            pace = Pace(state.count_speaking(), self._decoded_at)
+            chosen = plan(candidates, began, self.limits, state.settings, pace)
             jobs = [self._prefill_job(state.sequences[key], rows) for key, rows in chosen.prefill]
             replies = self._reserve_pages(chosen)
             ended, state.ended = state.ended, []
@@ -86,10 +90,17 @@ class EngineLoop:
                 self.stepper.release(reply.request)
         if jobs:
             began += self._prefill(jobs, replies)
+        self._rests_until = chosen.rests_until
         if replies:
+            self._decoded_at = began
             self._decode(replies, began)
         self.steps += bool(jobs or replies)
         return bool(jobs or replies or ended)
+
+    def _rest_s(self) -> float | None:
+        """How long speech that is ahead still waits; None: there is no such work."""
+        left_s = self._rests_until - self.state.clock()
+        return None if self._rests_until == -math.inf else max(0.0, left_s)
 
     def _is_urgent(self) -> bool | None:
         """Whether the next step is urgent; None if there is no work."""

@@ -23,7 +23,7 @@ from mosslive.kernels import NonFiniteLogits
 from mosslive.kernels.graph import GraphRecorder
 from mosslive.rows import CHANNELS, Channel, Row
 
-PRIORITY = -1  # of the CUDA stream; lower numbers come first (see `talk/codec_lanes.py`)
+PRIORITY = -3  # of the CUDA stream; lower numbers come first (see `talk/codec_lanes.py`)
 
 
 class GraphStepper:
@@ -207,8 +207,8 @@ class GraphStepper:
 
 
 def engine_stream(stepper: Stepper) -> AbstractContextManager[Any]:
-    """On a GPU, a CUDA stream with the language model's priority: after first sounds and the ends
-    of turns, before the sound of replies that are ahead of their listeners."""
+    """On a GPU, a CUDA stream with the language model's priority: that of first sounds, before
+    hearing and before the sound of replies that are ahead of their listeners."""
     if not isinstance(stepper, GraphStepper) or stepper.runner.decoder.device.type != "cuda":
         return nullcontext()
     device = stepper.runner.decoder.device

@@ -24,8 +24,12 @@ Rules, each one a function below:
    conversations. The wait ends if one of them is due, or if a reply waits for rows.
 5. First row: a reply whose last pending rows are computed in a step decodes in the same step.
 6. First sounds: while a stretch has fewer than first_rows, speech that is spare_rows ahead of its
-   playout and text that is not due wait, if the step is then shorter.
-7. Priority on a CPU: a step is urgent if a candidate is due, or if a stretch has fewer than
+   playout and text that is not due wait, except as many as make the step little longer, the least
+   ahead first.
+7. Rest: while rest_from or more replies speak, a step of fewer than rest_below, all of them speech
+   that is spare_rows ahead, begins rest_s after the one before: more join it, and the device is
+   free for the codec meanwhile.
+8. Priority on a CPU: a step is urgent if a candidate is due, or if a stretch has fewer than
    first_rows (see `device_priority`).
 
 Knows nothing of pages in use, threads or tensors. Runs on the engine thread; admission also runs on
@@ -40,7 +44,7 @@ from mosslive.config import SECONDS_PER_CODE
 from mosslive.engine.settings import EngineSettings
 from mosslive.engine.step_costs import MIN_MEASUREMENTS, StepCosts
 
-_SHORTER = 0.9  # a smaller step is worth it if it takes at most this share of the time
+_LITTLE_LONGER = 1.2  # what others may add to a step that a listener without any sound waits for
 
 Kind = Literal["listening", "text", "speech"]  # of the reply's next row; "listening": no reply
 
@@ -58,10 +62,18 @@ class Candidate(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One step. Both lists are empty if there is no work."""
+    """One step. Both lists are empty if there is no work, or if it rests."""
 
     prefill: list[tuple[int, int]]  # key, rows
     decode: list[int]  # keys
+    rests_until: float = -math.inf  # speech that is ready waits until this moment
+
+
+class Pace(NamedTuple):
+    """What a rest depends on, beside the candidates."""
+
+    speaking: int = 0  # active speech replies, those included that wait for their readers
+    decoded_at: float = -math.inf  # start of the decode step before
 
 
 def due_at(candidate: Candidate, settings: EngineSettings) -> float:
@@ -124,12 +136,17 @@ class Limits(NamedTuple):
 
 
 def plan(
-    candidates: Sequence[Candidate], now: float, limits: Limits, settings: EngineSettings
+    candidates: Sequence[Candidate],
+    now: float,
+    limits: Limits,
+    settings: EngineSettings,
+    pace: Pace = Pace(),  # noqa: B008  # immutable
 ) -> Plan:
     ready = [candidate for candidate in candidates if not candidate.pending]
     waiting = [candidate for candidate in candidates if candidate.pending]
     underrun = min(map(underrun_at, candidates), default=math.inf)
-    batch = select_batch(ready, now, underrun, limits, settings)
+    rests_until = rest_end(ready, now, pace, settings)
+    batch = [] if rests_until > now else select_batch(ready, now, underrun, limits, settings)
     allotted: list[tuple[int, int]] = []
     if waiting and not waits_for_batch(candidates, now, settings):
         waiting.sort(key=lambda candidate: due_at(candidate, settings))
@@ -142,7 +159,19 @@ def plan(
             if rows == candidate.pending and candidate.kind != "listening"
         ]
         batch = batch + complete[: limits.requests - len(batch)]
-    return Plan(allotted, [candidate.key for candidate in batch])
+    return Plan(allotted, [candidate.key for candidate in batch], rests_until)
+
+
+def rest_end(ready: Sequence[Candidate], now: float, pace: Pace, settings: EngineSettings) -> float:
+    """Returns when a step of these replies may begin; -inf if it has no reason to wait."""
+    if pace.speaking < settings.rest_from or not 0 < len(ready) < settings.rest_below:
+        return -math.inf
+    for candidate in ready:
+        if candidate.kind != "speech" or is_unheard(candidate, settings):
+            return -math.inf
+        if not can_wait(candidate, now, settings):
+            return -math.inf
+    return pace.decoded_at + settings.rest_s
 
 
 def waits_for_batch(candidates: Sequence[Candidate], now: float, settings: EngineSettings) -> bool:
@@ -162,14 +191,7 @@ def select_batch(
     else speech and text that is due, then as many others as there is time for, most urgent
     first. While a listener hears nothing yet, only what cannot wait."""
     if any(is_unheard(candidate, settings) for candidate in ready):
-        pressing = [
-            candidate
-            for candidate in ready
-            if is_unheard(candidate, settings) or not can_wait(candidate, now, settings)
-        ]
-        seconds = limits.decode.seconds
-        if seconds(len(pressing), now) < _SHORTER * seconds(len(ready), now):
-            ready = pressing
+        ready = with_first_sounds(ready, now, limits, settings)
     if len(ready) <= limits.requests and now + limits.decode.seconds(len(ready), now) <= underrun:
         return ready
     ready = sorted(ready, key=lambda candidate: due_at(candidate, settings))
@@ -185,6 +207,21 @@ def select_batch(
     ]
     fits = limits.decode.size_within(underrun - now, limits.requests, now)
     return (required + optional[: max(0, fits - len(required))])[: limits.requests]
+
+
+def with_first_sounds(
+    ready: list[Candidate], now: float, limits: Limits, settings: EngineSettings
+) -> list[Candidate]:
+    """Returns the replies of a step for which a listener without any sound waits: what cannot wait,
+    and others as long as they make the step little longer."""
+    pressing, others = list[Candidate](), list[Candidate]()
+    for candidate in ready:
+        waits = not is_unheard(candidate, settings) and can_wait(candidate, now, settings)
+        (others if waits else pressing).append(candidate)
+    longest_s = _LITTLE_LONGER * limits.decode.seconds(len(pressing), now)
+    room = limits.decode.size_within(longest_s, len(ready), now) - len(pressing)
+    others.sort(key=lambda candidate: (underrun_at(candidate), due_at(candidate, settings)))
+    return pressing + others[: max(0, room)]
 
 
 def prefill_rows(

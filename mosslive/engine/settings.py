@@ -20,6 +20,12 @@ class EngineSettings:
     # 8 rows for the first sound, 5 for each further 0.4 s, and time to render them.
     spare_rows: int = 18
     first_rows: int = 8  # first rows of a stretch of speech, before its listener hears anything
+    # Small steps of speech that is ahead are spread out if enough replies speak (`rest_from`): the
+    # model reads all weights for one row or for sixteen (`rest_below`). With 32 ms a reply still
+    # gets its rows 2.5 times as fast as they are played.
+    rest_s: float = 0.032
+    rest_from: int = 4
+    rest_below: int = 16
     ahead_rows: int = 50  # unread rows at which a reply pauses
     headroom_rows: int = 125  # per active reply, kept free by admission for its growth
     deadline_margin: float = 0.8  # longest step that admission accepts, as a share of a row's 80 ms
@@ -32,11 +38,18 @@ class EngineSettings:
     prefill_guess_ms: tuple[float, float] = (3.0, 0.02)
 
     def __post_init__(self) -> None:
-        for name in ("max_conversations", "max_speaking", "ahead_rows", "least_rows"):
+        for name in (
+            "max_conversations",
+            "max_speaking",
+            "rest_from",
+            "rest_below",
+            "ahead_rows",
+            "least_rows",
+        ):
             self._integer(name, 1)
         for name in ("buffer_rows", "spare_rows", "first_rows", "headroom_rows"):
             self._integer(name, 0)
-        for name in ("gather_s", "text_wait_s", "patience_s"):
+        for name in ("rest_s", "gather_s", "text_wait_s", "patience_s"):
             value = getattr(self, name)
             if value != 0 and not is_positive_number(value):
                 raise refuse(name, value, "0 or more seconds")

@@ -16,9 +16,9 @@ from mosslive.engine.step_costs import StepCosts
 from mosslive.talk.codec_plan import Lane, Stage, Step
 from mosslive.talk.speech_codec import Running
 
-# Lower numbers come first, -3 is the first that PyTorch gives. The language model's stream (-1) is
-# between `hear` and `render`: it works ahead of most listeners, while the codec stands between a
-# question and its codes, and between the first codes of a reply and its sound.
+# Lower numbers come first, -3 is the first that PyTorch gives. The language model's stream has -3,
+# too: a listener waits longest for its first codes. While nobody does, it yields to first sounds
+# (`CodecService` says when it has some).
 PRIORITIES: dict[Lane, int] = {"first": URGENT_PRIORITY, "hear": -2, "render": 0}
 # Before the first measurement: milliseconds of a step, and of each turn or reply in it.
 _GUESS_MS = {"encode": (2.0, 0.1), "render_first": (20.0, 1.0), "render": (20.0, 0.8)}

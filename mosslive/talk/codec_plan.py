@@ -6,7 +6,7 @@ of a lane runs at a time.
 
 | lane   | work                                                              | priority |
 |--------|-------------------------------------------------------------------|----------|
-| first  | first sounds of replies; sound that would run dry behind `render` | highest  |
+| first  | first sounds of replies; chunks that a listener needs soon         | highest  |
 | hear   | ends of turns, then blocks of turns                               | high     |
 | render | further and last chunks of replies                                | lowest   |
 
@@ -14,9 +14,11 @@ Rules:
 
 1. A step takes all work of its lane that is ready, earliest deadline first, at most `most`.
 2. Ends of turns run before blocks of turns, in a step of their own.
-3. Batching: blocks and further chunks wait for a larger step, until half of the open turns or
-   replies have one, or until one of them is due soon.
+3. Batching: blocks wait until every open turn has one, further chunks until half of the open
+   replies have one; or until one of them is due soon.
 4. While a listener waits for a first sound, further chunks start only if one of them is due soon.
+   Chunks that would run dry in a large step, as the second of each reply, run in the lane `first`
+   if it is free, as many as fit into its step.
 5. Work that is `apart` joins no step that is due before it.
 6. Without lanes, as on a CPU, only the step with the earliest deadline starts.
 
@@ -56,14 +58,15 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanSettings:
-    # Blocks: a turn's next code comes after 80 ms. Chunks: longer than any step, and enough for a
-    # pause of the process; a reply whose sound lasts longer can wait for companions.
-    hear_soon_s: float = 0.06
-    render_soon_s: float = 1.0
-    dry_s: float = 0.12  # sound that is due within this time does not wait for a step that runs
+    # Blocks: at most two codes (160 ms) of a turn wait for companions. Chunks: longer than any
+    # step, and enough for a pause of the process; a reply whose sound lasts longer can wait for
+    # companions.
+    hear_soon_s: float = 0.04
+    render_soon_s: float = 0.4
+    dry_s: float = 0.26  # sound that is due within this time waits for no large step
     most_first: int = 8  # in one step: more would delay the first of them
     most_hear: int = 128
-    most_render: int = 64
+    most_render: int = 96
 
 
 class Open(NamedTuple):
@@ -86,13 +89,11 @@ def plan(
 ) -> list[Step]:
     """The steps to start now. `busy`: lanes with a step that runs. `lanes`: whether the device runs
     steps of several lanes at a time."""
-    stages: dict[Stage, list[Work]] = {stage: [] for stage in _ORDER}
-    for one in work:
-        stages[stage_of(one, busy, now, settings) if lanes else one.stage].append(one)
+    stages = by_stage(work, busy, now, settings, lanes=lanes)
     steps: list[tuple[float, Step]] = []
     taken = set(busy)
     for stage in _ORDER:
-        ready = sorted(stages[stage], key=lambda one: one.due)
+        ready = stages[stage]
         if not ready or _LANES[stage] in taken:
             continue
         if lanes and gathers(stage, ready, open_, now, settings):
@@ -104,12 +105,29 @@ def plan(
     return [min(steps, key=lambda one: one[0])[1]] if not busy else []
 
 
-def stage_of(one: Work, busy: Collection[Lane], now: float, settings: PlanSettings) -> Stage:
-    """The stage in whose lane the work runs."""
-    if one.stage == "first" and not one.overlaps:
-        return "render"
-    dry = one.stage == "render" and "render" in busy and one.due - now < settings.dry_s
-    return "first" if dry and one.overlaps else one.stage
+def by_stage(
+    work: Iterable[Work],
+    busy: Collection[Lane],
+    now: float,
+    settings: PlanSettings,
+    *,
+    lanes: bool,
+) -> dict[Stage, list[Work]]:
+    """The work by the stage in whose lane it runs, earliest deadline first."""
+    stages: dict[Stage, list[Work]] = {stage: [] for stage in _ORDER}
+    for one in sorted(work, key=lambda one: one.due):
+        alone = lanes and one.stage == "first" and not one.overlaps
+        stages["render" if alone else one.stage].append(one)
+    if lanes and "first" not in busy:
+        room = max(0, settings.most_first - len(stages["first"]))
+        dry = [one for one in stages["render"] if runs_dry(one, now, settings)][:room]
+        stages["first"] = sorted(stages["first"] + dry, key=lambda one: one.due)
+        stages["render"] = [one for one in stages["render"] if one not in dry]
+    return stages
+
+
+def runs_dry(one: Work, now: float, settings: PlanSettings) -> bool:
+    return one.stage == "render" and one.overlaps and one.due - now < settings.dry_s
 
 
 def gathers(
@@ -119,7 +137,7 @@ def gathers(
     if stage in ("first", "finish"):
         return False
     if stage == "hear":
-        return 2 * len(ready) < open_.turns and ready[0].due - now > settings.hear_soon_s
+        return len(ready) < open_.turns and ready[0].due - now > settings.hear_soon_s
     few = 2 * len(ready) < open_.replies or open_.unheard > 0
     return few and ready[0].due - now > settings.render_soon_s
 
@@ -128,15 +146,15 @@ def next_change(work: Iterable[Work], busy: Collection[Lane], settings: PlanSett
     """When the plan changes although no work comes and no step ends; inf: not before that."""
 
     def moment(one: Work) -> float:
-        if one.stage == "render" and "render" in busy:
-            overtakes = one.overlaps and "first" not in busy
-            return one.due - settings.dry_s if overtakes else math.inf
+        if one.stage == "render":
+            dry = one.overlaps and "first" not in busy
+            dry_at = one.due - settings.dry_s if dry else math.inf
+            return dry_at if "render" in busy else one.due - settings.render_soon_s
         if one.stage == "first" and not one.overlaps and "render" in busy:
             return math.inf
         if _LANES[one.stage] in busy:
             return math.inf
-        soon_s = {"hear": settings.hear_soon_s, "render": settings.render_soon_s}
-        return one.due - soon_s.get(one.stage, 0.0)
+        return one.due - (settings.hear_soon_s if one.stage == "hear" else 0.0)
 
     return min(map(moment, work), default=math.inf)
 

@@ -56,7 +56,7 @@ _CAN_WAIT_S = 0.5
 # On a CPU, other users wait for work that is due within this time: longer than any step takes.
 URGENT_S = 0.1
 _WAITS_FOR_PAGES_S = 3.0  # after the request and after its deadline
-_POLL_S, _MOST_POLL_S = 0.0003, 0.001  # while steps run on a GPU
+_POLL_S, _MOST_POLL_S = 0.0003, 0.002  # while steps run on a GPU
 
 
 class CodecService:
@@ -209,9 +209,10 @@ class CodecService:
                 while not (self._requests.closing and not self._take() and self._is_idle):
                     if not self._lanes.concurrent:
                         self._device_user.yield_device(self._is_urgent, self._pause)
-                    if not self.step():
+                    if self.step():
+                        self._device_user.set_urgent(bool(self._is_urgent()))
+                    else:
                         self._requests.wait(self._wait_s())
-                    self._device_user.set_urgent(bool(self._is_urgent()))
         except BaseException as error:  # raised where requests are awaited, now and later
             self._give_up(self._requests.give_up(error))
         finally:
@@ -357,17 +358,22 @@ class CodecService:
             return max(_POLL_S, min(moment, _MOST_POLL_S))
         return None if self._plan_at == math.inf else max(_POLL_S, self._plan_at - self._clock())
 
-    # Other users of the same CPU.
+    # Other users of the same device.
 
     def _is_urgent(self) -> bool | None:
-        """Whether the next work is due so soon that other users of the CPU should wait for it;
+        """Whether the next work is due so soon that other users of the device should wait for it;
         None: it is bookkeeping, which takes no time."""
-        if self._lanes.concurrent:
-            return False
+        if self._lanes.concurrent:  # only first sounds: lanes have priorities
+            return self._has_first_sounds
         self._take()
         due = self._due(self._plan())
         due = min(due, self._calls[0][0] if self._calls else due)
         return None if due == NOW or self._requests.closing else due - self._clock() <= URGENT_S
+
+    @property
+    def _has_first_sounds(self) -> bool:
+        busy = "first" in self._lanes.busy
+        return busy or any(one.stage == "first" for one in self._members.work())
 
     def _pause(self, most_s: float) -> None:
         """Waits for a request, at most until the next work becomes urgent."""

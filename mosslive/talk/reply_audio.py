@@ -26,6 +26,7 @@ from mosslive.talk.speech_codec import Samples
 from mosslive.talk.timing import Stopwatch
 
 _PIECE_S = 0.1  # sound is sent in pieces of this length, if the lead is long enough
+_PACE_CODES = 5  # that a reply far ahead takes at once, so that it wakes up less often
 _AHEAD_S = 30.0  # rendering rests while so much sound is rendered and not sent
 
 
@@ -82,7 +83,7 @@ class ReplyAudio:
         while (surplus_s := self._surplus_s()) >= 0:
             with self._resting():
                 if self.playback.sent:
-                    moment = self._clock.now() + surplus_s + SECONDS_PER_CODE
+                    moment = self._clock.now() + surplus_s + _PACE_CODES * SECONDS_PER_CODE
                     await self._clock.sleep_until(moment)
                 else:  # playback has not begun
                     self._sound_sent.clear()

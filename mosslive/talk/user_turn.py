@@ -15,14 +15,15 @@ from torch import Tensor
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.rows import Row
 from mosslive.talk.clock import Clock
-from mosslive.talk.codec_service import URGENT_S, CodecService
+from mosslive.talk.codec_service import CodecService
 from mosslive.talk.codec_streams import EncodeStream
 from mosslive.talk.dialogue import CLOSING_ROWS, Dialogue
 from mosslive.talk.timing import Stopwatch
 
 # The deadline for the codes of new sound: after the sound of a reply that would run dry, before
-# that of a reply well ahead. A little later than work that other users of the device wait for.
-_SLACK_S = URGENT_S + 0.02
+# that of a reply well ahead. On a CPU later than work that others wait for (`URGENT_S`); on a GPU
+# with time for companions: two codes, and a step.
+_SLACK_S = 0.2
 
 
 class UserTurn:

@@ -8,8 +8,8 @@ from mosslive.config.codec_precision import CodecPrecision, codec_precision
 TYPES = {
     "float32": ("float32", "float32", "float32"),
     "fp32": ("float32", "float32", "float32"),
-    "mixed": ("float32", "float16", "float32"),
-    "fp16": ("float32", "float16", "float32"),
+    "mixed": ("float32", "float16", "float16"),
+    "fp16": ("float32", "float16", "float16"),
     "bf16": ("float32", "bfloat16", "float32"),
     "half": ("float16", "float16", "float16"),
 }

@@ -12,13 +12,16 @@ from mosslive.config import SECONDS_PER_CODE as ROW
 from mosslive.engine.scheduler import (
     Candidate,
     Limits,
+    Pace,
     PageRequest,
+    Plan,
     advance_playout,
     due_at,
     headroom_pages,
     misses_deadlines,
     out_of_pages,
     plan,
+    rest_end,
     select_batch,
     underrun_at,
 )
@@ -220,7 +223,7 @@ def test_a_speech_reply_is_prefilled_before_everything_else() -> None:
 def test_a_reply_starts_in_the_step_that_computes_its_last_rows() -> None:
     """No step passes between prefill and first row; sequences without a reply do not decode."""
     candidates = [waiting_reply(1, 10), appended(2, 10), waiting_reply(3, 400, waiting_since=0.1)]
-    assert plan(candidates, 1.0, limits(), RULES) == ([(1, 10), (3, 246)], [1])
+    assert plan(candidates, 1.0, limits(), RULES) == Plan([(1, 10), (3, 246)], [1])
 
 
 def test_appended_rows_wait_for_a_batch_while_a_reply_speaks() -> None:
@@ -419,11 +422,12 @@ def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None
 
 
 def test_speech_that_is_ahead_waits_for_a_first_sound() -> None:
-    """While a listener hears nothing yet, a step takes no reply that is far ahead."""
+    """While a listener hears nothing yet, a step takes no reply that is far ahead, unless the step
+    is little longer: four replies are estimated as three, and the least ahead goes first."""
     new, less, late = speech(0, 3, 0.9), speech(1, 20, 0.0), speech(2, 9, 0.0)
-    ahead = [speech(key, 60, 0.0) for key in range(3, 10)]
+    ahead = [speech(key, 60 - (key == 7), 0.0) for key in range(3, 10)]
     taken = select_batch([*ahead, new, less, late], 1.0, math.inf, limits(guess=(1, 1)), FIRST)
-    assert {candidate.key for candidate in taken} == {0, 1, 2}
+    assert {candidate.key for candidate in taken} == {0, 1, 2, 7}
 
 
 def test_all_speech_runs_if_a_smaller_step_is_not_shorter() -> None:
@@ -444,3 +448,29 @@ def test_a_first_sound_leaves_out_nothing_that_is_due(
     if len(taken) < most.requests:
         left = [candidate for candidate in ready if candidate not in taken]
         assert all(due_at(candidate, FIRST) > now for candidate in left)
+
+
+def rested(ready: list[Candidate], speaking: int = 8, decoded_at: float = 0.99) -> float:
+    return rest_end(ready, 1.0, Pace(speaking, decoded_at), EngineSettings())
+
+
+def test_small_steps_of_speech_that_is_ahead_are_spread_out() -> None:
+    """A few replies far ahead wait rest_s after the step before; a full step, a lone reply, a first
+    sound, speech with little lead and text do not wait."""
+    ahead = [speech(key, 60, 0.0) for key in range(3)]
+    assert rested(ahead) == 0.99 + EngineSettings().rest_s
+    assert rested(ahead, decoded_at=0.0) < 1.0
+    assert rested([speech(key, 60, 0.0) for key in range(16)]) == -math.inf
+    assert rested(ahead, speaking=3) == -math.inf
+    for one in (speech(9, 3, 0.9), speech(9, 25, 0.0), text(9, 0.99)):
+        assert rested([*ahead, one]) == -math.inf
+    assert rested([]) == -math.inf
+
+
+def test_a_rest_delays_no_prefill() -> None:
+    """While speech rests, appended rows that are due are computed, and their reply begins."""
+    ahead = [speech(key, 60, 0.0) for key in range(3)]
+    chosen = plan(
+        [*ahead, waiting_reply(9, 5)], 1.0, limits(), EngineSettings(), Pace(8, decoded_at=0.99)
+    )
+    assert chosen == Plan([(9, 5)], [9], 0.99 + EngineSettings().rest_s)

@@ -13,8 +13,8 @@ from mosslive.talk.codec_plan import (
     Stage,
     Step,
     Work,
+    by_stage,
     plan,
-    stage_of,
 )
 
 RULES = PlanSettings()
@@ -60,9 +60,9 @@ def test_work_that_is_due_starts(work: list[Work], now: float) -> None:
     """If all lanes are free, due work starts, or earlier due work of its lane does."""
     steps = plan(work, (), Open(100, 100), now, RULES, lanes=True)
     lanes: set[Lane] = {step.lane for step in steps}
-    for one in work:
-        if one.due <= now:
-            assert Step(stage_of(one, (), now, RULES), []).lane in lanes
+    for stage, several in by_stage(work, (), now, RULES, lanes=True).items():
+        if several and several[0].due <= now:
+            assert Step(stage, []).lane in lanes
 
 
 @many
@@ -81,12 +81,12 @@ def test_without_lanes_the_earliest_deadline_runs(work: list[Work], now: float) 
 
 def test_first_sounds_do_not_wait_for_the_sound_of_others() -> None:
     """First sounds and further chunks start side by side, each in its lane."""
-    steps = started([Work(1, "render", 0.1), Work(2, "first", 0.2), Work(3, "hear", 0.05)])
+    steps = started([Work(1, "render", 0.3), Work(2, "first", 0.2), Work(3, "hear", 0.05)])
     assert {step.lane: step.keys for step in steps} == {"first": [2], "hear": [3], "render": [1]}
 
 
 @pytest.mark.parametrize(
-    ("ready", "due", "starts"), [(1, 5.0, False), (4, 5.0, False), (5, 5.0, True), (1, 0.9, True)]
+    ("ready", "due", "starts"), [(1, 5.0, False), (4, 5.0, False), (5, 5.0, True), (1, 0.35, True)]
 )
 def test_chunks_wait_for_companions_while_no_listener_needs_them(
     ready: int, due: float, starts: bool
@@ -101,16 +101,21 @@ def test_chunks_that_can_wait_do_not_run_beside_a_first_sound() -> None:
     later = [Work(key, "render", 5.0) for key in range(10)]
     assert not started(later, open_=Open(0, 10, unheard=1))
     assert started(later, open_=Open(0, 10))
-    assert started([*later, Work(10, "render", 0.5)], open_=Open(0, 11, unheard=1))
+    assert started([*later, Work(10, "render", 0.35)], open_=Open(0, 11, unheard=1))
 
 
-def test_sound_that_would_run_dry_overtakes_a_step_that_runs() -> None:
-    """Behind a step of other replies, sound that is needed soon takes the lane of first sounds."""
+def test_sound_that_would_run_dry_takes_the_lane_of_first_sounds() -> None:
+    """Sound that is needed soon joins no large step, as long as the lane of first sounds is free
+    and its step has room."""
     work = [Work(1, "render", 0.1), Work(2, "render", 0.8)]
     (step,) = plan(work, {"render"}, ALONE, 0.0, RULES, lanes=True)
     assert (step.lane, step.keys) == ("first", [1])
     (step,) = plan(work, {"first"}, ALONE, 0.0, RULES, lanes=True)
     assert (step.lane, step.keys) == ("render", [1, 2])
+    dry = [Work(key, "render", 0.1 + key / 1000) for key in range(RULES.most_first + 2)]
+    first, rest = plan(dry, (), Open(0, 10), 0.0, RULES, lanes=True)
+    assert first == Step("first", list(range(RULES.most_first)))
+    assert rest == Step("render", [RULES.most_first, RULES.most_first + 1])
 
 
 def test_replies_that_cannot_overlap_share_one_lane() -> None:
@@ -129,7 +134,7 @@ def test_ends_of_turns_come_before_blocks() -> None:
 
 def test_work_apart_joins_no_earlier_step() -> None:
     """A reply that may never be heard makes no step longer that is due before it."""
-    (step,) = started([Work(1, "render", 0.5, apart=True), Work(2, "render", 0.1)])
+    (step,) = started([Work(1, "render", 0.5, apart=True), Work(2, "render", 0.3)])
     assert step.keys == [2]
 
 

@@ -23,6 +23,7 @@ from mosslive.codec.bigvgan.step import BigVganState, advance
 from mosslive.codec.convolution import compute_in
 from mosslive.codec.encoder_batch import EncoderBatch
 from mosslive.codec.flow_stream import FlowStream, StreamSettings
+from mosslive.codec.graph_sets import MOST_OVERLAPPED
 from mosslive.codec.mel import BLOCK_SAMPLES
 from mosslive.codec.random_networks import (
     CODEC_SIZES,
@@ -32,6 +33,7 @@ from mosslive.codec.random_networks import (
     empty_hift,
 )
 from mosslive.kernels.arithmetic import Precision, arithmetic
+from mosslive.kernels.wide_steps import wide_step
 
 # Rows of the encoder's steps, by process. Its kernels depend on the number of rows; larger steps
 # use those of 32 and the vendor's library.
@@ -124,10 +126,13 @@ def _shapes(state: BigVganState) -> list[torch.Size]:
 
 
 def _hift(size: SizeName, job: CompileJob, device: str) -> None:
-    hift = empty_hift(CODEC_SIZES[size]).to_empty(device=device)
+    hift = empty_hift(CODEC_SIZES[size])
+    hift.compute_in(HALVES.get(job.precision, torch.float32))
+    hift = hift.to_empty(device=device)
     for streams in job.streams:
         for frames in job.frames:
-            hift(torch.zeros(streams, hift.settings.mel_bins, frames, device=device))
+            with wide_step(streams > MOST_OVERLAPPED):
+                hift(torch.zeros(streams, hift.settings.mel_bins, frames, device=device))
 
 
 def _flow(size: SizeName, job: CompileJob, device: str) -> None:

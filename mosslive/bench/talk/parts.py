@@ -69,8 +69,13 @@ def make_parts(
     subject = settings.subject
     chosen = codec_precision(settings.codec_precision, subject.device)
     with_hift = settings.vocoder is None
-    flow, encoder = _COMPILED[chosen.flow], _COMPILED[chosen.encoder]
-    jobs = compile_jobs(flow, settings.conversations, with_hift=with_hift, encoder=encoder)
+    jobs = compile_jobs(
+        _COMPILED[chosen.flow],
+        settings.conversations,
+        with_hift,
+        _COMPILED[chosen.encoder],
+        _COMPILED[chosen.vocoder],
+    )
     with compiling(subject.size, subject.device, jobs):
         # The codec first: it reserves its memory at the start.
         codec = RandomCodec(

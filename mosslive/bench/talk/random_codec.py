@@ -47,19 +47,20 @@ def compile_jobs(
     conversations: int,
     with_hift: bool = True,
     encoder: Precision = "fp32",
+    vocoder: Precision = "fp32",
 ) -> list[CompileJob]:
-    """Returns the compile jobs for this many conversations with replies in `precision`."""
+    """Returns the compile jobs for this many conversations. `precision`: of the flow."""
     first = FRAMES_PER_TOKEN * CHUNK_CODES  # frames of a reply's first window
     steady = OVERLAP_FRAMES + first
     # A reply ends with up to 7 codes; a reply of no more codes is one window.
     last = {FRAMES_PER_TOKEN * codes for codes in range(1, CHUNK_CODES + 3)}
     last |= {OVERLAP_FRAMES + frames for frames in last}
-    hift = [CompileJob("hift", "fp32", (1,), tuple(sorted(last)))]
+    hift = [CompileJob("hift", vocoder, (1,), tuple(sorted(last)))]
     sizes = buckets_for(conversations)
     if conversations > 1:
-        hift.append(CompileJob("hift", "fp32", tuple(sizes[1:]), (first, steady)))
+        hift.append(CompileJob("hift", vocoder, tuple(sizes[1:]), (first, steady)))
         ends = tuple(size for size in LAST_BUCKETS if size in sizes[1:])
-        hift.append(CompileJob("hift", "fp32", ends, tuple(sorted(last))))
+        hift.append(CompileJob("hift", vocoder, ends, tuple(sorted(last))))
     return [
         *(CompileJob("flow", precision, (size,)) for size in sizes),
         *(part for job in hift if with_hift for part in job.split(_HIFT_PROCESSES)),

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from mosslive.codec.flow_pages import PoolFull
-from mosslive.codec.graph_sets import GraphSet, bucket_of
+from mosslive.codec.graph_sets import MOST_OVERLAPPED, GraphSet, bucket_of
 from mosslive.codec.hift.network import Hift, HiftResult
 from mosslive.kernels.graph import Graphed
+from mosslive.kernels.wide_steps import wide_step
 
 OVERLAP_FRAMES = 8
 SLOTS = 512  # streams at once; 33 KB each at the published sizes
@@ -48,7 +49,8 @@ class Windows:
     def compute(self, mel: Tensor, noise: Tensor, source: Tensor, held: Tensor) -> HiftResult:
         """mel [G, M, W], noise [G, S · W, H], source and held [G, 0 or 8 · S] → wave, faded in, and
         source, [G, S · W] each."""
-        wave, source = self.hift(mel, noise, source)
+        with wide_step(len(mel) > MOST_OVERLAPPED):
+            wave, source = self.hift(mel, noise, source)
         return HiftResult(self._fade(held, wave), source)
 
     def _fade(self, old: Tensor, new: Tensor) -> Tensor:

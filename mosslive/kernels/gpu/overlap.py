@@ -18,10 +18,13 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from mosslive.kernels.wide_steps import may_overlap
+
 
 def overlap(x: Tensor) -> dict[str, Any]:
-    """Launch options for a kernel that has the argument OVERLAP; off without PDL, before Hopper."""
-    if not x.is_cuda or not _can_overlap(x.device.index):
+    """Launch options for a kernel that has the argument OVERLAP; off without PDL, before Hopper,
+    and in wide steps."""
+    if not x.is_cuda or not may_overlap() or not _can_overlap(x.device.index):
         return {"OVERLAP": False}
     return {"OVERLAP": True, "launch_pdl": True}
 
