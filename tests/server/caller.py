@@ -35,6 +35,7 @@ class Microphone(MediaStreamTrack):
         self._frames: deque[NDArray[np.int16]] = deque()
         self._sent = 0
         self._began: float | None = None
+        self.quiet_after = False  # sends nothing while it is silent, once it has spoken
 
     def speak(self, wave: Wave) -> None:
         pcm = (wave.clip(-1, 1) * 32767).astype(np.int16)
@@ -49,6 +50,9 @@ class Microphone(MediaStreamTrack):
         if self.readyState != "live":
             raise MediaStreamError
         self._began = self._began or time.monotonic()
+        while self.quiet_after and not self._frames:
+            await asyncio.sleep(0.02)
+            self._sent = round((time.monotonic() - self._began) * RATE) // _FRAME * _FRAME
         await asyncio.sleep(max(0.0, self._began + self._sent / RATE - time.monotonic()))
         wave = self._frames.popleft() if self._frames else np.zeros(_FRAME, np.int16)
         frame = AudioFrame.from_ndarray(wave[None], "s16", "mono")

@@ -86,6 +86,21 @@ def test_sound_both_ways(parts: Parts) -> None:
     run(test())
 
 
+def test_a_peer_that_sends_nothing_while_it_is_silent(parts: Parts) -> None:
+    """A turn ends and is answered although no frame of its silence arrives (Opus DTX, a muted
+    track), and so does the next one."""
+
+    async def test() -> None:
+        async with serving(parts) as served, calling(served) as caller:
+            for _ in range(2):
+                caller.microphone.speak(spoken(1.0))
+                caller.microphone.quiet_after = True
+                await caller.until("response.done")
+                await caller.until("output_audio_buffer.stopped")
+
+    run(test())
+
+
 async def sound_of(caller: Caller, item_id: str) -> Any:
     caller.send("conversation.item.retrieve", item_id=item_id)
     item = (await caller.until("conversation.item.retrieved"))["item"]

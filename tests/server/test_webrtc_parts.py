@@ -1,9 +1,13 @@
 """Parts of a WebRTC call without a call: track, inbox, and the parameters of an offer."""
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from av import AudioFrame
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mosslive.errors import MossliveError
 from mosslive.server.api_errors import ApiError
@@ -11,6 +15,7 @@ from mosslive.server.run import make_server
 from mosslive.server.settings import ServerSettings
 from mosslive.server.webrtc.audio_track import FRAME_S, OutgoingTrack, Utterance
 from mosslive.server.webrtc.event_inbox import Inbox, InboxFull
+from mosslive.server.webrtc.microphone import MOST_PAUSE_S, Microphone
 from mosslive.server.webrtc.offer import check_offer, ice_server, merge, without_event_formats
 from tests.server.rig import RATE, run
 
@@ -128,3 +133,39 @@ def test_offers_and_sessions_are_merged() -> None:
     assert without_event_formats(event)["session"] == {"audio": {"input": {"x": 2}}}
     offer = "v=0\nm=audio 9 X 0\na=ice-ufrag:a\na=ice-pwd:b\na=fingerprint:c"
     assert check_offer(offer) == offer.replace("\n", "\r\n") + "\r\n"
+
+
+def said(number: int, pts: int | None = None) -> AudioFrame:
+    """Frame `number` of a loud sound, 20 ms at 48 kHz."""
+    frame = AudioFrame.from_ndarray(np.full((1, 960), 8000, np.int16), "s16", "mono")
+    frame.sample_rate, frame.time_base = 48_000, Fraction(1, 48_000)
+    frame.pts = 960 * number if pts is None else pts
+    return frame
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.sets(st.integers(1, 60)), st.integers(0, 3))
+def test_lost_frames_become_silence(lost: set[int], pauses: int) -> None:
+    """The sound keeps its length whichever frames are lost, also if a part of the pause was filled
+    before the next frame came."""
+    microphone, there = Microphone(48_000), [n for n in range(62) if n not in lost]
+    samples, before = 0, 0
+    for number in there:
+        missing_s = 0.02 * (number - before - 1)
+        for _ in range(pauses if missing_s >= 0.02 * pauses else 0):
+            samples += len(microphone.pause(0.02))
+        samples += len(microphone.push(said(number)))
+        before = number
+    assert samples == 62 * 960
+
+
+def test_silence_of_a_pause_is_limited() -> None:
+    """A long pause, a jump of the time stamps and a microphone that has sent nothing fill no
+    memory."""
+    microphone, most = Microphone(48_000), round(MOST_PAUSE_S * 48_000)
+    assert len(microphone.pause(1.0)) == 0
+    microphone.push(said(0))
+    assert sum(len(microphone.pause(0.25)) for _ in range(100)) == most
+    assert len(microphone.push(said(5000))) == 960
+    assert len(microphone.push(said(0, pts=960 * 10**9))) == most + 960
+    assert len(microphone.push(said(0))) == 960  # time stamps that begin again

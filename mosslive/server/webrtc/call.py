@@ -36,7 +36,7 @@ from mosslive.server.send_queue import SendQueue, SlowReader
 from mosslive.server.server_state import ServerState
 from mosslive.server.webrtc.audio_track import OutgoingTrack
 from mosslive.server.webrtc.event_inbox import Inbox, InboxFull
-from mosslive.server.webrtc.microphone import Microphone
+from mosslive.server.webrtc.microphone import PAUSE_S, Microphone
 from mosslive.server.webrtc.offer import without_event_formats
 from mosslive.server.webrtc.playback_events import PlaybackEvents
 
@@ -223,13 +223,19 @@ class Call:
         refused: str | None = None  # the code of the last error
         while True:
             try:
-                frame = await track.recv()
+                async with asyncio.timeout(PAUSE_S):
+                    frame = await track.recv()
+                self._active_at = asyncio.get_running_loop().time()
+                assert isinstance(frame, AudioFrame), "check_offer refuses video"
+                samples = microphone.push(frame)
+            except TimeoutError:
+                samples = microphone.pause(PAUSE_S)
             except MediaStreamError:  # the client stopped its track; the session goes on
                 await _forever()
-            self._active_at = asyncio.get_running_loop().time()
-            assert isinstance(frame, AudioFrame), "check_offer refuses video"
+            if not len(samples):
+                continue
             try:
-                await append_samples(self.session, microphone.push(frame))
+                await append_samples(self.session, samples)
                 refused = None
             except MossliveError as error:
                 # A client cannot stop its microphone at once, so it gets one error, not many.
