@@ -26,7 +26,7 @@ from mosslive.server.front.count import front_count
 from mosslive.server.http_config import HttpSettings, http_config
 from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings, check_exposure
-from mosslive.talk.host_threads import short_thread_switches
+from mosslive.talk.host_threads import exempt_loaded_objects, short_thread_switches
 
 if TYPE_CHECKING:
     from mosslive.server.front.supervisor import Fronts
@@ -155,7 +155,7 @@ def make_server(
 def serve(settings: ServerSettings) -> None:
     """Runs the server until a signal ends it. Raises the error if the model cannot be loaded."""
     logs.set_up(settings.log_level)
-    server, server_state = make_server(settings)
+    server, server_state = make_server(settings, lambda: _load_for_good(settings))
     with short_thread_switches():
         server.run()
     if server.failure:
@@ -163,6 +163,13 @@ def serve(settings: ServerSettings) -> None:
     if not server_state.loaded:  # the load thread may still read a large model: do not wait
         logging.shutdown()
         os._exit(0)
+
+
+async def _load_for_good(settings: ServerSettings) -> Backend:
+    """For a process that only serves."""
+    backend = await _load_on_thread(settings)
+    exempt_loaded_objects()
+    return backend
 
 
 async def _load_on_thread(settings: ServerSettings) -> Backend:
