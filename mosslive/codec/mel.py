@@ -118,7 +118,10 @@ def check_pcm(pcm: Tensor) -> Tensor:
 def is_in_range(pcm: NDArray[np.float32]) -> bool:
     """Whether all samples are finite and not too large."""
     # Comparisons with NaN are false.
-    return not len(pcm) or bool(pcm.min() >= -_MOST_AMPLITUDE and pcm.max() <= _MOST_AMPLITUDE)
+    if not len(pcm):
+        return True
+    least, most = np.minimum.reduce(pcm), np.maximum.reduce(pcm)
+    return bool(least >= -_MOST_AMPLITUDE and most <= _MOST_AMPLITUDE)
 
 
 def log10_mel(framed: Tensor, bands: int) -> Tensor:

@@ -105,10 +105,12 @@ class VadSegmenter:
         self._held: deque[Tensor] = deque()  # at `rate_hz`, not returned yet
         self._held_from = 0
         self._received = 0
+        self._no_sound = torch.zeros(0)
 
     def push(self, wave: Tensor, interrupting: bool) -> list[TurnItem]:
-        self._received += len(wave)
-        if len(wave):
+        length = wave.shape[0]  # `len` of a tensor takes ten times as long
+        self._received += length
+        if length:
             self._held.append(wave)
         self._speech.push(wave)
         items: list[TurnItem] = []
@@ -175,9 +177,12 @@ class VadSegmenter:
         pieces = []
         while self._held and self._held_from < until:
             piece = self._held.popleft()
-            count = min(len(piece), until - self._held_from)
-            pieces.append(piece[:count])
-            self._held_from += count
-            if count < len(piece):
+            length, count = piece.shape[0], until - self._held_from
+            if count < length:
                 self._held.appendleft(piece[count:])
-        return torch.cat(pieces) if pieces else torch.zeros(0)
+                piece, length = piece[:count], count
+            pieces.append(piece)
+            self._held_from += length
+        if len(pieces) == 1:
+            return pieces[0]
+        return torch.cat(pieces) if pieces else self._no_sound

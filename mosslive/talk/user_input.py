@@ -67,10 +67,9 @@ class UserInput:
             self._given.give(speech.probabilities)
         segmenter = self._segmenter
         assert segmenter is not None, "every rate that is not refused has a segmenter"
-        self._arrivals.add(len(wave), self._clock.now())
+        self._arrivals.add(wave.shape[0], self._clock.now())
         self._waiting.append(wave)
-        too_far_behind = sum(map(len, self._waiting)) > _BEHIND_S * rate_hz
-        if self._threads is None or too_far_behind or not segmenter.slow:
+        if self._threads is None or not segmenter.slow or self._too_far_behind:
             self.catch_up()
         elif self._job is None:
             self._submit(segmenter, self._threads)
@@ -121,10 +120,15 @@ class UserInput:
     def _has_more(self) -> bool:
         return bool(self._waiting) or (self._segmenter is not None and self._segmenter.behind)
 
+    @property
+    def _too_far_behind(self) -> bool:
+        return sum(map(len, self._waiting)) > _BEHIND_S * self._arrivals.rate_hz
+
     def _next_piece(self) -> Tensor:
-        piece = torch.cat(self._waiting) if self._waiting else torch.zeros(0)
-        self._waiting.clear()
-        return piece
+        pieces, self._waiting = self._waiting, []
+        if len(pieces) == 1:  # most packets of a front
+            return pieces[0]
+        return torch.cat(pieces) if pieces else torch.zeros(0)
 
     def _submit(self, segmenter: Segmenter, threads: Executor) -> None:
         self._piece = self._next_piece()

@@ -105,7 +105,7 @@ class GivenSpeech:
         self._known.extend(probabilities)
 
     def push(self, wave: Tensor) -> None:
-        self._received += len(wave)
+        self._received += wave.shape[0]
 
     def next(self) -> float:
         self._taken += 1
