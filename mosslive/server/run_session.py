@@ -44,7 +44,7 @@ async def run_session(
         *transport_work,
         TalkEventForwarder(session).run(),
         _until(session.over, SessionEnd(INTERNAL, "the conversation failed")),
-        _until(server_state.ended, SessionEnd(GOING_AWAY, "the server is shutting down")),
+        _ended(server_state),
         _drained(server_state, session, delivered),
     )
     loop = asyncio.get_running_loop()
@@ -85,6 +85,11 @@ async def _until(event: asyncio.Event, end: SessionEnd) -> None:
     raise end
 
 
+async def _ended(server_state: ServerState) -> None:
+    await server_state.ended.wait()
+    raise SessionEnd(GOING_AWAY, server_state.end_reason)
+
+
 async def _drained(
     server_state: ServerState, session: RealtimeSession, delivered: Callable[[], Awaitable[None]]
 ) -> None:
@@ -92,4 +97,4 @@ async def _drained(
     await server_state.draining.wait()
     await session.until(lambda: not session.busy)
     await delivered()
-    raise SessionEnd(GOING_AWAY, "the server is shutting down")
+    raise SessionEnd(GOING_AWAY, server_state.end_reason)

@@ -24,6 +24,7 @@ from torch import Tensor
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
+from mosslive.engine.device_errors import is_device_lost
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
 from mosslive.engine.step_costs import StepCosts
@@ -55,6 +56,8 @@ from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 _CAN_WAIT_S = 0.5
 # On a CPU, other users wait for work that is due within this time: longer than any step takes.
 URGENT_S = 0.1
+# A recording of minutes is encoded in one call, which a slow CPU may take long for.
+_MOST_CALL_S = 120.0
 _WAITS_FOR_PAGES_S = 3.0  # after the request and after its deadline
 _POLL_S, _MOST_POLL_S = 0.0003, 0.001  # while steps run on a GPU
 
@@ -262,9 +265,13 @@ class CodecService:
         if result is not None and result.cancelled():
             return
         began = self._clock()
+        self.health.began("call", call.kind or "a call", _MOST_CALL_S)
         try:
             value = call.work()
         except Exception as error:  # raised where the call is awaited
+            if is_device_lost(error):
+                heapq.heappush(self._calls, (NOW, next(self._numbers), asked))
+                raise
             if call.kind and not isinstance(error, MossliveError):  # a refusal is not a failure
                 self.health.failed(call.kind, error)
             if result is not None:
@@ -273,6 +280,8 @@ class CodecService:
         except BaseException:  # ends the thread; `give_up` then fails this call too
             heapq.heappush(self._calls, (NOW, next(self._numbers), asked))
             raise
+        finally:
+            self.health.over("call")
         if call.kind:
             self.health.succeeded(call.kind)
         if result is not None:
@@ -293,16 +302,19 @@ class CodecService:
 
     def _start(self, step: Step) -> None:
         began = self._clock()
+        self.health.began(step.lane, step.stage)
         try:
             with self._lanes.stream(step.lane):
                 started, running = self._members.start(step)
         except PoolFull as error:
+            self.health.over(step.lane)
             if len(step.keys) > 1:  # the first of them may fit, and free pages
                 self._start(Step(step.stage, step.keys[:1]))
             else:
                 self._stall(step, error)
             return
         except Exception as error:  # the member that caused it is unknown, so all of them fail
+            self.health.over(step.lane)
             self._members.fail(step, error)
             return
         self._lanes.began(started, running, began)
@@ -330,6 +342,7 @@ class CodecService:
         """Returns the results of the steps that ended."""
         ended, left_out = self._lanes.ended(), set[int]()
         for one in ended:
+            self.health.over(one.step.lane)
             try:
                 with self._lanes.stream(one.step.lane):
                     results = one.running.result()

@@ -1,0 +1,42 @@
+"""The real server with faults in it: `python -m tests.faults.launcher RULES SETTINGS`.
+
+RULES: the file of `rules.py`. SETTINGS: JSON of the settings that differ from the defaults. The
+server is the product's, with real networks and the real VAD; only the patches of `patches.py` and
+three limits are added: a step counts as stuck after a second, not ten; networks run without
+recorded steps, which take seconds to record; and nothing is measured at the start, because times of
+steps on a busy machine would refuse clients.
+"""
+
+import functools
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from mosslive.server import backend, run
+from mosslive.server.settings import ServerSettings
+from tests.faults.patches import install
+from tests.faults.rules import Rules
+
+_PATHS = ("model", "codec", "voice", "voices_dir")
+STUCK_S = 1.0
+
+
+async def _no_times(*_: object) -> None:
+    return None
+
+
+def main(rules: str, changes: str) -> None:
+    torch.set_num_threads(1)
+    install(Rules(Path(rules)))
+    given = json.loads(changes)
+    given |= {name: Path(given[name]) for name in _PATHS if name in given}
+    plain = functools.partial(backend.load_codec, trace_cpu_steps=False)
+    backend.load_codec = plain  # type: ignore[attr-defined]
+    backend.calibrate = _no_times  # type: ignore[attr-defined]
+    run.serve(ServerSettings(port=0, admit_overload=True, **given))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
