@@ -65,9 +65,10 @@ class Health:
         self._ended: str | None = None
         self.on_device_lost: Callable[[str], object] | None = None  # called on the thread that ends
 
-    def began(self, place: str, kind: str, most_s: float = STUCK_S) -> None:
-        """A step runs in this place. `most_s`: how long it may take at most."""
-        self._running[place] = _Running(kind, self._clock(), most_s)
+    def began(self, place: str, kind: str, most_s: float | None = None) -> None:
+        """A step runs in this place. `most_s`: how long it may take; default: `STUCK_S`."""
+        limit_s = STUCK_S if most_s is None else most_s
+        self._running[place] = _Running(kind, self._clock(), limit_s)
 
     def over(self, place: str) -> None:
         self._running.pop(place, None)

@@ -2,28 +2,32 @@
 
 | part | its calls |
 |---|---|
-| `encoder` | steps that make codes of sound that is heard, and encodings of whole recordings |
+| `encoder` | steps that make codes of sound |
 | `flow` | steps codes → mel, of one or more replies |
 | `vocoder` | steps mel → sound, of one or more replies |
 | `stepper` | steps of the language model that make rows of replies |
 | `prefill` | steps of the language model over rows of the user |
+| `logits` | what the language model's steps compute |
 | `vad` | frames of 32 ms |
 | `tokenizer` | texts |
-| `disk` | voices that are stored or deleted |
-| `clock` | nothing: with "jump" the time of day is wrong |
+| `voices` | voices that are stored |
+| `deletions` | voices that are deleted |
+| `uploads` | uploads that do not fit in memory and go to a temporary file |
+| `clock` | none: with "jump" the time of day is wrong |
 
 Knows names of the product; `rules.py` decides which call fails.
 """
 
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mosslive.codec import rendering
+from mosslive.codec import rendering, voice
 from mosslive.codec.encoder import Encoder
 from mosslive.codec.hift.stream import HiftStream
 from mosslive.engine.runner import Runner
@@ -71,11 +75,9 @@ def install(rules: Rules) -> None:
     patch(PlainStepper, "prefill", "prefill", poison=None)
     patch(Runner, "tail_logits", "logits")
     patch(SileroVad, "probability", "vad")
-    patch(TextTokenizer, "encode", "tokenizer")
-    patch(VoiceFolder, "write", "disk")
-    patch(VoiceFolder, "remove", "disk")
+    patch(TextTokenizer, "encode", "tokenizer", poison=None)
+    patch(voice, "save_file", "voices", poison=None)
+    patch(VoiceFolder, "remove", "deletions", poison=None)
+    patch(tempfile.SpooledTemporaryFile, "rollover", "uploads", poison=None)
     real_time: Callable[[], float] = time.time
     time.time = lambda: real_time() + rules.jump_s()
-
-
-__all__: Sequence[str] = ("install",)

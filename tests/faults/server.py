@@ -139,6 +139,9 @@ class Server:
     def post(self, path: str, **options: Any) -> httpx.Response:
         return httpx.post(f"http://127.0.0.1:{self.port}{path}", timeout=WAIT_S, **options)
 
+    def delete(self, path: str) -> httpx.Response:
+        return httpx.delete(f"http://127.0.0.1:{self.port}{path}", timeout=WAIT_S)
+
     def speak(self, text: str = "hello") -> httpx.Response:
         asked = {"input": text, "response_format": "pcm", "voice": "default"}
         return self.post("/v1/audio/speech", json=asked)
