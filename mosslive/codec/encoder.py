@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from mosslive.codec.encoder_layers import EncoderLayer, Past
 from mosslive.codec.mel import BLOCK_SAMPLES, check_pcm, floor_and_scale, segment_log10_mel
-from mosslive.errors import MossliveError, name_list
+from mosslive.errors import MossliveError, NotFinite, name_list
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.dispatch import AUTO, Dispatch
 
@@ -77,9 +77,9 @@ class _Table(nn.Module):
 
 
 def check_codes(codes: Sequence[int]) -> None:
-    """Raises FloatingPointError for codes of states that are not finite (`Encoder.quantise`)."""
+    """Raises `NotFinite` for codes of states that are not finite (`Encoder.quantise`)."""
     if codes and min(codes) < 0:
-        raise FloatingPointError("the encoder computed values that are not finite numbers")
+        raise NotFinite("the encoder computed values that are not finite numbers")
 
 
 class Encoder(nn.Module):
@@ -182,7 +182,7 @@ class Encoder(nn.Module):
     def encode(self, wave: Tensor, heard: Callable[[int], None] | None = None) -> Tensor:
         """wave [n] at 16 kHz, float in [-1, 1] or int16 → codes [ceil(n / 1280)] int64 (per segment
         of 30 s; segments are independent). heard: is called with the number of codes of each
-        segment. Raises FloatingPointError if the network computes no finite numbers."""
+        segment. Raises `NotFinite` if the network computes no finite numbers."""
         wave = check_pcm(wave).to(self.conv1.weight.device)
         codes = [torch.zeros(0, dtype=torch.int64, device=wave.device)]
         for first in range(0, wave.shape[0], self.dims.segment_samples):

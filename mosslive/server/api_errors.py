@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.engine import EngineBroken, EngineFull, StepFailed
-from mosslive.errors import MossliveError
+from mosslive.errors import MossliveError, NotFinite
 from mosslive.talk.codec_requests import ThreadEnded
 
 Event = dict[str, Any]
@@ -102,7 +102,7 @@ def as_api_error(error: Exception) -> ApiError:
             code, status = "codec_full", 503
         case EngineBroken() | ThreadEnded():
             code, status = "server_failed", 503
-        case StepFailed() | ReplyFailed():
+        case StepFailed() | ReplyFailed() | NotFinite():
             code, status = "reply_failed", 500
         case MossliveError():
             return ApiError(str(error))

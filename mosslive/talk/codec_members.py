@@ -14,7 +14,7 @@ import numpy as np
 from mosslive.codec.flow_stream import TailRule
 from mosslive.engine.device_errors import raise_if_lost
 from mosslive.engine.health import Health
-from mosslive.errors import MossliveError
+from mosslive.errors import MossliveError, NotFinite, is_failure
 from mosslive.talk.codec_plan import Stage, Step, Work
 from mosslive.talk.codec_requests import Done, FinishTurn, Hear, OpenReply, Render
 from mosslive.talk.request_queue import Result, settle
@@ -86,7 +86,7 @@ class Members:
             else:
                 self._hear(request, result)
         except Exception as error:
-            if not isinstance(error, MossliveError):
+            if is_failure(error):
                 rendering = isinstance(request, Render)
                 self._health.failed("opening replies" if rendering else "hearing", error)
             settle(result, error)
@@ -209,14 +209,14 @@ class Members:
             else:
                 self._sounded(number, one, results[one.member], cost_s)
         if broken:
-            error = FloatingPointError("the codec computed values that are not finite numbers")
+            error = NotFinite("the codec computed values that are not finite numbers")
             self.fail(Step(step.stage, broken), error)
         return left_out
 
     def fail(self, step: Step, error: Exception) -> None:
         """Ends the members of a step with an error. Raises `DeviceLost`: then all members end."""
         raise_if_lost(error)
-        if not isinstance(error, MossliveError):  # a refusal is not a failure
+        if is_failure(error):
             self._health.failed(_KINDS[step.stage], error)
         for number in step.keys:
             table: dict[int, Any] = self.turns if step.lane == "hear" else self.replies

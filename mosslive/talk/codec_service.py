@@ -28,7 +28,7 @@ from mosslive.engine.device_errors import is_device_lost
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
 from mosslive.engine.step_costs import StepCosts
-from mosslive.errors import MossliveError
+from mosslive.errors import MossliveError, is_failure
 from mosslive.talk.codec_lanes import Lanes
 from mosslive.talk.codec_members import Members
 from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Step, next_change, plan
@@ -272,7 +272,7 @@ class CodecService:
             if is_device_lost(error):
                 heapq.heappush(self._calls, (NOW, next(self._numbers), asked))
                 raise
-            if call.kind and not isinstance(error, MossliveError):  # a refusal is not a failure
+            if call.kind and is_failure(error):
                 self.health.failed(call.kind, error)
             if result is not None:
                 settle(result, error)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mosslive.errors import MossliveError
+from mosslive.errors import MossliveError, NotFinite
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -92,10 +92,10 @@ def probabilities(
 
 
 def check_finite(found: Sequence[float]) -> None:
-    """Raises FloatingPointError for probabilities that are no numbers: NaN is below and above no
-    threshold, so a user would be silent for ever."""
+    """Raises `NotFinite` for probabilities that are no numbers: NaN is below and above no threshold,
+    so a user would be silent for ever."""
     if not all(map(isfinite, found)):
-        raise FloatingPointError("voice activity detection gave values that are not finite numbers")
+        raise NotFinite("voice activity detection computed values that are not finite numbers")
 
 
 @cache
