@@ -192,6 +192,7 @@ class Members:
     def settle(self, step: Step, results: dict[Any, Any], cost_s: float) -> set[int]:
         """The results of a step that ended, by member of the batch. Returns the turns and replies
         that the batch left out for want of pages: they still wait."""
+        self._health.over(step.lane)
         self._health.succeeded(_KINDS[step.stage])
         left_out, broken = set(), []
         for number in step.keys:
@@ -216,6 +217,7 @@ class Members:
     def fail(self, step: Step, error: Exception) -> None:
         """Ends the members of a step with an error. Raises `DeviceLost`: then all members end."""
         raise_if_lost(error)
+        self._health.over(step.lane)
         if is_failure(error):
             self._health.failed(_KINDS[step.stage], error)
         for number in step.keys:

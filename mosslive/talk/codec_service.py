@@ -56,8 +56,7 @@ from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 _CAN_WAIT_S = 0.5
 # On a CPU, other users wait for work that is due within this time: longer than any step takes.
 URGENT_S = 0.1
-# A recording of minutes is encoded in one call, which a slow CPU may take long for.
-_MOST_CALL_S = 120.0
+_MOST_CALL_S = 120.0  # a slow CPU encodes a recording of minutes in one call
 _WAITS_FOR_PAGES_S = 3.0  # after the request and after its deadline
 _POLL_S, _MOST_POLL_S = 0.0003, 0.001  # while steps run on a GPU
 
@@ -268,18 +267,15 @@ class CodecService:
         self.health.began("call", call.kind or "a call", _MOST_CALL_S)
         try:
             value = call.work()
-        except Exception as error:  # raised where the call is awaited
-            if is_device_lost(error):
+        except BaseException as error:  # raised where the call is awaited
+            if not isinstance(error, Exception) or is_device_lost(error):
                 heapq.heappush(self._calls, (NOW, next(self._numbers), asked))
-                raise
+                raise  # ends the thread; `give_up` then fails this call too
             if call.kind and is_failure(error):
                 self.health.failed(call.kind, error)
             if result is not None:
                 settle(result, error)
             return
-        except BaseException:  # ends the thread; `give_up` then fails this call too
-            heapq.heappush(self._calls, (NOW, next(self._numbers), asked))
-            raise
         finally:
             self.health.over("call")
         if call.kind:
@@ -314,7 +310,6 @@ class CodecService:
                 self._stall(step, error)
             return
         except Exception as error:  # the member that caused it is unknown, so all of them fail
-            self.health.over(step.lane)
             self._members.fail(step, error)
             return
         self._lanes.began(started, running, began)
@@ -342,7 +337,6 @@ class CodecService:
         """Returns the results of the steps that ended."""
         ended, left_out = self._lanes.ended(), set[int]()
         for one in ended:
-            self.health.over(one.step.lane)
             try:
                 with self._lanes.stream(one.step.lane):
                     results = one.running.result()

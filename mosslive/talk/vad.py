@@ -92,8 +92,8 @@ def probabilities(
 
 
 def check_finite(found: Sequence[float]) -> None:
-    """Raises `NotFinite` for probabilities that are no numbers: NaN is below and above no threshold,
-    so a user would be silent for ever."""
+    """Raises `NotFinite` for probabilities that are no numbers: NaN is below and above no
+    threshold, so a user would be silent for ever."""
     if not all(map(isfinite, found)):
         raise NotFinite("voice activity detection computed values that are not finite numbers")
 
