@@ -65,10 +65,13 @@ class Session:
         self.begin(text)
         return self.outcome()
 
-    def ask_aloud(self, seconds: float = 0.4) -> Event:
+    def begin_aloud(self, seconds: float = 0.4) -> None:
         self.say(spoken(seconds))
         self.send("input_audio_buffer.commit")
         self.send("response.create")
+
+    def ask_aloud(self) -> Event:
+        self.begin_aloud()
         return self.outcome()
 
     def works(self) -> bool:
