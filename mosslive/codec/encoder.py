@@ -177,7 +177,7 @@ class Encoder(nn.Module):
         for states that are not finite. Those who read codes on the host refuse -1."""
         # argmin |h - c|² without the term that all codes share; max takes the first of equals.
         best = (states @ self.codebook.weight.T - self.half_norms).max(-1)
-        return torch.where(best.values.isfinite(), best.indices, -1)
+        return torch.where(best.values < torch.inf, best.indices, -1)  # false for NaN too
 
     def encode(self, wave: Tensor, heard: Callable[[int], None] | None = None) -> Tensor:
         """wave [n] at 16 kHz, float in [-1, 1] or int16 → codes [ceil(n / 1280)] int64 (per segment

@@ -24,6 +24,7 @@ def end_process(
     server_state: ServerState, loop: asyncio.AbstractEventLoop, reason: str
 ) -> threading.Thread:
     """Returns at once; the thread that it starts ends the process."""
+    server_state.end_reason = DEVICE_LOST  # before any conversation learns of it
     thread = threading.Thread(
         target=_end, args=(server_state, loop, reason), name="mosslive-end", daemon=True
     )
@@ -50,7 +51,6 @@ def _start_telling(server_state: ServerState, told: threading.Event) -> None:
 
 async def _tell(server_state: ServerState) -> None:
     """All replies fail by themselves, as their part has ended; then sessions have nothing to do."""
-    server_state.end_reason = DEVICE_LOST
     with suppress(TimeoutError):
         async with asyncio.timeout(_TELL_S):
             await server_state.drain(_TELL_S / 2)

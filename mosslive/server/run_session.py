@@ -10,7 +10,7 @@ from typing import Any
 
 from mosslive.server.realtime.session import RealtimeSession
 from mosslive.server.realtime.talk_events import TalkEventForwarder
-from mosslive.server.server_state import ServerState
+from mosslive.server.server_state import DEVICE_LOST, ServerState
 
 # Close codes of WebSocket (RFC 6455); other transports use the same numbers.
 NORMAL, GOING_AWAY, POLICY, INTERNAL = 1000, 1001, 1008, 1011
@@ -43,7 +43,7 @@ async def run_session(
     all_work = (
         *transport_work,
         TalkEventForwarder(session).run(),
-        _until(session.over, SessionEnd(INTERNAL, "the conversation failed")),
+        _failed(server_state, session),
         _ended(server_state),
         _drained(server_state, session, delivered),
     )
@@ -80,9 +80,11 @@ def _end_of(
     return SessionEnd(INTERNAL, "internal error")
 
 
-async def _until(event: asyncio.Event, end: SessionEnd) -> None:
-    await event.wait()
-    raise end
+async def _failed(server_state: ServerState, session: RealtimeSession) -> None:
+    await session.over.wait()
+    if server_state.end_reason == DEVICE_LOST:  # which is why the conversation failed
+        raise SessionEnd(GOING_AWAY, DEVICE_LOST)
+    raise SessionEnd(INTERNAL, "the conversation failed")
 
 
 async def _ended(server_state: ServerState) -> None:

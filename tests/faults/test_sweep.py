@@ -30,9 +30,7 @@ CODES = {
 
 
 @pytest.fixture(scope="module")
-def served(
-    folders: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+def served(folders: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made = Server(tmp_path_factory.mktemp("faults") / "rules", **folders)
     try:
         yield made.ready()
@@ -61,15 +59,14 @@ def ended_well(session: Session) -> bool:
 @pytest.mark.parametrize("where", STEPS)
 @pytest.mark.parametrize("what", sorted({*get_args(What)} - {"device", "exit", "jump", "sleep"}))
 def test_one_fault(served: Server, where: str, what: What) -> None:
-    """At any of the first calls, once or three times: an answer in any case, then a good reply."""
+    """At one of the first calls or three times: an answer in any case, then a good reply."""
     with served.session() as session, served.session() as other:
-        for call in (1, 2, 4):
-            for times in (1, 3):
-                for aloud in (False, True):
-                    with served.broken(Rule(where, what, call, times)):
-                        session.begin_aloud() if aloud else session.begin()
-                        ended_well(session)
-                    assert session.works(), (call, times, aloud)
+        for aloud in (False, True):
+            for call, times in ((1, 1), (3, 1), (1, 3)):
+                with served.broken(Rule(where, what, call, times)):
+                    session.begin_aloud() if aloud else session.begin()
+                    ended_well(session)
+                assert session.works(), (call, times, aloud)
         assert other.works()
     assert served.get("/health/live").status_code == 200
     served.until(lambda: served.metric("mosslive_sessions_live") == 0)
