@@ -9,8 +9,8 @@ from mosslive.engine import EngineBroken
 from mosslive.engine.device_errors import DeviceLost, is_device_lost, raise_if_lost
 from mosslive.engine.errors import StepFailed, step_failed
 from mosslive.engine.health import _SEEN_S, FINAL_S, STUCK_S, Health
-from tests.engine.serving import Clock, Served, read
-from tests.engine.test_engine_faults import FILTERED, SPEECH, opened, served, switching
+from tests.engine.serving import Clock, Served, opened, read
+from tests.engine.test_engine_faults import FILTERED, SPEECH, served, switching
 
 __all__ = ["served", "switching"]
 LOST = "CUDA error: an illegal memory access was encountered"
@@ -30,7 +30,7 @@ LOST = "CUDA error: an illegal memory access was encountered"
 def test_errors_that_stay(message: str) -> None:
     """They are found under every class and behind every error they caused; only the first line is
     kept."""
-    errors = [RuntimeError(message), torch.AcceleratorError(message)]  # type: ignore[call-arg]
+    errors = [RuntimeError(message), torch.AcceleratorError(message)]
     for error in errors:
         caused = StepFailed("the step failed")
         caused.__cause__ = error
@@ -45,7 +45,7 @@ def test_errors_that_stay(message: str) -> None:
     "error",
     [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
-        torch.AcceleratorError("CUDA error: invalid argument"),  # type: ignore[call-arg]
+        torch.AcceleratorError("CUDA error: invalid argument"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("Triton Error [CUDA]: out of memory"),
         MemoryError(),
@@ -69,7 +69,7 @@ def test_the_engine_ends(served: Served) -> None:
 
     def fails(*_: object) -> None:
         calls[0] += 1
-        raise torch.AcceleratorError(LOST)  # type: ignore[call-arg]
+        raise torch.AcceleratorError(LOST)
 
     served.stepper.before = fails
     served.engine.loop.run()

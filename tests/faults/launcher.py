@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from mosslive.codec import load_codec
 from mosslive.engine import health
 from mosslive.server import backend, run
 from mosslive.server.settings import ServerSettings
@@ -33,9 +34,8 @@ def main(rules: str, changes: str) -> None:
     health.STUCK_S = STUCK_S
     given = json.loads(changes)
     given |= {name: Path(given[name]) for name in _PATHS if name in given}
-    plain = functools.partial(backend.load_codec, trace_cpu_steps=False)
-    backend.load_codec = plain  # type: ignore[attr-defined]
-    backend.calibrate = _no_times  # type: ignore[attr-defined]
+    backend.load_codec = functools.partial(load_codec, trace_cpu_steps=False)  # type: ignore[attr-defined]
+    backend.calibrate = _no_times  # type: ignore[assignment,attr-defined]
     run.serve(ServerSettings(port=0, admit_overload=True, **given))
 
 

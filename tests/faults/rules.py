@@ -46,7 +46,7 @@ class Rule:
             case "gpu-memory":
                 raise torch.OutOfMemoryError(f"CUDA out of memory. {INJECTED}")
             case "device":
-                raise torch.AcceleratorError(LOST)  # type: ignore[call-arg]
+                raise torch.AcceleratorError(LOST)
             case "exit":
                 raise SystemExit(INJECTED)
             case "disk":
