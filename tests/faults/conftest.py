@@ -16,7 +16,7 @@ __all__ = ["codec", "codec_folder", "voice"]
 def folders(
     nano_folder: Path, codec_folder: Path, voice: Voice, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """Settings of a server: its files, and replies of 0.64 s."""
+    """Settings of a server: its files, and replies of 0.4 s."""
     saved = tmp_path_factory.mktemp("voice") / "default.voice"
     voice.save(saved)
     return {
@@ -25,6 +25,6 @@ def folders(
         "voice": str(saved),
         "instructions": "Hi.",
         "seed": 5,
-        "max_reply_s": 0.64,
-        "min_reply_s": 1.28,
+        "max_reply_s": 0.4,
+        "min_reply_s": 0.8,
     }

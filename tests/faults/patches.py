@@ -57,7 +57,9 @@ def install(rules: Rules) -> None:
         def faulty(*given: Any, **named: Any) -> Any:
             idle = isinstance(given[-1], list) and not given[-1]  # no work: no call
             rule = None if idle else rules.due(where)
-            if rule:
+            if rule and rule.what == "hang":
+                rules.hold(rule)
+            elif rule:
                 rule.act()
             at = poison if rule and rule.what == "nan" else None
             if at is not None and at >= 0:

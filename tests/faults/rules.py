@@ -17,7 +17,9 @@ from typing import Literal
 
 import torch
 
-What = Literal["error", "memory", "gpu-memory", "device", "exit", "sleep", "nan", "disk", "jump"]
+What = Literal[
+    "error", "memory", "gpu-memory", "device", "exit", "sleep", "hang", "nan", "disk", "jump"
+]
 # As PyTorch prints it when a kernel has written beyond its memory.
 LOST = "CUDA error: an illegal memory access was encountered"
 INJECTED = "injected"
@@ -37,7 +39,8 @@ class Rule:
     seconds: float = 0.0
 
     def act(self) -> None:
-        """Raises or sleeps. Wrong output ("nan") and a clock that jumps are made elsewhere."""
+        """Raises or sleeps. Wrong output ("nan"), calls that hang until the rules change, and a
+        clock that jumps are made elsewhere."""
         match self.what:
             case "error":
                 raise RuntimeError(INJECTED)
@@ -84,6 +87,13 @@ class Rules:
                 if due and (rule.chance >= 1 or self._random.random() < rule.chance):
                     return rule
         return None
+
+    def hold(self, rule: Rule) -> None:
+        """Returns when this rule is no longer in force."""
+        while rule in self._rules:
+            time.sleep(0.01)
+            with self._lock:
+                self._read()
 
     def jump_s(self) -> float:
         """How far the clock of the day has jumped."""
