@@ -9,7 +9,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest --durations=25 --durations-min=1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-training test-load test-clients lint format bench judges clients clean
+.PHONY: demo test test-training test-load test-faults test-clients lint format bench judges clients clean
 
 demo: .venv/talk
 	$(BIN)/mosslive demo
@@ -32,6 +32,10 @@ test-clients: .venv/dev .venv/clients/ready
 # Fifty sessions that open, talk and vanish for a minute.
 test-load: .venv/dev
 	LONG_TESTS=1 $(PYTEST) tests/server/test_load.py
+
+# Every fault in every part of a server, and damage at thousands of places in every kind of file.
+test-faults: .venv/dev
+	LONG_TESTS=1 $(PYTEST) tests/faults
 
 lint: .venv/dev
 	$(BIN)/ruff check .

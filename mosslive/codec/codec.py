@@ -45,6 +45,7 @@ from mosslive.codec.vocoder_files import HiftFiles, VocoderFiles, open_bigvgan_f
 from mosslive.codec.voice import Voice, aligned, another_codec
 from mosslive.config import SECONDS_PER_CODE, refuse
 from mosslive.config.files import is_positive_number
+from mosslive.errors import NotFinite
 from mosslive.kernels.arithmetic import arithmetic
 
 _PROFILES: dict[int, FlowProfile] = {5: "chunk-5", 25: "chunk-25"}
@@ -223,13 +224,16 @@ class Codec:
     # Speaking
 
     def decode(self, codes: Sequence[int], voice: Voice, seed: int = 0) -> NDArray[np.float32]:
-        """A whole reply → float32 [1920 · n] at `sample_rate`. `seed`: of the vocoder's noise."""
+        """A whole reply → float32 [1920 · n] at `sample_rate`. `seed`: of the vocoder's noise.
+        Raises `NotFinite` if the networks compute no finite numbers."""
         self._require_own(voice)
         generator = self._generator(seed)
         with arithmetic("fp32"):
             mel = self._flow("offline").mel_offline(codes, voice.prompt)
             wave = self._vocoder.whole(mel, generator)
         samples: NDArray[np.float32] = wave.cpu().numpy()
+        if not np.isfinite(samples).all():
+            raise NotFinite("the codec computed values that are not finite numbers")
         return samples
 
     def decoder_stream(

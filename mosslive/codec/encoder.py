@@ -5,7 +5,7 @@ microphones or turns (`encoder_stream` does). Invariant: a state depends on no l
 `step` over the blocks of a segment gives the states of `forward` over the whole.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from mosslive.codec.encoder_layers import EncoderLayer, Past
 from mosslive.codec.mel import BLOCK_SAMPLES, check_pcm, floor_and_scale, segment_log10_mel
-from mosslive.errors import MossliveError, name_list
+from mosslive.errors import MossliveError, NotFinite, name_list
 from mosslive.kernels.arithmetic import arithmetic
 from mosslive.kernels.dispatch import AUTO, Dispatch
 
@@ -74,6 +74,12 @@ class _Table(nn.Module):
     def __init__(self, rows: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(rows, width))
+
+
+def check_codes(codes: Sequence[int]) -> None:
+    """Raises `NotFinite` for codes of states that are not finite (`Encoder.quantise`)."""
+    if codes and min(codes) < 0:
+        raise NotFinite("the encoder computed values that are not finite numbers")
 
 
 class Encoder(nn.Module):
@@ -167,13 +173,16 @@ class Encoder(nn.Module):
 
     @arithmetic("fp32")
     def quantise(self, states: Tensor) -> Tensor:
-        """states [..., width] → the nearest codes [...] int64, the lowest where two are equal."""
-        # argmin |h - c|² without the term that all codes share; argmax takes the first of equals.
-        return (states @ self.codebook.weight.T - self.half_norms).argmax(-1)
+        """states [..., width] → the nearest codes [...] int64, the lowest where two are equal; -1
+        for states that are not finite. Those who read codes on the host refuse -1."""
+        # argmin |h - c|² without the term that all codes share; max takes the first of equals.
+        best = (states @ self.codebook.weight.T - self.half_norms).max(-1)
+        return torch.where(best.values < torch.inf, best.indices, -1)  # false for NaN too
 
     def encode(self, wave: Tensor, heard: Callable[[int], None] | None = None) -> Tensor:
         """wave [n] at 16 kHz, float in [-1, 1] or int16 → codes [ceil(n / 1280)] int64 (per segment
-        of 30 s; segments are independent). heard: is called with the codes of each segment."""
+        of 30 s; segments are independent). heard: is called with the number of codes of each
+        segment. Raises `NotFinite` if the network computes no finite numbers."""
         wave = check_pcm(wave).to(self.conv1.weight.device)
         codes = [torch.zeros(0, dtype=torch.int64, device=wave.device)]
         for first in range(0, wave.shape[0], self.dims.segment_samples):
@@ -183,7 +192,9 @@ class Encoder(nn.Module):
             codes.append(self.quantise(self(features[None]))[0])
             if heard is not None:
                 heard(len(codes[-1]))
-        return torch.cat(codes)
+        joined = torch.cat(codes)
+        check_codes(joined.tolist())
+        return joined
 
     def open(self, streams: int) -> EncoderState:
         """Zeros for `streams` streams at the start of a segment."""

@@ -7,6 +7,7 @@ be taken at once, because the device does all steps in the order of their launch
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -53,8 +54,11 @@ class EncoderPagePool:
 class SegmentPages:
     """The pages of one segment, in the order of its codes."""
 
-    def __init__(self, pool: EncoderPagePool, most: int) -> None:
-        self._pool = pool
+    def __init__(
+        self, pool: EncoderPagePool, most: int, clear: Callable[[int], None] | None = None
+    ) -> None:
+        """`clear`: called with each page before its first use."""
+        self._pool, self._clear = pool, clear
         self.held: list[int] = []
         self.table: NDArray[np.int32] = np.zeros(most, np.int32)  # `held`, then zeros
 
@@ -71,6 +75,8 @@ class SegmentPages:
         for _ in range(self.missing(codes)):
             self.table[len(self.held)] = page = self._pool.take()
             self.held.append(page)
+            if self._clear:
+                self._clear(page)
 
     def place(self, code: int) -> int:
         """The index of a code in the memory of the blocks; -1 for the one before the first."""
@@ -126,7 +132,14 @@ class EncoderMemory:
 
     def open(self) -> SegmentPages:
         """A segment without pages."""
-        return SegmentPages(self.pool, self.segment_pages)
+        clear = self._clear if self.log10.device.type == "cpu" else None
+        return SegmentPages(self.pool, self.segment_pages, clear)
+
+    def _clear(self, page: int) -> None:
+        """A turn that failed may leave NaN in its pages, which would reach the next one through
+        masked values. The Triton kernel does not load those."""
+        for k, v in self.layers:
+            k[page] = v[page] = 0
 
     def pasts(self, position: torch.Tensor, pages: torch.Tensor) -> list[Past]:
         return [Past(k, v, position, pages=pages) for k, v in self.layers]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mosslive.codec.encoder import BLOCK_FRAMES, POOL, Encoder
+from mosslive.codec.encoder import BLOCK_FRAMES, POOL, Encoder, check_codes
 from mosslive.codec.encoder_samples import Samples, SegmentSamples
 from mosslive.codec.mel import check_pcm, floor_and_scale, floor_rises, log10_mel
 from mosslive.errors import MossliveError
@@ -151,4 +151,5 @@ class EncoderStream:
         reach = min(-(-positions // _REACH_STEP) * _REACH_STEP, self._encoder.dims.positions)
         _, codes = self._encoder.step(self._state, features[None], reach)
         result: list[int] = codes[0].tolist()
+        check_codes(result)
         return result

@@ -17,6 +17,7 @@ from mosslive.errors import MossliveError
 Pcm = NDArray[Any] | Tensor
 
 _MOST_CHANNELS = 64
+_BLOCK_FRAMES = 1 << 16  # of a file, read at once
 
 
 class BadSound(MossliveError, ValueError):
@@ -68,14 +69,19 @@ def read_sound(path: str | Path) -> Sound:
         raise BadSound(f"{path}: is a folder; allowed: a file of sound")
     if not Path(path).exists():
         raise BadSound(f"{path}: no such file")
+    pieces = []
     try:
-        samples, rate = soundfile.read(str(path), dtype="float32", always_2d=True)
-    except (soundfile.LibsndfileError, OSError, RuntimeError) as error:
+        with soundfile.SoundFile(str(path)) as file:
+            rate = file.samplerate
+            # By blocks: a header may state more samples than fit into memory.
+            while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
+                pieces.append(block[:, 0].copy())
+    except (soundfile.LibsndfileError, OSError, RuntimeError, ValueError) as error:
         raise BadSound(f"{path}: not readable as sound: {error}") from None
-    if not len(samples):
+    if not pieces:
         raise BadSound(f"{path}: holds no samples")
     try:
-        return Sound(mono(samples), check_rate(int(rate)))
+        return Sound(mono(np.concatenate(pieces)), check_rate(int(rate)))
     except MossliveError as error:
         raise BadSound(f"{path}: {error}") from None
 

@@ -4,6 +4,7 @@ The codes, the mel and the speaker vector of the prompt, cut to whole codes. Sto
 with a manifest that names the codec that made them. Knows nothing of how replies are rendered.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from mosslive.errors import MossliveError
 _FORMAT = "mosslive-voice"
 _VERSION = 1
 _TENSORS = ("prompt_codes", "prompt_feat", "embedding")
+_LARGEST = 1e6  # beyond all codes, and far beyond a mel in decibels or a speaker vector
 
 
 class BadVoice(MossliveError):
@@ -52,6 +54,7 @@ class Voice:
             "name": self.name,
         }
         tensors = {name: getattr(self.prompt, name).contiguous().cpu() for name in _TENSORS}
+        manifest["checksum"] = _checksum(tensors)
         target = Path(path)
         part = target.with_name(f".{target.name}.part")
         try:
@@ -73,8 +76,11 @@ class Voice:
         missing = [name for name in _TENSORS if name not in tensors]
         if missing:
             raise BadVoice(f"{path}: {', '.join(missing)} missing; make the voice again")
-        if not all(bool(torch.isfinite(t.float()).all()) for t in tensors.values()):
-            raise BadVoice(f"{path}: holds NaN or infinite values; make the voice again")
+        found = _checksum(tensors)
+        if manifest.get("checksum", found) != found:
+            raise BadVoice(f"{path}: damaged: its checksum is wrong; make the voice again")
+        if not all(bool((t.float().abs() <= _LARGEST).all()) for t in tensors.values()):
+            raise BadVoice(f"{path}: holds NaN, infinite or huge values; make the voice again")
         prompt = FlowVoice(*(tensors[name] for name in _TENSORS))
         return cls(prompt, codec, str(manifest.get("name", "")))
 
@@ -86,6 +92,15 @@ def aligned(prompt: FlowVoice, chunk: int) -> FlowVoice:
     if cut == len(prompt.prompt_codes):
         return prompt
     return FlowVoice(prompt.prompt_codes[cut:], prompt.prompt_feat[4 * cut :], prompt.embedding)
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    """Files of earlier versions have none."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {list(tensors[name].shape)} ".encode())
+        digest.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _read(path: Path) -> tuple[dict[str, object], dict[str, Tensor]]:

@@ -6,7 +6,9 @@ torch.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from mosslive.config.files import ConfigError, is_positive_number, read_json, re
 
 # The published code hard-codes the number of solver steps; a folder may state another one.
 _PUBLISHED_STEPS = 10
+_MOST_VALUES = 10_000  # of the YAML file; the published one has about a hundred
 
 # Fields of the encoder's config.json with one supported value: any other value means another
 # network. The quantiser's block size is not listed, because a strictly causal encoder never reads
@@ -171,20 +174,25 @@ def _read_tagged_yaml(path: Path) -> dict[str, Any]:
     Loader.add_multi_constructor("!", plain)
     try:
         raw = yaml.load(path.read_text(encoding="utf-8"), Loader)
+        values = count(1)
+        if isinstance(raw, dict):
+            return {key: _resolved(value, raw, values) for key, value in raw.items()}
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: not readable as YAML: {error}") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: contains a {type(raw).__name__}; allowed: a mapping")
-    return {key: _resolved(value, raw) for key, value in raw.items()}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        line = " ".join(str(error).split())  # the library's message has several
+        raise ConfigError(f"{path}: not readable as YAML: {line}") from None
+    raise ConfigError(f"{path}: contains a {type(raw).__name__}; allowed: a mapping")
 
 
-def _resolved(value: Any, names: dict[str, Any]) -> Any:
+def _resolved(value: Any, names: dict[str, Any], values: Iterator[int]) -> Any:
+    """Raises ValueError for too many values: aliases of aliases make gigabytes of a few lines."""
+    if next(values) > _MOST_VALUES:
+        raise ValueError(f"more than {_MOST_VALUES} values")
     if isinstance(value, dict):
-        return {key: _resolved(inner, names) for key, inner in value.items()}
+        return {key: _resolved(inner, names, values) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_resolved(inner, names) for inner in value]
+        return [_resolved(inner, names, values) for inner in value]
     if isinstance(value, str) and (found := re.fullmatch(r"<(\w+)>", value)):
         return names.get(found[1], value)
     return value

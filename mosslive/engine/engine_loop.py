@@ -11,6 +11,7 @@ from queue import Empty
 from typing import TypeVar
 
 from mosslive.cache import OutOfPages
+from mosslive.engine.device_errors import raise_if_lost
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.errors import EngineBroken, StepFailed, step_failed
 from mosslive.engine.health import Health
@@ -230,7 +231,7 @@ class EngineLoop:
             return [None] * len(some)
 
         began = self.state.clock()
-        results = _run_batch(jobs, compute)
+        results = self._run("prefill", jobs, compute)
         seconds = self.state.clock() - began
         self.prefill_s += seconds
         self._record_health("prefill", results)
@@ -277,7 +278,7 @@ class EngineLoop:
         # A first row may run a tail over the whole prompt, so its step is not measured.
         measurable = all(reply.rows for reply in live)
         decode_began = state.clock()
-        results = _run_batch(live, decode) if live else []
+        results = self._run("decode", live, decode) if live else []
         self._record_health("decode", results)
         now = state.clock()
         self.decode_s += now - decode_began
@@ -291,6 +292,18 @@ class EngineLoop:
             if live and measurable:
                 now = state.clock()
                 state.decode_costs.observe(len(live), now - began, now)
+
+    def _run(
+        self,
+        kind: str,
+        jobs: Sequence[Job],
+        call: Callable[[Sequence[Job]], list[Result | MossliveError]],
+    ) -> list[Result | MossliveError]:
+        self.health.began(kind, kind)
+        try:
+            return _run_batch(jobs, call)
+        finally:
+            self.health.over(kind)
 
     def _record_health(self, kind: str, results: Sequence[object]) -> None:
         """Counts a pass as failed if it failed for all jobs. `OutOfPages` is not a failure."""
@@ -335,6 +348,7 @@ def _run_batch(
     except EngineBroken:
         raise
     except Exception as error:
+        raise_if_lost(error)
         if len(jobs) == 1:
             return [step_failed(error)]
         return [result for job in jobs for result in _run_batch([job], call)]

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from mosslive.engine.device_errors import raise_if_lost
 from mosslive.errors import MossliveError
 
 Reason = Literal["pages", "deadlines", "conversations", "context", "closed"]
@@ -31,7 +32,9 @@ class StepFailed(MossliveError):
 
 
 def step_failed(error: Exception) -> MossliveError:
-    """Returns the error that the caller sees: a `MossliveError` as it is, any other wrapped."""
+    """Returns the error that the caller sees: a `MossliveError` as it is, any other wrapped. Raises
+    `DeviceLost` if no later step can succeed."""
+    raise_if_lost(error)
     if isinstance(error, MossliveError):
         return error
     failed = StepFailed(f"the step failed: {type(error).__name__}: {error}")

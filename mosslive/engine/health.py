@@ -9,6 +9,9 @@ Rules:
 - A component with a problem gets no new work. After `RETRY_S` without a failure it counts as
   working until the next failure, so that a recovery is noticed.
 - If failures without a success span `FINAL_S`, the problem is final: the component cannot recover.
+- A step that runs for `STUCK_S` is a problem while it runs, and a final one `FINAL_S` later. It is
+  reported when it is seen twice, `_SEEN_S` apart: a process that was paused goes on at once.
+- The loss of the device is reported once to `on_device_lost`: no later step can succeed.
 
 Any thread may call it. Knows nothing of what the component does.
 """
@@ -20,9 +23,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mosslive.engine.device_errors import is_device_lost
+
 MOST_FAILURES = 5
 RETRY_S = 10.0
 FINAL_S = 30.0
+STUCK_S = 10.0  # hundreds of times as long as a step takes
+_SEEN_S = 0.5
 _log = logging.getLogger("mosslive.health")
 
 
@@ -39,6 +46,14 @@ class _Failing:
     count: int = 1
 
 
+@dataclass
+class _Running:
+    kind: str
+    since: float  # clock time
+    most_s: float
+    seen: float | None = None  # when it was first seen to run for too long
+
+
 class Health:
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
@@ -46,7 +61,17 @@ class Health:
         self._clock = clock
         self._lock = threading.Lock()
         self._failing: dict[str, _Failing] = {}  # by kind of work
+        self._running: dict[str, _Running] = {}  # by place; a place runs one step at a time
         self._ended: str | None = None
+        self.on_device_lost: Callable[[str], object] | None = None  # called on the thread that ends
+
+    def began(self, place: str, kind: str, most_s: float | None = None) -> None:
+        """A step runs in this place. `most_s`: how long it may take; default: `STUCK_S`."""
+        limit_s = STUCK_S if most_s is None else most_s
+        self._running[place] = _Running(kind, self._clock(), limit_s)
+
+    def over(self, place: str) -> None:
+        self._running.pop(place, None)
 
     def succeeded(self, kind: str) -> None:
         if kind not in self._failing:  # the common case, without the lock
@@ -78,6 +103,8 @@ class Health:
             self.failures += 1
             self._ended = f"{self.name} has ended: {type(error).__name__}: {error}"
         _log.error("%s; restart the process", self._ended)
+        if is_device_lost(error) and self.on_device_lost:
+            self.on_device_lost(self._ended)
 
     def problem(self) -> Problem | None:
         with self._lock:
@@ -91,6 +118,17 @@ class Health:
                 if final or now - failing.latest < RETRY_S:
                     message = f"{self.name} does not work: {self._describe(kind, failing)}"
                     return Problem(message, final)
+            return self._stuck(now)
+
+    def _stuck(self, now: float) -> Problem | None:
+        for one in list(self._running.values()):
+            ran_s = now - one.since
+            if ran_s < one.most_s:
+                continue
+            one.seen = now if one.seen is None else one.seen
+            if now - one.seen >= _SEEN_S:
+                message = f"{self.name} does not work: {one.kind} runs for {ran_s:.0f} s"
+                return Problem(message, ran_s >= one.most_s + FINAL_S)
         return None
 
     def _describe(self, kind: str, failing: _Failing) -> str:

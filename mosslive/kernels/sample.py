@@ -9,10 +9,10 @@ import math
 import torch
 from torch import Tensor
 
-from mosslive.errors import MossliveError
+from mosslive.errors import NotFinite
 
 
-class NonFiniteLogits(MossliveError):
+class NonFiniteLogits(NotFinite):
     """The model gave NaN or +inf, or masked everything: no id can be sampled."""
 
 

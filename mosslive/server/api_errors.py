@@ -4,6 +4,7 @@ A request that ends with an `ApiError` has changed nothing. Pure functions and e
 any thread. Does not know the transport.
 """
 
+import errno
 import json
 import secrets
 from math import isfinite
@@ -11,13 +12,14 @@ from typing import Any, Literal, NoReturn
 
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.engine import EngineBroken, EngineFull, StepFailed
-from mosslive.errors import MossliveError
+from mosslive.errors import MossliveError, NotFinite
 from mosslive.talk.codec_requests import ThreadEnded
 
 Event = dict[str, Any]
 _LONG_CHARS = 200_000  # parsed in a few milliseconds, whatever it contains
 _MOST_ELEMENTS = 20_000
 _RETRY_S = "1"
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 ErrorType = Literal["invalid_request_error", "server_error", "authentication_error"]
 
 
@@ -82,11 +84,12 @@ def _finite(digits: str) -> float:
     return number if isfinite(number) else _refuse_number(digits)
 
 
-def as_api_error(error: MossliveError) -> ApiError:
-    """Converts any mosslive error to an API error.
+def as_api_error(error: Exception) -> ApiError:
+    """Converts any error to an API error.
 
     Errors that the client did not cause have the type `server_error`: 503 if a retry can succeed,
-    500 if a reply failed.
+    507 if the disk is full or read-only, 500 if a reply failed or the error is a bug. Only the
+    messages of mosslive's own errors are meant for clients.
     """
     match error:
         case ApiError():
@@ -99,10 +102,18 @@ def as_api_error(error: MossliveError) -> ApiError:
             code, status = "codec_full", 503
         case EngineBroken() | ThreadEnded():
             code, status = "server_failed", 503
-        case StepFailed() | ReplyFailed():
+        case StepFailed() | ReplyFailed() | NotFinite():
             code, status = "reply_failed", 500
-        case _:
+        case MossliveError():
             return ApiError(str(error))
+        case OSError() if error.errno in _DISK:
+            message = "the server cannot write to its disk"
+            return ApiError(message, "disk_failed", kind="server_error", status=507)
+        case MemoryError():
+            message = "the server has no memory for this; try again later"
+            return ApiError(message, "out_of_memory", kind="server_error", status=503)
+        case _:
+            return ApiError("internal error", "internal_error", kind="server_error", status=500)
     return ApiError(str(error), code, kind="server_error", status=status)
 
 

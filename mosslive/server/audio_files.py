@@ -1,11 +1,13 @@
 """Reads and writes audio files in HTTP bodies (WAV, FLAC, OGG, MP3), by libsndfile.
 
-A file is decoded block by block, so a small file that holds hours of audio is refused before it
-fills memory. All functions block; endpoints call them on a worker thread. Does not know endpoints.
+Files are decoded in another process with limits of time and memory (`audio_decoder.py`). All
+functions block; endpoints call them on a worker thread. Does not know endpoints.
 """
 
 import base64
 import binascii
+import logging
+from functools import cache
 from io import BytesIO
 from typing import Any
 
@@ -13,12 +15,18 @@ import numpy as np
 import torch
 
 from mosslive.codec import Sound
-from mosslive.codec.sound import check_rate
+from mosslive.codec.sound import BadSound, check_rate
 from mosslive.server.api_errors import ApiError
+from mosslive.server.audio_decoder import AudioDecoder, DecoderFailed
+from mosslive.server.decode_process import MOST_CHANNELS
 from mosslive.server.realtime.formats import AudioFormat, Samples
 
-_BLOCK_FRAMES = 1 << 16
-_MOST_CHANNELS = 8
+_log = logging.getLogger("mosslive.audio")
+_REFUSALS = {
+    "unreadable": "the data is not readable as audio; allowed: WAV, FLAC, OGG, MP3",
+    "empty": "the audio is empty",
+    "not_finite": "the audio contains NaN or infinite samples",
+}
 # Output formats: libsndfile's container and encoding, and the media type.
 FILES: dict[str, tuple[str, str, str]] = {
     "wav": ("WAV", "PCM_16", "audio/wav"),
@@ -37,35 +45,26 @@ def read_base64(text: str, param: str) -> bytes:
 
 def read_file(data: bytes, most_s: float, param: str | None = None) -> Sound:
     """The first channel of an audio file. Raises `ApiError` if it is longer than `most_s`."""
-    import soundfile
-
     try:
-        with soundfile.SoundFile(BytesIO(data)) as file:
-            rate_hz = check_rate(file.samplerate)
-            most = int(most_s * rate_hz)
-            if file.frames > most or file.channels > _MOST_CHANNELS:
-                raise _too_long(most_s, param)
-            pieces: list[Samples] = []
-            count = 0
-            while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
-                count += len(block)
-                if count > most:  # the header stated fewer frames
-                    raise _too_long(most_s, param)
-                pieces.append(block[:, 0].copy())
-    except (soundfile.LibsndfileError, OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, ApiError):
-            raise
-        raise ApiError(
-            "the data is not readable as audio; allowed: WAV, FLAC, OGG, MP3",
-            "invalid_audio",
-            param,
-        ) from None
-    if not count:
-        raise ApiError("the audio is empty", "invalid_audio", param)
-    wave = np.concatenate(pieces)
-    if not np.isfinite(wave).all():
-        raise ApiError("the audio contains NaN or infinite samples", "invalid_audio", param)
-    return Sound(torch.from_numpy(wave.clip(-1, 1)), rate_hz)
+        decoded = _decoder().decode(data, most_s)
+    except DecoderFailed as failed:
+        _log.warning("an audio file is refused: %s", failed)
+        decoded = "unreadable"
+    if decoded == "too_long":
+        raise _too_long(most_s, param)
+    if isinstance(decoded, str):
+        raise ApiError(_REFUSALS[decoded], "invalid_audio", param)
+    wave, rate_hz = decoded
+    try:
+        return Sound(torch.from_numpy(wave), check_rate(rate_hz))
+    except BadSound:
+        raise ApiError(_REFUSALS["unreadable"], "invalid_audio", param) from None
+
+
+@cache
+def _decoder() -> AudioDecoder:
+    """Of this process. Its own processes end with it."""
+    return AudioDecoder()
 
 
 def write_file(wave: Samples, rate_hz: int, kind: str) -> bytes:
@@ -94,5 +93,5 @@ def check_kind(kind: object, param: str) -> str:
 
 
 def _too_long(most_s: float, param: str | None) -> ApiError:
-    message = f"the audio is longer than {most_s:g} s, or has more than {_MOST_CHANNELS} channels"
+    message = f"the audio is longer than {most_s:g} s, or has more than {MOST_CHANNELS} channels"
     return ApiError(message, "audio_too_long", param, status=413)

@@ -157,10 +157,9 @@ class HttpMiddleware:
         return limited
 
     def _as_api_error(self, error: Exception) -> ApiError:
-        if isinstance(error, MossliveError):
-            return as_api_error(error)
-        _log.error("request failed", exc_info=error)
-        return ApiError("internal error", "internal_error", kind="server_error", status=500)
+        if not isinstance(error, MossliveError):
+            _log.error("request failed", exc_info=error)
+        return as_api_error(error)
 
 
 def _too_large(most: int) -> ApiError:

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from mosslive.server.app import make_app
 from mosslive.server.backend import Backend, load_backend
 from mosslive.server.front.count import front_count
 from mosslive.server.http_config import HttpSettings, http_config
+from mosslive.server.last_words import end_process
 from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings, check_exposure
 from mosslive.talk.host_threads import exempt_loaded_objects, short_thread_switches
@@ -60,6 +62,8 @@ class DrainingServer(uvicorn.Server):
             await super().startup()
         if self.should_exit:
             return
+        loop = asyncio.get_running_loop()
+        self._server_state.on_device_lost = partial(end_process, self._server_state, loop)
         where = {"host": self.config.host, "port": self.port, "page": f"{self._url('http')}/"}
         _log.info("listening", extra=where)
         self._loading = asyncio.get_running_loop().create_task(self._server_state.open())

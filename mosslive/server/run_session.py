@@ -10,7 +10,7 @@ from typing import Any
 
 from mosslive.server.realtime.session import RealtimeSession
 from mosslive.server.realtime.talk_events import TalkEventForwarder
-from mosslive.server.server_state import ServerState
+from mosslive.server.server_state import DEVICE_LOST, ServerState
 
 # Close codes of WebSocket (RFC 6455); other transports use the same numbers.
 NORMAL, GOING_AWAY, POLICY, INTERNAL = 1000, 1001, 1008, 1011
@@ -43,8 +43,8 @@ async def run_session(
     all_work = (
         *transport_work,
         TalkEventForwarder(session).run(),
-        _until(session.over, SessionEnd(INTERNAL, "the conversation failed")),
-        _until(server_state.ended, SessionEnd(GOING_AWAY, "the server is shutting down")),
+        _failed(server_state, session),
+        _ended(server_state),
         _drained(server_state, session, delivered),
     )
     loop = asyncio.get_running_loop()
@@ -80,9 +80,16 @@ def _end_of(
     return SessionEnd(INTERNAL, "internal error")
 
 
-async def _until(event: asyncio.Event, end: SessionEnd) -> None:
-    await event.wait()
-    raise end
+async def _failed(server_state: ServerState, session: RealtimeSession) -> None:
+    await session.over.wait()
+    if server_state.end_reason == DEVICE_LOST:  # which is why the conversation failed
+        raise SessionEnd(GOING_AWAY, DEVICE_LOST)
+    raise SessionEnd(INTERNAL, "the conversation failed")
+
+
+async def _ended(server_state: ServerState) -> None:
+    await server_state.ended.wait()
+    raise SessionEnd(GOING_AWAY, server_state.end_reason)
 
 
 async def _drained(
@@ -92,4 +99,4 @@ async def _drained(
     await server_state.draining.wait()
     await session.until(lambda: not session.busy)
     await delivered()
-    raise SessionEnd(GOING_AWAY, "the server is shutting down")
+    raise SessionEnd(GOING_AWAY, server_state.end_reason)

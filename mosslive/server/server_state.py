@@ -24,6 +24,8 @@ from mosslive.server.slots import Slots
 from mosslive.talk.cpu_threads import usable_cores
 
 State = Literal["loading", "ready", "draining"]
+SHUTTING_DOWN = "the server is shutting down"
+DEVICE_LOST = "the server's device failed; the server ends"
 
 _log = logging.getLogger("mosslive.server")
 
@@ -47,6 +49,9 @@ class ServerState:
         self.requests = Slots("requests", most, most, self.check)
         self.draining = asyncio.Event()
         self.ended = asyncio.Event()  # sessions that are still open must close now
+        self.end_reason = SHUTTING_DOWN  # what clients of open sessions are told
+        self.on_device_lost: Callable[[str], object] | None = None  # called on another thread
+        self.telling: asyncio.Task[None] | None = None  # clients, that the device is lost
         self._load = load
         self._backend: Backend | None = None
         self._admission: Admission | None = None
@@ -112,6 +117,8 @@ class ServerState:
     async def open(self) -> None:
         """Loads the backend and applies its limits; the server is ready afterwards."""
         backend = await self._load()
+        for part in backend.parts().values():
+            part.on_device_lost = self.on_device_lost
         self.metrics.watch(backend.engine.stats, _gpu_bytes, backend.parts(), backend.stage_seconds)
         limits = backend.limits
         self.slots.lower(limits.sessions)
@@ -138,16 +145,16 @@ class ServerState:
         held = {"capacity": self._admission.at_start.document()} if self._admission else {}
         _log.info("ready", extra={"model": self.settings.name} | limits.document() | held)
 
-    async def drain(self) -> None:
-        """Refuses new work, waits up to `drain_s` for running work, then ends all sessions.
-        Idempotent."""
+    async def drain(self, most_s: float | None = None) -> None:
+        """Refuses new work, waits up to `most_s` (default: `drain_s`) for running work, then ends
+        all sessions. Idempotent."""
         if self.draining.is_set():
             return
         self.draining.set()
         self.slots.closed = self.requests.closed = True
         _log.info("draining", extra={"sessions": self.slots.taken})
         try:
-            async with asyncio.timeout(self.settings.drain_s):
+            async with asyncio.timeout(self.settings.drain_s if most_s is None else most_s):
                 await self.slots.emptied()
                 await self.requests.emptied()
         except TimeoutError:

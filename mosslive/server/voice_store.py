@@ -90,26 +90,35 @@ class VoiceStore:
         if self._folder:
             try:
                 await asyncio.to_thread(self._folder.write, owner, name, voice)
-            except MossliveError as error:
+            except (MossliveError, OSError) as error:
                 del self._owned[owner, name]
                 _log.error("cannot store an uploaded voice: %s", error)
-                raise ApiError(
-                    "the server cannot store the voice",
-                    "voice_not_kept",
-                    kind="server_error",
-                    status=507,
-                ) from None
+                message = "the server cannot store the voice"
+                raise _disk_failed(message, "voice_not_kept") from None
         return stored
 
     async def remove(self, name: str, owner: str) -> None:
-        if self._owned.pop((owner, name), None) is None:
+        """Raises `ApiError`, and keeps the voice, if its file cannot be deleted: it would be back
+        after the next start."""
+        stored = self._owned.pop((owner, name), None)
+        if stored is None:
             raise ApiError(
                 f"this key has no voice named {name[:80]!r}", "voice_not_found", status=404
             )
         if self._folder:
-            await asyncio.to_thread(self._folder.remove, owner, name)
+            try:
+                await asyncio.to_thread(self._folder.remove, owner, name)
+            except OSError as error:
+                self._owned.setdefault((owner, name), stored)
+                _log.error("cannot delete an uploaded voice: %s", error)
+                message = "the server cannot delete the voice"
+                raise _disk_failed(message, "voice_not_deleted") from None
 
     def _put(self, name: str, voice: Voice, owner: str) -> StoredVoice:
         self.check_name(name, owner)
         stored = self._owned[owner, name] = StoredVoice(name, voice, owner)
         return stored
+
+
+def _disk_failed(message: str, code: str) -> ApiError:
+    return ApiError(message, code, kind="server_error", status=507)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from mosslive.codec.flow_stream import TailRule
+from mosslive.engine.device_errors import raise_if_lost
 from mosslive.engine.health import Health
-from mosslive.errors import MossliveError
+from mosslive.errors import MossliveError, NotFinite, is_failure
 from mosslive.talk.codec_plan import Stage, Step, Work
 from mosslive.talk.codec_requests import Done, FinishTurn, Hear, OpenReply, Render
 from mosslive.talk.request_queue import Result, settle
@@ -85,10 +86,11 @@ class Members:
             else:
                 self._hear(request, result)
         except Exception as error:
-            if not isinstance(error, MossliveError):
+            if is_failure(error):
                 rendering = isinstance(request, Render)
                 self._health.failed("opening replies" if rendering else "hearing", error)
             settle(result, error)
+            raise_if_lost(error)
 
     def is_prepared(self, request: OpenReply) -> bool:
         """Whether opening this reply needs no step of the device."""
@@ -190,8 +192,9 @@ class Members:
     def settle(self, step: Step, results: dict[Any, Any], cost_s: float) -> set[int]:
         """The results of a step that ended, by member of the batch. Returns the turns and replies
         that the batch left out for want of pages: they still wait."""
+        self._health.over(step.lane)
         self._health.succeeded(_KINDS[step.stage])
-        left_out = set()
+        left_out, broken = set(), []
         for number in step.keys:
             table: dict[int, Any] = self.turns if step.lane == "hear" else self.replies
             one = table.get(number)
@@ -200,15 +203,22 @@ class Members:
             one.running = False
             if one.member not in results:
                 left_out.add(number)
+            elif not _is_finite(results[one.member]):
+                broken.append(number)
             elif step.lane == "hear":
                 self._heard(number, one, results[one.member], cost_s)
             else:
                 self._sounded(number, one, results[one.member], cost_s)
+        if broken:
+            error = NotFinite("the codec computed values that are not finite numbers")
+            self.fail(Step(step.stage, broken), error)
         return left_out
 
     def fail(self, step: Step, error: Exception) -> None:
-        """Ends the members of a step with an error."""
-        if not isinstance(error, MossliveError):  # a refusal is not a failure
+        """Ends the members of a step with an error. Raises `DeviceLost`: then all members end."""
+        raise_if_lost(error)
+        self._health.over(step.lane)
+        if is_failure(error):
             self._health.failed(_KINDS[step.stage], error)
         for number in step.keys:
             table: dict[int, Any] = self.turns if step.lane == "hear" else self.replies
@@ -266,3 +276,13 @@ class Members:
         if (chunk, tail) not in self._batches:
             self._batches[chunk, tail] = self._codec.decoder_batch(chunk, tail=tail)
         return self._batches[chunk, tail]
+
+
+def _is_finite(result: Any) -> bool:
+    """Of a step for one member: sound, codes, or a whole turn. Sound by its sum, the fastest test:
+    NaN and infinities remain in it, and sound is too small to overflow. The encoder's code for
+    values that are not finite is -1."""
+    if isinstance(result, np.ndarray):
+        return bool(np.isfinite(result.sum()))
+    codes: list[int] = getattr(result, "codes", result)
+    return not codes or min(codes) >= 0

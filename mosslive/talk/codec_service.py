@@ -24,10 +24,11 @@ from torch import Tensor
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
+from mosslive.engine.device_errors import is_device_lost
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
 from mosslive.engine.step_costs import StepCosts
-from mosslive.errors import MossliveError
+from mosslive.errors import MossliveError, is_failure
 from mosslive.talk.codec_lanes import Lanes
 from mosslive.talk.codec_members import Members
 from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Step, next_change, plan
@@ -55,6 +56,7 @@ from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 _CAN_WAIT_S = 0.5
 # On a CPU, other users wait for work that is due within this time: longer than any step takes.
 URGENT_S = 0.1
+_MOST_CALL_S = 120.0  # a slow CPU encodes a recording of minutes in one call
 _WAITS_FOR_PAGES_S = 3.0  # after the request and after its deadline
 _POLL_S, _MOST_POLL_S = 0.0003, 0.002  # while steps run on a GPU
 
@@ -263,17 +265,20 @@ class CodecService:
         if result is not None and result.cancelled():
             return
         began = self._clock()
+        self.health.began("call", call.kind or "a call", _MOST_CALL_S)
         try:
             value = call.work()
-        except Exception as error:  # raised where the call is awaited
-            if call.kind and not isinstance(error, MossliveError):  # a refusal is not a failure
+        except BaseException as error:  # raised where the call is awaited
+            if not isinstance(error, Exception) or is_device_lost(error):
+                heapq.heappush(self._calls, (NOW, next(self._numbers), asked))
+                raise  # ends the thread; `give_up` then fails this call too
+            if call.kind and is_failure(error):
                 self.health.failed(call.kind, error)
             if result is not None:
                 settle(result, error)
             return
-        except BaseException:  # ends the thread; `give_up` then fails this call too
-            heapq.heappush(self._calls, (NOW, next(self._numbers), asked))
-            raise
+        finally:
+            self.health.over("call")
         if call.kind:
             self.health.succeeded(call.kind)
         if result is not None:
@@ -294,10 +299,12 @@ class CodecService:
 
     def _start(self, step: Step) -> None:
         began = self._clock()
+        self.health.began(step.lane, step.stage)
         try:
             with self._lanes.stream(step.lane):
                 started, running = self._members.start(step)
         except PoolFull as error:
+            self.health.over(step.lane)
             if len(step.keys) > 1:  # the first of them may fit, and free pages
                 self._start(Step(step.stage, step.keys[:1]))
             else:

@@ -11,13 +11,14 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mosslive.errors import MossliveError
+from mosslive.errors import MossliveError, NotFinite
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -83,8 +84,18 @@ def probabilities(
     """One frame of each of several microphones, together where the detector allows it."""
     silero = [vad for vad in vads if isinstance(vad, SileroVad)]
     if len(silero) == len(vads):
-        return SileroVad.batch(silero, frames)
-    return [vad.probability(frame) for vad, frame in zip(vads, frames, strict=True)]
+        found = SileroVad.batch(silero, frames)
+    else:
+        found = [vad.probability(frame) for vad, frame in zip(vads, frames, strict=True)]
+    check_finite(found)
+    return found
+
+
+def check_finite(found: Sequence[float]) -> None:
+    """Raises `NotFinite` for probabilities that are no numbers: NaN is below and above no
+    threshold, so a user would be silent for ever."""
+    if not all(map(isfinite, found)):
+        raise NotFinite("voice activity detection computed values that are not finite numbers")
 
 
 @cache

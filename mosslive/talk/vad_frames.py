@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mosslive.codec.resample import ResampleStream
-from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ, VoiceActivity
+from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ, VoiceActivity, check_finite
 
 
 class SpeechSource(Protocol):
@@ -82,7 +82,9 @@ class LocalSpeech:
         self._frames.push(wave)
 
     def next(self) -> float:
-        return self._vad.probability(self._frames.take())
+        probability = self._vad.probability(self._frames.take())
+        check_finite([probability])
+        return probability
 
 
 class GivenSpeech:

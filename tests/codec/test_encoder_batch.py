@@ -16,7 +16,7 @@ from mosslive.codec.encoder_batch import EncoderBatch, Encoding, Turn
 from mosslive.codec.encoder_samples import SegmentSamples, windows
 from mosslive.codec.encoder_stream import EncoderStream, HeardTurn
 from mosslive.codec.flow_pages import PoolFull
-from mosslive.errors import MossliveError
+from mosslive.errors import MossliveError, NotFinite
 from tests.codec.test_encoder_stream import KINDS, SEGMENT_SAMPLES, build, noise, sound, speak
 
 ENCODER = build(80)  # segments of 20 codes: two pages
@@ -381,3 +381,22 @@ def test_one_batch_for_each_codec(codec: Codec) -> None:
     heard = batch.finish([turn]).result()[turn]
     assert isinstance(heard, HeardTurn)
     assert heard.codes == codec.encode(wave, 16_000)
+
+
+def test_values_that_are_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their code is -1, and the pages that such a turn leaves do not reach the next one."""
+    batch, wave = EncoderBatch(ENCODER), sound("even", 16_000)
+    real = Encoder._run
+    with monkeypatch.context() as broken:
+        broken.setattr(Encoder, "_run", lambda self, x, pasts: real(self, x * torch.nan, pasts))
+        turn = batch.add()
+        batch.push(turn, wave)
+        assert set(batch.start([turn]).result()[turn]) == {-1}  # type: ignore[arg-type]
+        with pytest.raises(NotFinite, match="the encoder"):
+            ENCODER.encode(wave)
+    batch.cancel(turn)
+    turn = batch.add()
+    batch.push(turn, wave)
+    heard = batch.finish([turn]).result()[turn]
+    assert isinstance(heard, HeardTurn)
+    assert heard.codes == ENCODER.encode(wave).tolist()

@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 from mosslive.rows import PromptFormat
 from mosslive.server.api_errors import ApiError
 from mosslive.server.audio_files import read_file
+from mosslive.server.decode_process import Refused, decode
 from tests.server.auth import KEY, OTHER, bearing, closed, denied
 from tests.server.rig import (
     WAIT_S,
@@ -161,8 +162,8 @@ def test_a_small_file_that_decodes_to_hours(monkeypatch: pytest.MonkeyPatch) -> 
             return super().read(count, **options)
 
     monkeypatch.setattr(soundfile, "SoundFile", Liar)
-    with pytest.raises(ApiError, match="longer than 60 s"):
-        read_file(data, 60.0)
+    with pytest.raises(Refused, match="too_long"):
+        decode(data, 60.0)
     assert sum(read) < 61 * 8000 + (1 << 16)
 
 

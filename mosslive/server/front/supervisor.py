@@ -9,7 +9,6 @@ know what is sent over a connection.
 
 import asyncio
 import logging
-import os
 import shutil
 import socket
 import sys
@@ -23,12 +22,12 @@ import zmq
 from starlette.types import ASGIApp
 
 from mosslive.errors import MossliveError
+from mosslive.server.child_processes import child_environment
 from mosslive.server.front.dispatcher import Dispatcher
 from mosslive.server.front.link import Link
 from mosslive.server.front.messages import Kind, Packet
 from mosslive.server.front.process import FrontSettings, core_address
 from mosslive.server.http_config import SHUTDOWN_S, HttpSettings
-from mosslive.server.settings import PREFIX
 
 BACKLOG = 2048
 _STABLE_S = 10.0  # a front that has lived so long is started again at once
@@ -203,17 +202,13 @@ class Fronts:
         settings = FrontSettings(
             name.decode(), self._folder, theirs.fileno(), self._log_level, self._settings
         )
-        # Keys and the GPU stay in the core. A front's libraries get one thread: one core is enough.
-        paths = os.pathsep.join(path for path in sys.path if path)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        own = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         with theirs:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "mosslive.server.front.process", settings.to_json()),
                     stdin=asyncio.subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
-                    env=kept | own,
+                    env=child_environment(),
                 )
             except BaseException:
                 ours.close()

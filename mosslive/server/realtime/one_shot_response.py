@@ -92,7 +92,9 @@ async def _make(session: RealtimeSession, response: ResponseEvents, context: Con
                         done = event
                     case TimingReady(timing):
                         session.metrics.turn(timing)
-    except MossliveError as error:
+    except Exception as error:
+        if not isinstance(error, MossliveError):
+            session.log.error("a response failed", exc_info=error)
         response.fail(as_api_error(error))
         return
     if response.place.conversation_id and response.item:

@@ -53,6 +53,7 @@ class ResponseState:
         self._one_shot = False  # whether a task makes the active response
         self._latest_turn = 0  # of the active response, or else of the last one; 0: of a task
         self._expected_turn = 0  # the latest turn of the user
+        self._awaited_turn: int | None = None  # the same, until its response begins
         self._client_cancels = False
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by response id
 
@@ -73,6 +74,10 @@ class ResponseState:
     def expected_turn(self) -> int:
         """The latest turn of the user."""
         return self._expected_turn
+
+    def awaits(self, turn: int) -> bool:
+        """Whether this turn of the user is over and no response to it has begun."""
+        return turn == self._awaited_turn
 
     def of_turn(self, turn: int) -> ResponseEvents | None:
         """The active response if it sends the reply to this turn."""
@@ -96,12 +101,13 @@ class ResponseState:
 
     def expect(self, turn: int) -> None:
         """The user's turn is over."""
-        self._expected_turn = turn
+        self._expected_turn = self._awaited_turn = turn
 
     def begin(self, response: ResponseEvents, turn: int) -> None:
         """`Talk` replies to this turn."""
         assert self._active is None, "one response at a time writes to the conversation"
         self._active, self._latest_turn, self._one_shot = response, turn, False
+        self._awaited_turn = None
 
     def begin_one_shot(self, response: ResponseEvents) -> None:
         """A task is going to make the reply; `add_task` follows."""

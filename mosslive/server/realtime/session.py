@@ -103,7 +103,8 @@ class RealtimeSession:
         self.send(session_events.conversation_created(self.conversation_id))
 
     async def handle(self, event: Any) -> None:
-        """Handles one client event, valid or not. Raises only on bugs of ours."""
+        """Handles one client event, valid or not. An event that fails, for want of memory or by a
+        bug of ours, gets an error; the session goes on."""
         event_id = event.get("event_id") if isinstance(event, dict) else None
         try:
             if not isinstance(event, dict) or not isinstance(event.get("type"), str):
@@ -118,7 +119,9 @@ class RealtimeSession:
             if event["type"] != _APPEND:  # appended sound is processed on another thread
                 self.catch_up()
             await handler(self, event)
-        except MossliveError as failure:
+        except Exception as failure:
+            if not isinstance(failure, MossliveError):
+                self.log.error("a client event failed", exc_info=failure)
             self.send_error(as_api_error(failure), event_id)
         self.take_events()
 

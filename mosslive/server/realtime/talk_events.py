@@ -180,7 +180,7 @@ class TalkEventForwarder:
     ) -> None:
         try:
             response.text(await transcribe_turn(self.session.backend, said))
-        except MossliveError as error:
+        except Exception as error:
             self.session.log.warning("no transcript: %s", error)
         finally:
             response.end(done.stop, usage)
@@ -213,7 +213,7 @@ class TalkEventForwarder:
         session.log.error("the conversation failed: %s", fault.message)
         api_error = ApiError(fault.message, _code(fault), kind="server_error")
         response = responses.of_turn(fault.turn)
-        expected = session.config.creates and fault.turn == responses.expected_turn
+        expected = session.config.creates and responses.awaits(fault.turn)
         if responses.active is None and expected and fault.stage != "memory":
             # The reply failed before it began. The client waits for a response all the same.
             response = session.begin_response(fault.turn, session.config)

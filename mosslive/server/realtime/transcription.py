@@ -5,6 +5,7 @@ ready. Knows items; `one_shot.transcribe_turn` knows how a turn is transcribed.
 """
 
 from mosslive.errors import MossliveError
+from mosslive.server.api_errors import as_api_error
 from mosslive.server.one_shot import transcribe_turn
 from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.server_events import transcription as events
@@ -24,8 +25,10 @@ async def _transcribe(session: RealtimeSession, item: Item) -> None:
         # One at a time, because each needs pages beyond the session's share.
         async with session.transcribing:
             text = await transcribe_turn(session.backend, said[0]) if said else ""
-    except MossliveError as error:
-        session.send(events.failed(item.id, str(error)))
+    except Exception as error:
+        if not isinstance(error, MossliveError):
+            session.log.error("a transcription failed", exc_info=error)
+        session.send(events.failed(item.id, str(as_api_error(error))))
         return
     item.content = [{"type": "input_audio", "transcript": text}]
     session.send(events.completed(item.id, text, item.sound_ms / 1000))
