@@ -99,7 +99,12 @@ class Members:
         if request.reply not in self.replies:
             batch = self._batch(request.chunk, request.tail)
             member = batch.add(request.voice, request.seed)
-            self.replies[request.reply] = _Reply(member, batch=batch)
+            self.replies[request.reply] = _Reply(member, batch=batch, apart=request.apart)
+
+    def adopt_reply(self, number: int) -> None:
+        """What it waits for is due now."""
+        if reply := self.replies.get(number):
+            reply.apart, reply.due = False, min(reply.due, self._clock())
 
     def _hear(self, request: Hear | FinishTurn, result: Result) -> None:
         encoder = self.encoder()
@@ -168,8 +173,9 @@ class Members:
 
     @property
     def unheard(self) -> int:
-        """Replies without any sound yet."""
-        return sum(reply.member.stage == "first" for reply in self.replies.values())
+        """Replies whose listener has no sound yet."""
+        listened = (reply for reply in self.replies.values() if not reply.apart)
+        return sum(reply.member.stage == "first" for reply in listened)
 
     def start(self, step: Step) -> tuple[Step, Running]:
         """Starts the step, or a part of it: replies of one batch. Returns what it started."""

@@ -17,7 +17,8 @@ Rules:
 3. Batching: blocks and further chunks wait for a larger step, until half of the open turns or
    replies have one, or until one of them is due soon.
 4. While a listener waits for a first sound, further chunks start only if one of them is due soon.
-5. Work that is `apart` joins no step that is due before it.
+5. Work that is `apart` joins no step that is due before it, and until it is due it does not start
+   while a listener waits for a first sound.
 6. Without lanes, as on a CPU, only the step with the earliest deadline starts.
 
 Knows neither networks nor threads.
@@ -68,7 +69,7 @@ class PlanSettings:
 
 class Open(NamedTuple):
     """How many turns are being heard, how many replies are being made, and how many of these have
-    no sound yet."""
+    no sound yet although somebody listens."""
 
     turns: int
     replies: int
@@ -88,6 +89,8 @@ def plan(
     steps of several lanes at a time."""
     stages: dict[Stage, list[Work]] = {stage: [] for stage in _ORDER}
     for one in work:
+        if is_held(one, open_, now):
+            continue
         stages[stage_of(one, busy, now, settings) if lanes else one.stage].append(one)
     steps: list[tuple[float, Step]] = []
     taken = set(busy)
@@ -102,6 +105,11 @@ def plan(
     if lanes or not steps:
         return [step for _, step in steps]
     return [min(steps, key=lambda one: one[0])[1]] if not busy else []
+
+
+def is_held(one: Work, open_: Open, now: float) -> bool:
+    """Whether it waits for first sounds of others."""
+    return one.apart and open_.unheard > 0 and one.due > now
 
 
 def stage_of(one: Work, busy: Collection[Lane], now: float, settings: PlanSettings) -> Stage:
@@ -124,7 +132,9 @@ def gathers(
     return few and ready[0].due - now > settings.render_soon_s
 
 
-def next_change(work: Iterable[Work], busy: Collection[Lane], settings: PlanSettings) -> float:
+def next_change(
+    work: Iterable[Work], busy: Collection[Lane], open_: Open, settings: PlanSettings
+) -> float:
     """When the plan changes although no work comes and no step ends; inf: not before that."""
 
     def moment(one: Work) -> float:
@@ -135,6 +145,8 @@ def next_change(work: Iterable[Work], busy: Collection[Lane], settings: PlanSett
             return math.inf
         if _LANES[one.stage] in busy:
             return math.inf
+        if one.apart and open_.unheard:
+            return one.due
         soon_s = {"hear": settings.hear_soon_s, "render": settings.render_soon_s}
         return one.due - soon_s.get(one.stage, 0.0)
 

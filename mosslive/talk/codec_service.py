@@ -33,6 +33,7 @@ from mosslive.talk.codec_members import Members
 from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Step, next_change, plan
 from mosslive.talk.codec_requests import (
     NOW,
+    AdoptReply,
     Call,
     CloseReply,
     CloseTurn,
@@ -195,7 +196,7 @@ class CodecService:
         for one in steps:
             self._start(one)
         waiting = (one for one in self._members.work() if one.key not in self._stalled)
-        at = next_change(waiting, self._lanes.busy, self._plan_settings)
+        at = next_change(waiting, self._lanes.busy, self._counts, self._plan_settings)
         if self._stalled:
             if self._retry_at < self._clock():
                 self._retry_at = self._clock() + _WAITS_FOR_PAGES_S / 10
@@ -239,6 +240,8 @@ class CodecService:
             case CloseTurn(turn):
                 self._members.close_turn(turn)
                 self._stalled.clear()  # pages may be free now
+            case AdoptReply(reply):
+                self._members.adopt_reply(reply)
             case CloseReply(reply):
                 self._members.close_reply(reply)
                 self._stalled.clear()

@@ -19,6 +19,7 @@ from mosslive.codec.sound import check_rate
 from mosslive.codec.voice import Voice, aligned
 from mosslive.errors import MossliveError
 from mosslive.talk.codec_requests import (
+    AdoptReply,
     CloseReply,
     CloseTurn,
     Done,
@@ -103,10 +104,17 @@ class DecodeStream:
         """Whether so many first codes are enough to prepare for the sound of those that follow."""
         return not self._count.received and self._count.leads_in(waiting)
 
-    async def open(self, due: float) -> None:
+    async def open(self, due: float, speculative: bool = False) -> None:
         """Ahead of the first codes, so that they need not wait for it."""
         self._require_open()
+        self._reply = replace(self._reply, apart=speculative)
         await self._service.ask(replace(self._reply, due=due))
+
+    def adopt(self) -> None:
+        """What was speculative has a listener from now on."""
+        if self._reply.apart and not self._closed:
+            self._reply = replace(self._reply, apart=False)
+            self._service.post(AdoptReply(self._reply.reply))
 
     async def push(
         self, codes: Sequence[int], due: float, speculative: bool = False

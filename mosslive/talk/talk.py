@@ -25,6 +25,7 @@ from mosslive.talk.dialogue import Dialogue, HistoryTurn, require_whole
 from mosslive.talk.events import ContextTrimmed, Event, EventQueue
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.smart_turn import EndModel
+from mosslive.talk.speculative_reply import SpeculationRoom
 from mosslive.talk.speech_codec import SpeechCodec
 from mosslive.talk.turn_controller import TurnController
 from mosslive.talk.user_input import UserInput
@@ -44,13 +45,15 @@ class Talk:
         turns: Sequence[HistoryTurn] = (),
         vad: VoiceActivity | None = None,
         end_model: EndModel | None = None,
+        room: SpeculationRoom | None = None,
         clock: Clock | None = None,
         threads: Executor | Literal["shared"] | None = "shared",
     ) -> None:
         """`codec`: a codec, or the worker that many conversations share; None: the conversation is
         in text. `voice`: None: replies are in text. `turns`: earlier turns, as `load_turns` returns
         them; no system turn is added to them. `vad`: None: Silero's, unless `settings.turns` is
-        None. `end_model`: None: Smart Turn, if the end rule uses a model. `threads`: where both
+        None. `end_model`: None: Smart Turn, if the end rule uses a model. `room`: for speculative
+        replies, shared with other conversations; None: always. `threads`: where VAD and end model
         run; None: on the event loop."""
         self.settings = settings or TalkSettings()
         self.clock: Clock = clock or WallClock()
@@ -66,7 +69,14 @@ class Talk:
             )
         self.codec = codec
         self._controller = TurnController(
-            dialogue, self.codec, voice, engine.tokenizer, self.settings, self.clock, self._events
+            dialogue,
+            self.codec,
+            voice,
+            engine.tokenizer,
+            self.settings,
+            self.clock,
+            self._events,
+            room,
         )
         self._input = UserInput(
             self._controller,

@@ -26,6 +26,8 @@ LOUD = {
     "quiet_s": 0.1,
     "loud_from": 0.5,
     "steady_s": 0.1,
+    "end_model": None,
+    "end_checks": None,
 }
 TEXT = {"type": "websocket.receive", "text": "x"}
 

@@ -176,4 +176,4 @@ def test_only_the_semantic_rule_has_checks() -> None:
     """Rules of silence do not use the model."""
     assert CheckTimes.of(TurnSettings(end=FixedSilence())) is None
     assert CheckTimes.of(TurnSettings(end=AdaptiveSilence())) is None
-    assert TIMES == CheckTimes(0.5, 0.35, (4, 16), 4, 47)
+    assert CheckTimes(0.5, 0.35, (4, 16), 4, 47) == TIMES
