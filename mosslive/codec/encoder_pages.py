@@ -128,5 +128,22 @@ class EncoderMemory:
         """A segment without pages."""
         return SegmentPages(self.pool, self.segment_pages)
 
+    def copy(self, pages: SegmentPages) -> SegmentPages:
+        """A segment of its own with the same contents. Raises `PoolFull` without an effect."""
+        self.pool.require(len(pages.held))
+        copied = self.open()
+        copied.grow(PAGE_CODES * len(pages.held))
+        if pages.held:
+            held = (torch.tensor(one.held, device=self.log10.device) for one in (pages, copied))
+            old, new = held
+            by_page = (one.unflatten(0, (-1, PAGE_CODES)) for one in self._by_block)
+            for stored in (*(one for layer in self.layers for one in layer), *by_page):
+                stored[new] = stored[old]
+        return copied
+
+    @property
+    def _by_block(self) -> tuple[torch.Tensor, ...]:
+        return self.log10, self.lowest, self.loudest
+
     def pasts(self, position: torch.Tensor, pages: torch.Tensor) -> list[Past]:
         return [Past(k, v, position, pages=pages) for k, v in self.layers]

@@ -15,7 +15,7 @@ from mosslive.codec.flow_stream import TailRule
 from mosslive.engine.health import Health
 from mosslive.errors import MossliveError
 from mosslive.talk.codec_plan import Stage, Step, Work
-from mosslive.talk.codec_requests import Done, FinishTurn, Hear, OpenReply, Render
+from mosslive.talk.codec_requests import Done, FinishTurn, Hear, OpenReply, PeekTurn, Render
 from mosslive.talk.request_queue import Result, settle
 from mosslive.talk.speech_codec import (
     DecoderBatchLike,
@@ -43,6 +43,7 @@ class _Member:
     result: Result | None = None
     running: bool = False  # in a step
     cost_s: float = 0.0  # of the request in progress
+    apart: bool = False  # nobody waits for it yet
 
 
 @dataclass(eq=False)
@@ -56,7 +57,6 @@ class _Turn(_Member):
 class _Reply(_Member):
     batch: Any = None
     last: bool = False
-    apart: bool = False
     pieces: list[Samples] = field(default_factory=list)  # of the request in progress
 
 
@@ -72,7 +72,7 @@ class Members:
 
     def accept(
         self,
-        request: Hear | FinishTurn | Render,
+        request: Hear | FinishTurn | PeekTurn | Render,
         result: Result | None,
         open_reply: Callable[[OpenReply], None],
     ) -> None:
@@ -82,6 +82,8 @@ class Members:
             if isinstance(request, Render):
                 open_reply(request.reply)
                 self._render(request, result)
+            elif isinstance(request, PeekTurn):
+                self._peek(request, result)
             else:
                 self._hear(request, result)
         except Exception as error:
@@ -117,6 +119,13 @@ class Members:
         turn.finishes = isinstance(request, FinishTurn)
         if not turn.finishes and not turn.member.waiting:
             self._answer(turn, [])  # the sound completes no code
+
+    def _peek(self, request: PeekTurn, result: Result) -> None:
+        encoder, turn = self.encoder(), self.turns.get(request.turn)
+        member = encoder.fork(turn.member) if turn else encoder.add()
+        forked = self.turns[request.fork] = _Turn(member, request.due, self._clock(), result)
+        forked.finishes = forked.apart = True
+        encoder.push(member, request.wave)
 
     def _render(self, request: Render, result: Result) -> None:
         reply = self.replies[request.reply.reply]
@@ -155,7 +164,7 @@ class Members:
         """What can be part of a step."""
         for number, turn in self.turns.items():
             if turn.result is not None and not turn.running:
-                yield Work(number, "finish" if turn.finishes else "hear", turn.due)
+                yield Work(number, "finish" if turn.finishes else "hear", turn.due, turn.apart)
         for number, reply in self.replies.items():
             if reply.result is not None and not reply.running:
                 stage: Stage = "first" if reply.member.stage == "first" else "render"

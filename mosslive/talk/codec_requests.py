@@ -45,6 +45,17 @@ class FinishTurn:
 
 
 @dataclass(frozen=True, eq=False)
+class PeekTurn:
+    """The codes of a turn if it ended with this sound → `HeardTurn`, of which only `codes` counts.
+    The turn goes on."""
+
+    turn: int
+    fork: int  # number of the turn that ends, for `CloseTurn`
+    wave: Tensor
+    due: float
+
+
+@dataclass(frozen=True, eq=False)
 class CloseTurn:
     """Frees a turn at once. Idempotent."""
 
@@ -99,7 +110,16 @@ class Call:
 
 
 Request = (
-    Hear | EndTurn | FinishTurn | CloseTurn | OpenReply | Render | AdoptReply | CloseReply | Call
+    Hear
+    | EndTurn
+    | FinishTurn
+    | PeekTurn
+    | CloseTurn
+    | OpenReply
+    | Render
+    | AdoptReply
+    | CloseReply
+    | Call
 )
 
 

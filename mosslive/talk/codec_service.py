@@ -42,6 +42,7 @@ from mosslive.talk.codec_requests import (
     FinishTurn,
     Hear,
     OpenReply,
+    PeekTurn,
     Render,
     Request,
     Value,
@@ -233,7 +234,7 @@ class CodecService:
             case OpenReply(due=due) as opened:
                 call = Call(lambda: self._open(opened), due, "opening replies")
                 heapq.heappush(self._calls, (due, next(self._numbers), Asked(call, asked.result)))
-            case Hear() | FinishTurn() | Render() as request:
+            case Hear() | FinishTurn() | PeekTurn() | Render() as request:
                 self._members.accept(request, asked.result, self._open)
             case EndTurn(turn):
                 self._members.end_turn(turn)

@@ -4,7 +4,9 @@ Each makes requests to the codec service; its caller, on an event loop, awaits o
 next. Knows nothing of rows, nor of time except deadlines.
 """
 
+import asyncio
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 
 import torch
@@ -27,6 +29,7 @@ from mosslive.talk.codec_requests import (
     FinishTurn,
     Hear,
     OpenReply,
+    PeekTurn,
     Render,
 )
 from mosslive.talk.codec_service import CodecService
@@ -57,6 +60,24 @@ class EncodeStream:
         self._require_open()
         parts = self._resampler.push(wave), self._resampler.finish()
         return await self._service.ask(FinishTurn(self._number, torch.cat(parts), due))
+
+    def peek(self, wave: Tensor, due: float) -> "asyncio.Future[list[int]]":
+        """The codes of the turn if it ended with this sound, which `push` gets later. The sound is
+        taken at once: `push` may be called before the result is there."""
+        self._require_open()
+        resampler = copy(self._resampler)  # its methods replace its tensors and change none
+        rest = torch.cat((resampler.push(wave), resampler.finish()))
+        fork = self._service.new_number()
+        asked = self._service.ask(PeekTurn(self._number, fork, rest, due))
+
+        async def codes() -> list[int]:
+            try:
+                heard: HeardTurn = (await asked).value
+                return heard.codes
+            finally:
+                self._service.post(CloseTurn(fork))
+
+        return asyncio.ensure_future(codes())
 
     def close(self) -> None:
         """Frees its memory for another turn. Idempotent."""

@@ -90,7 +90,6 @@ class TurnController:
             self._clock,
             reply_rows=self._factory.settings.sampling.max_new,
             turn=turn,
-            keep_sound=self._factory.settings.speculate,
         )
 
         async def run() -> None:
@@ -233,7 +232,7 @@ class TurnController:
         """The user may have finished: begins a speculative reply, if there is room for it.
         `over_at`: when the turn will be over, if the user does not continue."""
         user_turn = self.listening
-        if user_turn is None or not user_turn.can_branch or not self._speculation.has_room:
+        if user_turn is None or user_turn.failed or not self._speculation.has_room:
             return
         stopwatch = Stopwatch(self._turn, kind)
         stopwatch.set(begun=self._clock.now())
