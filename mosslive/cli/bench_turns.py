@@ -11,8 +11,8 @@ def turns(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Use the recordings of this folder, each one utterance; with NAME.json beside "
-            "NAME.wav, words of one speaker. Default: sentences of the bundled voice.",
+            help="Use the recordings of this folder, each one utterance, or as NAME.json beside "
+            "NAME.wav says. Default: sentences of the bundled voice.",
         ),
     ] = None,
     count: Annotated[
@@ -49,15 +49,16 @@ def turns(
     from mosslive.talk.smart_turn import SmartTurn, is_installed
     from mosslive.talk.vad import SileroVad
 
+    sessions: list[sound.Session] = []
     if recordings:
-        speakers = sound.read_speakers(recordings)
+        speakers, sessions = sound.read_folder(recordings)
     else:
         from mosslive.bench.turns.spoken import bundled_speaker
         from mosslive.config.folders import BUNDLED, find_parts
 
         with shared_cpu_threads("cpu"):  # its operations are too small for many threads
             speakers = [bundled_speaker(find_parts(Path(BUNDLED)))]
-    sessions = sound.make_sessions(speakers, count, seed)
+    sessions += sound.make_sessions(speakers, count, seed)
     model = SmartTurn() if is_installed() else None
     rules = measure.rules(with_model=model is not None)
 
@@ -71,7 +72,7 @@ def turns(
     pauses = [turn.pauses for session in sessions for turn in session.turns]
     conditions = {
         "recordings": recordings.name if recordings else "bundled voice",
-        "speakers": len(speakers),
+        "speakers": len({session.name for session in sessions}),
         "turns": len(pauses),
         "pauses": sum(pauses),
         "seed": seed,

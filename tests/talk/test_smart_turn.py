@@ -1,6 +1,7 @@
 """The end-of-turn model: its input, when it is asked, and what its answer does to a turn."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from tests.talk.rig import Later, LoudVad, frames
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "smart_turn_features.json"
 LOUD, SOFT, BETWEEN = 0.9, 0.1, 0.4
-RULE = SemanticEnd(soon_s=0.25, checks_s=(0.12, 0.5))
+RULE = SemanticEnd(soon_s=0.25, brief_s=0, checks_s=(0.12, 0.5), otherwise=AdaptiveSilence())
 SEMANTIC = TurnSettings(end=RULE)
 TIMES = CheckTimes.of(SEMANTIC)
 assert TIMES is not None
@@ -139,6 +140,9 @@ def test_a_complete_turn_ends_soon_and_another_by_adaptive_silence() -> None:
     assert signals(heard, 0.1, 0.9)[-1] == (20 + 15, "Ended")  # the second question, at 0.5 s
     again = [LOUD] * 20 + [SOFT] * 5 + [LOUD] * 10 + [SOFT] * 40
     assert signals(again, 0.9, 0.1)[-1][0] == 35 + 18, "an answer holds for its own pause"
+    guarded = replace(RULE, brief_s=0.65)
+    assert signals(heard, 0.9, rule=guarded)[-1] == (20 + 18, "Ended"), "0.64 s are too brief"
+    assert signals([LOUD, *heard], 0.9, rule=guarded)[-1] == (21 + 7, "Ended")
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

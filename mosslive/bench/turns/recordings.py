@@ -1,8 +1,9 @@
 """Recordings of sessions in which it is known where each turn ends and where it only pauses.
 
-Made from utterances of one speaker: silence is inserted inside an utterance, at its quietest
-places, or between spoken words that were recorded one by one. So a pause sounds unfinished exactly
-as far as the speaker's voice does there. Pure functions of sound and a seed. Knows no detector.
+A recording can come with its labels. Or sessions are made from utterances of one speaker: silence
+is inserted inside an utterance, at its quietest places, or between spoken words that were recorded
+one by one. Such pauses are harder than real ones: the voice does not hesitate before them. Pure
+functions of sound and a seed. Knows no detector.
 """
 
 import json
@@ -10,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +35,7 @@ _WORD_GAP_S = 0.06  # between two of them
 _NOISE = 3e-4  # -70 dB: no microphone is silent
 _EDGE_S = 0.005  # sound fades over this time where silence is inserted
 _WINDOW_S = 0.03  # whose loudness decides where a place is quiet
-_SILENT = 0.02  # of an utterance's loudest window: quieter ends are cut off
+_SILENT = 0.05  # of an utterance's loudest window: quieter ends are cut off
 _SUFFIXES = (".wav", ".flac", ".ogg")
 
 
@@ -43,7 +45,7 @@ class KnownTurn:
 
     start: int
     end: int  # of its speech
-    pauses: int  # how many were inserted
+    pauses: int = 0  # how many were inserted
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Speaker:
 
 def make_sessions(speakers: Sequence[Speaker], turns: int, seed: int = 0) -> list[Session]:
     """About `turns` turns, equally many of each speaker, in sessions of `TURNS`."""
+    if not speakers:
+        return []
     chance = np.random.default_rng(seed)
     each = max(1, math.ceil(turns / TURNS / len(speakers)))
     return [make_session(speaker, chance) for speaker in speakers for _ in range(each)]
@@ -84,26 +88,42 @@ def make_session(speaker: Speaker, chance: np.random.Generator) -> Session:
     return Session(speaker.name, whole, tuple(turns))
 
 
-def read_speakers(folder: Path) -> list[Speaker]:
-    """Every recording in a folder is one utterance; or, with a JSON file of the same name, the
-    words of one speaker: `{"clips": [{"start": sample, "samples": count}, ...]}`."""
+def read_folder(folder: Path) -> tuple[list[Speaker], list[Session]]:
+    """Every recording in a folder is one utterance. With a JSON file of the same name it is a
+    session with known turns, `{"turns": [[start_s, end_s], ...]}`, or the words of one speaker,
+    `{"clips": [{"start": sample, "samples": count}, ...]}`."""
     paths = [path for path in sorted(folder.glob("*")) if path.suffix in _SUFFIXES]
     if not paths:
         raise MossliveError(f"{folder} has no recordings; allowed: {', '.join(_SUFFIXES)} files")
-    speakers = []
+    speakers, sessions = list[Speaker](), list[Session]()
     for path in paths:
-        name = path.name.partition(".")[0]
-        sound = read_sound(path)
-        wave = sound.wave.numpy()
-        labels = path.with_name(f"{name}.json")
-        if not labels.is_file():
-            speakers.append(Speaker(name, [trimmed(_at_16_khz(wave, sound.rate_hz))]))
-            continue
-        clips = json.loads(labels.read_text(encoding="utf-8"))["clips"]
-        words = [wave[clip["start"] : clip["start"] + clip["samples"]] for clip in clips]
-        spoken = [trimmed(_at_16_khz(word, sound.rate_hz)) for word in words]
-        speakers.append(Speaker(name, spoken, words=True))
-    return speakers
+        name, sound = path.name.partition(".")[0], read_sound(path)
+        labels = _labels(path.with_name(f"{name}.json"))
+        if "clips" in labels:
+            ranges = [(clip["start"], clip["start"] + clip["samples"]) for clip in labels["clips"]]
+            words = [sound.wave[first:end] for first, end in ranges]
+            spoken = [trimmed(_at_16_khz(word, sound.rate_hz)) for word in words]
+            speakers.append(Speaker(name, spoken, words=True))
+        elif "turns" in labels:
+            samples = [[round(second * VAD_HZ) for second in turn] for turn in labels["turns"]]
+            known = tuple(KnownTurn(*turn) for turn in samples)
+            sessions.append(Session(name, _at_16_khz(sound.wave, sound.rate_hz), known))
+        else:
+            utterance = trimmed(_at_16_khz(sound.wave, sound.rate_hz))
+            speakers.append(Speaker(name, [utterance]))
+    return speakers, sessions
+
+
+def _labels(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise MossliveError(f"{path} is not readable as JSON: {error}") from None
+    if not isinstance(read, dict) or not {"clips", "turns"} & set(read):
+        raise MossliveError(f"{path} has neither clips nor turns; see docs/talk.md")
+    return read
 
 
 def trimmed(wave: Wave) -> Wave:
@@ -170,6 +190,6 @@ def _loudness(wave: Wave) -> NDArray[np.float64]:
     return np.sqrt(np.mean(rows.astype(np.float64) ** 2, axis=1))
 
 
-def _at_16_khz(wave: Wave, rate_hz: int) -> Wave:
-    made: Wave = resample(torch.from_numpy(np.ascontiguousarray(wave)), rate_hz, VAD_HZ).numpy()
+def _at_16_khz(wave: torch.Tensor, rate_hz: int) -> Wave:
+    made: Wave = resample(wave, rate_hz, VAD_HZ).numpy()
     return made

@@ -27,9 +27,9 @@ EAGERNESS = {
 }
 # The same with a model. Set by `mosslive bench turns`.
 SEMANTIC = {
-    "low": SemanticEnd(sure=0.8, soon_s=0.5, otherwise=EAGERNESS["low"]),
+    "low": SemanticEnd(sure=0.9, soon_s=0.4, brief_s=1.5, otherwise=EAGERNESS["low"]),
     "medium": SemanticEnd(),
-    "high": SemanticEnd(sure=0.4, soon_s=0.22, otherwise=EAGERNESS["high"]),
+    "high": SemanticEnd(sure=0.4, soon_s=0.22, brief_s=0.6, otherwise=EAGERNESS["medium"]),
 }
 _REPLY: dict[Modality, ReplyKind] = {"audio": "speech", "text": "text"}
 _OFF_BELOW = 0.7  # of the threshold: below it the sound is silence
