@@ -1,6 +1,7 @@
 """`bench turns`: recordings whose turns are known, and what rules do on them."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +66,8 @@ def test_quiet_places_are_inside(samples: int, count: int, seed: int) -> None:
     places = quiet_places(wave, count)
     assert len(places) <= count
     edges = [0, *places, samples]
-    assert all(after - before > 4000 for before, after in zip(edges, edges[1:], strict=False)) or (
-        not places
-    )
+    far = all(after - before > 4000 for before, after in pairwise(edges))
+    assert far or not places
 
 
 def test_silence_around_an_utterance_is_cut() -> None:
