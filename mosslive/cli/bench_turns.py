@@ -83,14 +83,8 @@ def turns(
         "python": platform.python_version(),
     }
     if not json:
-        table = Table(
-            "rule",
-            "turns cut off",
-            "wait p50 / p90, ms",
-            "first sound p50 / p90, ms",
-            "with speculation p50 / p90, ms",
-            "dropped replies per turn",
-        )
+        columns = ("rule", "cut off", "wait", "first sound", "speculating", "dropped")
+        table = Table(*columns)
         for one in results:
             table.add_row(
                 one.rule,
@@ -101,6 +95,12 @@ def turns(
                 f"{one.dropped:.2f}",
             )
         out.print(table)
+        out.print(
+            "cut off: share of turns; others: ms after the end of speech, p50 / p90: end of turn "
+            "detected, first sound of the reply, the same with speculation; dropped: speculative "
+            "replies begun for nothing, per turn",
+            markup=False,
+        )
         out.print(", ".join(f"{name} {value}" for name, value in conditions.items()), markup=False)
         if model is None:
             out.print("no Smart Turn: pip install 'mosslive[smart-turn]'", markup=False)

@@ -133,8 +133,9 @@ class Limits(NamedTuple):
 def plan(
     candidates: Sequence[Candidate], now: float, limits: Limits, settings: EngineSettings
 ) -> Plan:
-    if any(is_unheard(candidate, settings) for candidate in candidates):
-        candidates = [candidate for candidate in candidates if not candidate.speculative]
+    listened = [candidate for candidate in candidates if not candidate.speculative]
+    if any(is_unheard(candidate, settings) for candidate in listened):
+        candidates = listened
     ready = [candidate for candidate in candidates if not candidate.pending]
     waiting = [candidate for candidate in candidates if candidate.pending]
     underrun = min(map(underrun_at, candidates), default=math.inf)

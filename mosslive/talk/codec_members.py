@@ -123,9 +123,9 @@ class Members:
     def _peek(self, request: PeekTurn, result: Result) -> None:
         encoder, turn = self.encoder(), self.turns.get(request.turn)
         member = encoder.fork(turn.member) if turn else encoder.add()
+        encoder.push(member, request.wave)
         forked = self.turns[request.fork] = _Turn(member, request.due, self._clock(), result)
         forked.finishes = forked.apart = True
-        encoder.push(member, request.wave)
 
     def _render(self, request: Render, result: Result) -> None:
         reply = self.replies[request.reply.reply]

@@ -200,7 +200,7 @@ class TurnController:
 
     def change(self, settings: TalkSettings, voice: Voice | None) -> None:
         """For the next turn and the next reply."""
-        if (settings, voice) != (self._factory.settings, self._factory.voice):
+        if settings != self._factory.settings or voice is not self._factory.voice:
             self.resume()  # the speculative reply was made with the old ones
         self._factory.settings, self._factory.voice = settings, voice
 
