@@ -36,7 +36,7 @@ from mosslive.server.settings import ServerSettings
 from mosslive.server.step_times import StepTimes
 from mosslive.server.voice_folder import VoiceFolder
 from mosslive.server.voice_store import VoiceStore
-from mosslive.talk import CodecService, SemanticEnd, Talk, TalkSettings, TurnSettings
+from mosslive.talk import CodecService, Talk, TalkSettings, TurnSettings
 from mosslive.talk.compile_ahead import CompileJob, compile_ahead, note_of, process_count
 from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.smart_turn import EndModel, SmartTurn, is_installed
@@ -156,11 +156,9 @@ class Backend:
     def talk(
         self, settings: TalkSettings, voice: Voice | None, turns: Sequence[HistoryTurn] = ()
     ) -> Talk:
-        vad = end_model = None
-        if settings.turns:
-            vad = self.make_vad()
-            if self.make_end_model and isinstance(settings.turns.end, SemanticEnd):
-                end_model = self.make_end_model()
+        vad = self.make_vad() if settings.turns else None
+        # Whatever the end rule is now: the session may change it.
+        end_model = self.make_end_model() if settings.turns and self.make_end_model else None
         return Talk(
             self.engine,
             self.codec,

@@ -42,7 +42,8 @@ def test_a_reply_begins_in_a_pause_and_is_heard_after_the_turn(served: Backend) 
                 assert served.codec.production.replies == 0
             await on.send("input_audio_buffer.append", audio=pcm(PAUSE))
             done = await on.until("response.done")
-            assert done["response"]["usage"]["output_tokens"] == CODES
+            tokens = done["response"]["usage"]["output_token_details"]
+            assert tokens["audio_tokens"] == CODES
             assert len(on.of("response.created")) == len(on.of("input_audio_buffer.committed")) == 1
             assert (room.adopted, room.dropped) == (before[0] + 1, before[1] + 1)
             assert room.running == 0
