@@ -137,7 +137,7 @@ class EncoderMemory:
             device = self.log10.device
             # Pinned, so that the host does not wait for the steps before.
             both = torch.tensor([pages.held, copied.held], pin_memory=device.type == "cuda")
-            old, new = both.to(device, non_blocking=True)
+            old, new = both.to(device, non_blocking=True).unbind()
             by_page = (one.unflatten(0, (-1, PAGE_CODES)) for one in self._by_block)
             for stored in (*(one for layer in self.layers for one in layer), *by_page):
                 stored[new] = stored[old]

@@ -118,7 +118,7 @@ class TurnSettings:
         numbers = is_positive_number(self.off) and is_positive_number(self.on)
         if not numbers or not self.off <= self.on <= 1:
             raise refuse("on, off", (self.on, self.off), "0 < off ≤ on ≤ 1")
-        if not isinstance(self.end, EndRule):
+        if not isinstance(self.end, FixedSilence | AdaptiveSilence | SemanticEnd):
             raise refuse("end", self.end, "FixedSilence, AdaptiveSilence or SemanticEnd")
 
     @property

@@ -45,7 +45,7 @@ class WatchedCodec(ToyCodec):
         self.speaking = WatchedBatch(self.log)
 
     def encoder_batch(self) -> Any:
-        encoder = super().encoder_batch()
+        encoder: Any = super().encoder_batch()
         finish = encoder.finish
 
         def watched(turns: Sequence[Any]) -> Any:
