@@ -9,6 +9,7 @@ from mosslive.cli.bench_bundled import bundled
 from mosslive.cli.bench_capacity import capacity
 from mosslive.cli.bench_precision import codec_precision
 from mosslive.cli.bench_talk import talk
+from mosslive.cli.bench_turns import turns
 from mosslive.cli.console import err, out, print_json
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ def engine_command(
 
 
 bench.command()(talk)
+bench.command()(turns)
 bench.command()(capacity)
 bench.command()(bundled)
 bench.command()(codec_precision)

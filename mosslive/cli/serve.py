@@ -38,7 +38,7 @@ def _command() -> Callable[..., None]:
         default = "" if one.default in (None, (), False) else f" (default: {one.default})"
         flag_kind = str if kind is tuple else kind
         says = one.metadata["help"] + default
-        negative = kind is bool and one.default is None  # false differs from not given
+        negative = kind is bool and one.default is not False  # false differs from not given
         parameters.append(_parameter(one.name, flag_kind, says, negative=negative))
     serve.__doc__ = _run.__doc__
     serve.__annotations__ = {one.name: one.annotation for one in parameters}

@@ -35,6 +35,19 @@ class _Segment:
         self.live: list[int] = []  # codes that steps returned
         self.codes: list[int] = []  # exact, once it is ended
         self.ending = False  # its end is launched
+        self.same_as: _Segment | None = None  # whose end is also that of this one
+
+    @property
+    def exact(self) -> list[int]:
+        return self.same_as.codes if self.same_as else self.codes
+
+    def copy(self, pages: SegmentPages) -> "_Segment":
+        """The same segment up to now. Codes of steps that run come to both."""
+        copied = _Segment(pages)
+        copied.samples, copied.live = self.samples.copy(), self.live
+        if self.ending:
+            copied.ending, copied.same_as = True, self
+        return copied
 
     @property
     def unheard(self) -> bool:
@@ -180,6 +193,21 @@ class EncoderBatch:
             segment.ending = True
         return self._launch(self._work(Rows(), [], ending, turns))
 
+    def fork(self, turn: Turn) -> Turn:
+        """The same turn up to now, only to be finished: what would its codes be if it ended here?
+        Of the result only `codes` counts. Raises `PoolFull` without an effect."""
+        if not turn.open:
+            raise MossliveError("a turn was forked after it was finished or cancelled")
+        going_on = [segment for segment in turn.segments if not segment.ending]
+        self.memory.pool.require(sum(len(segment.pages.held) for segment in going_on))
+        copies = [
+            segment.copy(self.memory.open() if segment.ending else self.memory.copy(segment.pages))
+            for segment in turn.segments
+        ]
+        forked = Turn(copies[0])
+        forked.segments = copies
+        return forked
+
     def cancel(self, turn: Turn) -> None:
         """Frees all memory of a turn at once. Idempotent, and allowed at any time."""
         turn.open, turn.cancelled = False, True
@@ -233,7 +261,7 @@ class EncoderBatch:
         results: Results = {**live}
         for turn in finishing:
             before = [code for segment in turn.segments for code in segment.live]
-            exact = [code for segment in turn.segments for code in segment.codes]
+            exact = [code for segment in turn.segments for code in segment.exact]
             results[turn] = HeardTurn.compare(before, exact)
             self._turns.pop(turn, None)
         return results

@@ -141,5 +141,24 @@ class EncoderMemory:
         for k, v in self.layers:
             k[page] = v[page] = 0
 
+    def copy(self, pages: SegmentPages) -> SegmentPages:
+        """A segment of its own with the same contents. Raises `PoolFull` without an effect."""
+        self.pool.require(len(pages.held))
+        copied = self.open()
+        copied.grow(PAGE_CODES * len(pages.held))
+        if pages.held:
+            device = self.log10.device
+            # Pinned, so that the host does not wait for the steps before.
+            both = torch.tensor([pages.held, copied.held], pin_memory=device.type == "cuda")
+            old, new = both.to(device, non_blocking=True).unbind()
+            by_page = (one.unflatten(0, (-1, PAGE_CODES)) for one in self._by_block)
+            for stored in (*(one for layer in self.layers for one in layer), *by_page):
+                stored[new] = stored[old]
+        return copied
+
+    @property
+    def _by_block(self) -> tuple[torch.Tensor, ...]:
+        return self.log10, self.lowest, self.loudest
+
     def pasts(self, position: torch.Tensor, pages: torch.Tensor) -> list[Past]:
         return [Past(k, v, position, pages=pages) for k, v in self.layers]

@@ -34,6 +34,11 @@ class SegmentSamples:
             self.count += len(pcm)
             self._waiting.append(pcm)
 
+    def copy(self) -> "SegmentSamples":
+        copied = SegmentSamples()
+        copied.count, copied.taken, copied._waiting = self.count, self.taken, [*self._waiting]
+        return copied
+
     @property
     def blocks(self) -> int:
         """Blocks of the segment if it ends now, the last one filled up with silence."""

@@ -32,7 +32,13 @@ class EngineClient:
             self._append(sequence, rows)
             self.state.mark_changed(sequence)
 
-    def reply(self, sequence: SequenceState, sampling: Sampling, prefix: list[Row]) -> ActiveReply:
+    def reply(
+        self,
+        sequence: SequenceState,
+        sampling: Sampling,
+        prefix: list[Row],
+        speculative: bool = False,
+    ) -> ActiveReply:
         state = self.state
         with state:
             self._check_idle(sequence, "reply")
@@ -46,12 +52,13 @@ class EngineClient:
                 )
             mode = next_mode(first_mode(last[0], state.ids), last[0], state.ids)
             if mode == "audio":
-                self._check_deadlines()
-            self._append(sequence, prefix, new_replies=1)
+                self._check_deadlines(speculative)
+            # Beside a speculative reply every other conversation can still begin one.
+            self._append(sequence, prefix, len(state.sequences) if speculative else 1)
             now = state.clock()
             kind = "speech" if mode == "audio" else mode
             sequence.reply = ActiveReply(
-                sequence, sampling, kind, arrived_at=now, waiting_since=now
+                sequence, sampling, kind, now, waiting_since=now, speculative=speculative
             )
             state.mark_changed(sequence)
             return sequence.reply
@@ -140,6 +147,13 @@ class EngineClient:
             if not reply.ended:
                 self.state.interrupt(reply.sequence)
 
+    def adopt(self, reply: ActiveReply) -> None:
+        """A speculative reply is one like any other from now on."""
+        with self.state:
+            if reply.speculative:
+                reply.adopt(self.state.clock())
+                self._resume(reply)
+
     def close(self, sequence: SequenceState) -> None:
         with self.state:
             self.state.close(sequence)
@@ -163,9 +177,7 @@ class EngineClient:
             if reply.stop != "interrupted" and reply.unread_rows:
                 row = reply.rows[reply.delivered]
                 reply.delivered += 1
-                if reply.paused and reply.unread_rows <= state.settings.ahead_rows // 2:
-                    reply.resume(state.clock())
-                    state.inbox.put(None)
+                self._resume(reply)
                 return row
             if reply.error:
                 raise reply.error
@@ -207,6 +219,12 @@ class EngineClient:
             return self._missed_deadlines(1)
 
     # Callers of the methods below hold the lock.
+
+    def _resume(self, reply: ActiveReply) -> None:
+        """Ends the pause of a reply that few rows wait of."""
+        if reply.paused and reply.unread_rows <= self.state.ahead_rows(reply) // 2:
+            reply.resume(self.state.clock())
+            self.state.inbox.put(None)
 
     def _truncate(self, sequence: SequenceState, length: int) -> None:
         self.state.interrupt(sequence)
@@ -272,8 +290,8 @@ class EngineClient:
                 f"{state.free_pages} of {state.pool.total} are free; truncate or close some",
             )
 
-    def _check_deadlines(self) -> None:
-        if message := self._missed_deadlines(self.state.count_speaking() + 1):
+    def _check_deadlines(self, speculative: bool) -> None:
+        if message := self._missed_deadlines(self.state.count_speaking(speculative) + 1):
             raise self._full("deadlines", message)
 
     def _missed_deadlines(self, speaking: int) -> str | None:

@@ -39,15 +39,18 @@ class Conversation:
         appended."""
         self._client.append(self._sequence, self._checked(rows))
 
-    def reply(self, sampling: Sampling | None = None, prefix: Any = None) -> "ReplyStream":
+    def reply(
+        self, sampling: Sampling | None = None, prefix: Any = None, speculative: bool = False
+    ) -> "ReplyStream":
         """Starts a reply after the last row, or after the rows of `prefix`, which it appends first.
-        Raises the errors of `append`, and `EngineFull` ("deadlines") if speech would underrun."""
+        Raises the errors of `append`, and `EngineFull` ("deadlines") if speech would underrun.
+        `speculative`: until `ReplyStream.adopt` it gives way to all others."""
         if sampling is not None and not isinstance(sampling, Sampling):
             raise refuse("sampling", sampling, "a mosslive.Sampling, or None")
         first = [] if prefix is None else self._checked(prefix)
-        return ReplyStream(
-            self, self._client, self._client.reply(self._sequence, sampling or Sampling(), first)
-        )
+        sampling = sampling or Sampling()
+        reply = self._client.reply(self._sequence, sampling, first, speculative)
+        return ReplyStream(self, self._client, reply)
 
     def truncate(self, length: int) -> None:
         """Drops all rows from `length` on. An active reply ends as "interrupted"."""
@@ -137,6 +140,10 @@ class ReplyStream:
         if row is None:
             raise StopAsyncIteration
         return row
+
+    def adopt(self) -> None:
+        """A speculative reply is one like any other from now on. Idempotent."""
+        self._client.adopt(self._active)
 
     def cancel(self) -> None:
         """Ends the reply. No row is added to the conversation after this call; earlier rows stay

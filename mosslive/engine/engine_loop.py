@@ -205,7 +205,12 @@ class EngineLoop:
             if sequence.step_pages > sequence.reserved:
                 pages = sequence.step_pages - sequence.reserved
                 growing.append(
-                    PageRequest(sequence.key, reply.kind == "speech", reply.arrived_at, pages)
+                    PageRequest(
+                        sequence.key,
+                        reply.kind == "speech" and not reply.speculative,
+                        reply.arrived_at,
+                        pages,
+                    )
                 )
         if not growing:  # the common case: a page holds many rows
             return replies
@@ -332,7 +337,7 @@ class EngineLoop:
             speech, speech_follows = request.mode == "audio", request.upcoming_mode == "audio"
             self.missed += reply.add(result, speech, speech_follows, now)
             self.rows_made += 1
-            reply.paused = reply.unread_rows >= state.settings.ahead_rows
+            reply.paused = reply.unread_rows >= state.ahead_rows(reply)
             if request.stop:
                 state.end(reply, stop=request.stop)
             else:

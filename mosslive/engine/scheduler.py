@@ -31,6 +31,8 @@ Rules, each one a function below:
    free for the codec meanwhile.
 8. Priority on a CPU: a step is urgent if a candidate is due, or if a stretch has fewer than
    first_rows (see `device_priority`).
+9. A speculative reply has no listener: it is never due, and waits while a listener waits for a
+   first sound.
 
 Knows nothing of pages in use, threads or tensors. Runs on the engine thread; admission also runs on
 the caller's thread, under the lock of `EngineState`.
@@ -59,6 +61,7 @@ class Candidate(NamedTuple):
     waiting_since: float
     spoken: int = 0  # rows of the current stretch
     playout_start: float = 0.0  # time at which the first of them starts to play
+    speculative: bool = False  # the user may still continue, and the reply be dropped
 
 
 class Plan(NamedTuple):
@@ -77,6 +80,8 @@ class Pace(NamedTuple):
 
 
 def due_at(candidate: Candidate, settings: EngineSettings) -> float:
+    if candidate.speculative:
+        return math.inf
     if candidate.kind == "speech":
         if not candidate.spoken:
             return candidate.waiting_since
@@ -99,7 +104,8 @@ def is_urgent(candidates: Iterable[Candidate], now: float, settings: EngineSetti
 
 def is_unheard(candidate: Candidate, settings: EngineSettings) -> bool:
     """Whether its listener hears nothing yet."""
-    return candidate.kind == "speech" and candidate.spoken < settings.first_rows
+    unheard = candidate.kind == "speech" and candidate.spoken < settings.first_rows
+    return unheard and not candidate.speculative
 
 
 def can_wait(candidate: Candidate, now: float, settings: EngineSettings) -> bool:
@@ -110,8 +116,9 @@ def can_wait(candidate: Candidate, now: float, settings: EngineSettings) -> bool
 
 
 def underrun_at(candidate: Candidate) -> float:
-    """Returns when the listener has heard all rows; infinity before the first row."""
-    if candidate.kind != "speech" or not candidate.spoken:
+    """Returns when the listener has heard all rows; infinity before the first row, and without a
+    listener."""
+    if candidate.kind != "speech" or not candidate.spoken or candidate.speculative:
         return math.inf
     return candidate.playout_start + candidate.spoken * SECONDS_PER_CODE
 
@@ -142,6 +149,9 @@ def plan(
     settings: EngineSettings,
     pace: Pace = Pace(),  # noqa: B008  # immutable
 ) -> Plan:
+    listened = [candidate for candidate in candidates if not candidate.speculative]
+    if any(is_unheard(candidate, settings) for candidate in listened):
+        candidates = listened
     ready = [candidate for candidate in candidates if not candidate.pending]
     waiting = [candidate for candidate in candidates if candidate.pending]
     underrun = min(map(underrun_at, candidates), default=math.inf)
@@ -195,16 +205,13 @@ def select_batch(
     if len(ready) <= limits.requests and now + limits.decode.seconds(len(ready), now) <= underrun:
         return ready
     ready = sorted(ready, key=lambda candidate: due_at(candidate, settings))
-    required = [
-        candidate
-        for candidate in ready
-        if candidate.kind == "speech" or due_at(candidate, settings) <= now
-    ]
-    optional = [
-        candidate
-        for candidate in ready
-        if candidate.kind != "speech" and due_at(candidate, settings) > now
-    ]
+
+    def is_required(candidate: Candidate) -> bool:
+        speaks = candidate.kind == "speech" and not candidate.speculative
+        return speaks or due_at(candidate, settings) <= now
+
+    required = [candidate for candidate in ready if is_required(candidate)]
+    optional = [candidate for candidate in ready if not is_required(candidate)]
     fits = limits.decode.size_within(underrun - now, limits.requests, now)
     return (required + optional[: max(0, fits - len(required))])[: limits.requests]
 

@@ -44,6 +44,7 @@ class ActiveReply:
     spoken: int = 0  # rows of the current stretch of speech
     playout_start: float = 0.0  # of that stretch
     paused: bool = False  # it has `ahead_rows` unread rows
+    speculative: bool = False  # until `adopt`: nobody listens, and it may be dropped
     stop: ReplyStop | None = None
     error: MossliveError | None = None
     abandoned: bool = False  # the reader is gone; a finaliser sets this without the lock
@@ -67,10 +68,17 @@ class ActiveReply:
             self.spoken, self.playout_start, late = advance_playout(
                 self.spoken, self.playout_start, now
             )
+            if self.speculative:
+                self.playout_start, late = now, False
         if not speech_follows:
             self.spoken = 0
         self.kind = "speech" if speech_follows else "text"
         return late
+
+    def adopt(self, now: float) -> None:
+        """The user has finished: the reply is played from now on, all its rows."""
+        self.speculative = False
+        self.playout_start = now
 
     def resume(self, now: float) -> None:
         """Ends a pause. The unread rows are the lead over playout from now on."""
@@ -152,9 +160,21 @@ class SequenceState:
                 else None
             )
         if reply.request is None and pending:
-            return Candidate(self.key, reply.kind, pending, reply.waiting_since)
+            return Candidate(
+                self.key,
+                reply.kind,
+                pending,
+                reply.waiting_since,
+                speculative=reply.speculative,
+            )
         if reply.paused:
             return None
         return Candidate(
-            self.key, reply.kind, 0, reply.waiting_since, reply.spoken, reply.playout_start
+            self.key,
+            reply.kind,
+            0,
+            reply.waiting_since,
+            reply.spoken,
+            reply.playout_start,
+            reply.speculative,
         )

@@ -11,7 +11,7 @@ lock.
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 from mosslive.cache import PagePool, PageTable
@@ -92,11 +92,21 @@ class EngineState:
         return self.pool_free - self.reserved
 
     def count_replies(self) -> int:
-        return sum(sequence.reply is not None for sequence in self.active.values())
+        """Without speculative ones: they end first if pages run out."""
+        return sum(not reply.speculative for reply in self._replies())
 
-    def count_speaking(self) -> int:
-        replies = (sequence.reply for sequence in self.active.values())
-        return sum(reply is not None and reply.kind == "speech" for reply in replies)
+    def count_speaking(self, speculative: bool = False) -> int:
+        """`speculative`: count speculative ones too."""
+        replies = (reply for reply in self._replies() if reply.kind == "speech")
+        return sum(speculative or not reply.speculative for reply in replies)
+
+    def ahead_rows(self, reply: ActiveReply) -> int:
+        """Unread rows at which the reply pauses."""
+        settings = self.settings
+        return max(1, settings.first_rows) if reply.speculative else settings.ahead_rows
+
+    def _replies(self) -> Iterator[ActiveReply]:
+        return (sequence.reply for sequence in self.active.values() if sequence.reply)
 
     def end(
         self, reply: ActiveReply, stop: ReplyStop | None = None, error: MossliveError | None = None

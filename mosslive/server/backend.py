@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from mosslive.checkpoint.capabilities import folder_capabilities
 from mosslive.checkpoint.generation import folder_sampling
 from mosslive.codec import Voice, load_codec
@@ -37,8 +39,10 @@ from mosslive.server.voice_store import VoiceStore
 from mosslive.talk import CodecService, Talk, TalkSettings, TurnSettings
 from mosslive.talk.compile_ahead import CompileJob, compile_ahead, note_of, process_count
 from mosslive.talk.dialogue import HistoryTurn
+from mosslive.talk.smart_turn import EndModel, SmartTurn, is_installed
+from mosslive.talk.speculative_reply import SpeculationRoom
 from mosslive.talk.start import StartClock, load_beside
-from mosslive.talk.vad import SileroVad, VoiceActivity
+from mosslive.talk.vad import VAD_HZ, SileroVad, VoiceActivity
 from mosslive.talk.warmup import MOST_REPLIES
 
 _MOST_IN_STEP = 256  # replies in one step of the language model
@@ -54,6 +58,8 @@ class Backend:
     voices: VoiceStore
     settings: ServerSettings
     make_vad: Callable[[], VoiceActivity] = SileroVad
+    make_end_model: Callable[[], EndModel] | None = None  # None: silence alone ends turns
+    room: SpeculationRoom = field(default_factory=SpeculationRoom)  # shared by all sessions
     default_sampling: Sampling = field(default_factory=Sampling.driver)  # of a reply
     capabilities: Capabilities = field(default_factory=Capabilities)  # what the model states
     times: dict[str, StepTimes] | None = None  # of steps, measured at start
@@ -151,7 +157,18 @@ class Backend:
         self, settings: TalkSettings, voice: Voice | None, turns: Sequence[HistoryTurn] = ()
     ) -> Talk:
         vad = self.make_vad() if settings.turns else None
-        return Talk(self.engine, self.codec, voice, settings, turns=turns, vad=vad)
+        # Whatever the end rule is now: the session may change it.
+        end_model = self.make_end_model() if settings.turns and self.make_end_model else None
+        return Talk(
+            self.engine,
+            self.codec,
+            voice,
+            settings,
+            turns=turns,
+            vad=vad,
+            end_model=end_model,
+            room=self.room,
+        )
 
     async def end(self, talk: Talk) -> None:
         """Closes a conversation completely, even if the calling task is cancelled meanwhile: a
@@ -268,10 +285,18 @@ def load_backend(settings: ServerSettings) -> Backend:
         worker,
         store,
         settings,
+        make_end_model=_end_model(),
         default_sampling=default_sampling,
         capabilities=capabilities,
         times=times,
     )
+
+
+def _end_model() -> Callable[[], EndModel] | None:
+    if not is_installed():
+        return None
+    SmartTurn().complete(np.zeros(VAD_HZ, np.float32))  # loads it: no session waits for that
+    return SmartTurn
 
 
 def compile_job(parts: Parts, settings: ServerSettings, chunk: int, replies: int) -> CompileJob:

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from mosslive.engine import EngineStats
 from mosslive.engine.health import Health
 from mosslive.server.capacity import Capacity
+from mosslive.talk.speculative_reply import SpeculationRoom
 from mosslive.talk.timing import TurnTiming
 
 _TTFA_S = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10)
@@ -115,6 +116,10 @@ class Metrics:
             namespace="mosslive",
         ).set_function(lambda: capacity().conversations)
 
+    def watch_speculation(self, room: SpeculationRoom) -> None:
+        """Adds the numbers of speculative replies."""
+        self.registry.register(_SpeculationCollector(room))
+
     def page(self) -> bytes:
         return generate_latest(self.registry)
 
@@ -133,6 +138,21 @@ class _HealthCollector(Collector):
             failures.add_metric([name], part.failures)
         yield up
         yield failures
+
+
+class _SpeculationCollector(Collector):
+    def __init__(self, room: SpeculationRoom) -> None:
+        self._room = room
+
+    def collect(self) -> Iterator[Metric]:
+        ended = CounterMetricFamily(
+            "mosslive_speculative_replies",
+            "Replies begun in a pause, by whether the user had finished.",
+            labels=["outcome"],
+        )
+        ended.add_metric(["adopted"], self._room.adopted)
+        ended.add_metric(["dropped"], self._room.dropped)
+        yield ended
 
 
 class _StageCollector(Collector):

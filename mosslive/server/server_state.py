@@ -114,6 +114,18 @@ class ServerState:
                 status=429,
             )
 
+    def has_spare_room(self, speculating: int) -> bool:
+        """Whether a session may begin a speculative reply beside so many others: each counts as a
+        further conversation, so that nobody else notices it."""
+        codec = self._backend.codec if self._backend else None
+        if codec is None or self.draining.is_set():
+            return False
+        if self._admission:
+            inside = self.slots.speaking + self.requests.speaking
+            if inside + speculating >= self._admission.capacity().conversations:
+                return False
+        return not is_overloaded(codec.production.samples, time.monotonic())
+
     async def open(self) -> None:
         """Loads the backend and applies its limits; the server is ready afterwards."""
         backend = await self._load()
@@ -128,6 +140,8 @@ class ServerState:
             promise = Promise(self.settings.promise_ttfa_ms / 1000, _threads(backend))
             self._admission = Admission(backend.times, backend.costs, most, promise)
             self.metrics.watch_capacity(self._admission.capacity)
+        backend.room.fits = self.has_spare_room
+        self.metrics.watch_speculation(backend.room)
         self._backend = backend
         if limits.sessions < self.settings.max_sessions:
             _log.warning(

@@ -4,7 +4,12 @@ from mosslive.talk.codec_service import CodecService
 from mosslive.talk.conversation_file import load_turns, save_turns
 from mosslive.talk.settings import TalkSettings
 from mosslive.talk.talk import Talk
-from mosslive.talk.turn_detection import AdaptiveSilence, FixedSilence, TurnSettings
+from mosslive.talk.turn_detection import (
+    AdaptiveSilence,
+    FixedSilence,
+    SemanticEnd,
+    TurnSettings,
+)
 
 CodecThread = CodecWorker = CodecService  # its former names
 
@@ -14,6 +19,7 @@ __all__ = [
     "CodecThread",
     "CodecWorker",
     "FixedSilence",
+    "SemanticEnd",
     "Talk",
     "TalkSettings",
     "TurnSettings",

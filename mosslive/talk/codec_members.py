@@ -16,7 +16,7 @@ from mosslive.engine.device_errors import raise_if_lost
 from mosslive.engine.health import Health
 from mosslive.errors import MossliveError, NotFinite, is_failure
 from mosslive.talk.codec_plan import Stage, Step, Work
-from mosslive.talk.codec_requests import Done, FinishTurn, Hear, OpenReply, Render
+from mosslive.talk.codec_requests import Done, FinishTurn, Hear, OpenReply, PeekTurn, Render
 from mosslive.talk.request_queue import Result, settle
 from mosslive.talk.speech_codec import (
     DecoderBatchLike,
@@ -44,6 +44,7 @@ class _Member:
     result: Result | None = None
     running: bool = False  # in a step
     cost_s: float = 0.0  # of the request in progress
+    apart: bool = False  # nobody waits for it yet
 
 
 @dataclass(eq=False)
@@ -57,7 +58,6 @@ class _Turn(_Member):
 class _Reply(_Member):
     batch: Any = None
     last: bool = False
-    apart: bool = False
     pieces: list[Samples] = field(default_factory=list)  # of the request in progress
 
 
@@ -73,7 +73,7 @@ class Members:
 
     def accept(
         self,
-        request: Hear | FinishTurn | Render,
+        request: Hear | FinishTurn | PeekTurn | Render,
         result: Result | None,
         open_reply: Callable[[OpenReply], None],
     ) -> None:
@@ -83,6 +83,8 @@ class Members:
             if isinstance(request, Render):
                 open_reply(request.reply)
                 self._render(request, result)
+            elif isinstance(request, PeekTurn):
+                self._peek(request, result)
             else:
                 self._hear(request, result)
         except Exception as error:
@@ -101,7 +103,12 @@ class Members:
         if request.reply not in self.replies:
             batch = self._batch(request.chunk, request.tail)
             member = batch.add(request.voice, request.seed)
-            self.replies[request.reply] = _Reply(member, batch=batch)
+            self.replies[request.reply] = _Reply(member, batch=batch, apart=request.apart)
+
+    def adopt_reply(self, number: int) -> None:
+        """What it waits for is due now."""
+        if reply := self.replies.get(number):
+            reply.apart, reply.due = False, min(reply.due, self._clock())
 
     def _hear(self, request: Hear | FinishTurn, result: Result) -> None:
         encoder = self.encoder()
@@ -114,6 +121,13 @@ class Members:
         turn.finishes = isinstance(request, FinishTurn)
         if not turn.finishes and not turn.member.waiting:
             self._answer(turn, [])  # the sound completes no code
+
+    def _peek(self, request: PeekTurn, result: Result) -> None:
+        encoder, turn = self.encoder(), self.turns.get(request.turn)
+        member = encoder.fork(turn.member) if turn else encoder.add()
+        encoder.push(member, request.wave)
+        forked = self.turns[request.fork] = _Turn(member, request.due, self._clock(), result)
+        forked.finishes = forked.apart = True
 
     def _render(self, request: Render, result: Result) -> None:
         reply = self.replies[request.reply.reply]
@@ -152,7 +166,7 @@ class Members:
         """What can be part of a step."""
         for number, turn in self.turns.items():
             if turn.result is not None and not turn.running:
-                yield Work(number, "finish" if turn.finishes else "hear", turn.due)
+                yield Work(number, "finish" if turn.finishes else "hear", turn.due, turn.apart)
         for number, reply in self.replies.items():
             if reply.result is not None and not reply.running:
                 stage: Stage = "first" if reply.member.stage == "first" else "render"
@@ -170,8 +184,9 @@ class Members:
 
     @property
     def unheard(self) -> int:
-        """Replies without any sound yet."""
-        return sum(reply.member.stage == "first" for reply in self.replies.values())
+        """Replies whose listener has no sound yet."""
+        listened = (reply for reply in self.replies.values() if not reply.apart)
+        return sum(reply.member.stage == "first" for reply in listened)
 
     def start(self, step: Step) -> tuple[Step, Running]:
         """Starts the step, or a part of it: replies of one batch. Returns what it started."""

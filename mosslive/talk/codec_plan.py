@@ -19,7 +19,8 @@ Rules:
 4. While a listener waits for a first sound, further chunks start only if one of them is due soon.
    Chunks that would run dry in a large step, as the second of each reply, run in the lane `first`
    if it is free, as many as fit into its step.
-5. Work that is `apart` joins no step that is due before it.
+5. Work that is `apart` joins no step that is due before it, and until it is due it does not start
+   while a listener waits for a first sound.
 6. Without lanes, as on a CPU, only the step with the earliest deadline starts.
 
 Knows neither networks nor threads.
@@ -71,7 +72,7 @@ class PlanSettings:
 
 class Open(NamedTuple):
     """How many turns are being heard, how many replies are being made, and how many of these have
-    no sound yet."""
+    no sound yet although somebody listens."""
 
     turns: int
     replies: int
@@ -89,7 +90,8 @@ def plan(
 ) -> list[Step]:
     """The steps to start now. `busy`: lanes with a step that runs. `lanes`: whether the device runs
     steps of several lanes at a time."""
-    stages = by_stage(work, busy, now, settings, lanes=lanes)
+    free = [one for one in work if not is_held(one, open_, now)]
+    stages = by_stage(free, busy, now, settings, lanes=lanes)
     steps: list[tuple[float, Step]] = []
     taken = set(busy)
     for stage in _ORDER:
@@ -103,6 +105,11 @@ def plan(
     if lanes or not steps:
         return [step for _, step in steps]
     return [min(steps, key=lambda one: one[0])[1]] if not busy else []
+
+
+def is_held(one: Work, open_: Open, now: float) -> bool:
+    """Whether it waits for first sounds of others."""
+    return one.apart and open_.unheard > 0 and one.due > now
 
 
 def by_stage(
@@ -142,7 +149,9 @@ def gathers(
     return few and ready[0].due - now > settings.render_soon_s
 
 
-def next_change(work: Iterable[Work], busy: Collection[Lane], settings: PlanSettings) -> float:
+def next_change(
+    work: Iterable[Work], busy: Collection[Lane], open_: Open, settings: PlanSettings
+) -> float:
     """When the plan changes although no work comes and no step ends; inf: not before that."""
 
     def moment(one: Work) -> float:
@@ -154,6 +163,8 @@ def next_change(work: Iterable[Work], busy: Collection[Lane], settings: PlanSett
             return math.inf
         if _LANES[one.stage] in busy:
             return math.inf
+        if one.apart and open_.unheard:
+            return one.due
         return one.due - (settings.hear_soon_s if one.stage == "hear" else 0.0)
 
     return min(map(moment, work), default=math.inf)

@@ -45,6 +45,17 @@ class FinishTurn:
 
 
 @dataclass(frozen=True, eq=False)
+class PeekTurn:
+    """The codes of a turn if it ended with this sound → `HeardTurn`, of which only `codes` counts.
+    The turn goes on."""
+
+    turn: int
+    fork: int  # number of the turn that ends, for `CloseTurn`
+    wave: Tensor
+    due: float
+
+
+@dataclass(frozen=True, eq=False)
 class CloseTurn:
     """Frees a turn at once. Idempotent."""
 
@@ -61,6 +72,7 @@ class OpenReply:
     chunk: int  # codes
     tail: TailRule
     due: float
+    apart: bool = False  # it may never be heard
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +84,13 @@ class Render:
     due: float
     last: bool = False  # no more codes come: all the sound that is left; the reply is closed
     apart: bool = False  # it may never be heard: it joins no step that is due before it
+
+
+@dataclass(frozen=True, eq=False)
+class AdoptReply:
+    """A reply that was apart has a listener from now on."""
+
+    reply: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +109,18 @@ class Call:
     kind: str = ""  # for the health of the thread; empty: not counted
 
 
-Request = Hear | EndTurn | FinishTurn | CloseTurn | OpenReply | Render | CloseReply | Call
+Request = (
+    Hear
+    | EndTurn
+    | FinishTurn
+    | PeekTurn
+    | CloseTurn
+    | OpenReply
+    | Render
+    | AdoptReply
+    | CloseReply
+    | Call
+)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from mosslive.talk.codec_members import Members
 from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Step, next_change, plan
 from mosslive.talk.codec_requests import (
     NOW,
+    AdoptReply,
     Call,
     CloseReply,
     CloseTurn,
@@ -42,6 +43,7 @@ from mosslive.talk.codec_requests import (
     FinishTurn,
     Hear,
     OpenReply,
+    PeekTurn,
     Render,
     Request,
     Value,
@@ -197,7 +199,7 @@ class CodecService:
         for one in steps:
             self._start(one)
         waiting = (one for one in self._members.work() if one.key not in self._stalled)
-        at = next_change(waiting, self._lanes.busy, self._plan_settings)
+        at = next_change(waiting, self._lanes.busy, self._counts, self._plan_settings)
         if self._stalled:
             if self._retry_at < self._clock():
                 self._retry_at = self._clock() + _WAITS_FOR_PAGES_S / 10
@@ -235,13 +237,15 @@ class CodecService:
             case OpenReply(due=due) as opened:
                 call = Call(lambda: self._open(opened), due, "opening replies")
                 heapq.heappush(self._calls, (due, next(self._numbers), Asked(call, asked.result)))
-            case Hear() | FinishTurn() | Render() as request:
+            case Hear() | FinishTurn() | PeekTurn() | Render() as request:
                 self._members.accept(request, asked.result, self._open)
             case EndTurn(turn):
                 self._members.end_turn(turn)
             case CloseTurn(turn):
                 self._members.close_turn(turn)
                 self._stalled.clear()  # pages may be free now
+            case AdoptReply(reply):
+                self._members.adopt_reply(reply)
             case CloseReply(reply):
                 self._members.close_reply(reply)
                 self._stalled.clear()

@@ -4,7 +4,9 @@ Each makes requests to the codec service; its caller, on an event loop, awaits o
 next. Knows nothing of rows, nor of time except deadlines.
 """
 
+import asyncio
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 
 import torch
@@ -19,6 +21,7 @@ from mosslive.codec.sound import check_rate
 from mosslive.codec.voice import Voice, aligned
 from mosslive.errors import MossliveError
 from mosslive.talk.codec_requests import (
+    AdoptReply,
     CloseReply,
     CloseTurn,
     Done,
@@ -26,6 +29,7 @@ from mosslive.talk.codec_requests import (
     FinishTurn,
     Hear,
     OpenReply,
+    PeekTurn,
     Render,
 )
 from mosslive.talk.codec_service import CodecService
@@ -56,6 +60,24 @@ class EncodeStream:
         self._require_open()
         parts = self._resampler.push(wave), self._resampler.finish()
         return await self._service.ask(FinishTurn(self._number, torch.cat(parts), due))
+
+    def peek(self, wave: Tensor, due: float) -> "asyncio.Future[list[int]]":
+        """The codes of the turn if it ended with this sound, which `push` gets later. The sound is
+        taken at once: `push` may be called before the result is there."""
+        self._require_open()
+        resampler = copy(self._resampler)  # its methods replace its tensors and change none
+        rest = torch.cat((resampler.push(wave), resampler.finish()))
+        fork = self._service.new_number()
+        asked = self._service.ask(PeekTurn(self._number, fork, rest, due))
+
+        async def codes() -> list[int]:
+            try:
+                heard: HeardTurn = (await asked).value
+                return heard.codes
+            finally:
+                self._service.post(CloseTurn(fork))
+
+        return asyncio.ensure_future(codes())
 
     def close(self) -> None:
         """Frees its memory for another turn. Idempotent."""
@@ -103,10 +125,17 @@ class DecodeStream:
         """Whether so many first codes are enough to prepare for the sound of those that follow."""
         return not self._count.received and self._count.leads_in(waiting)
 
-    async def open(self, due: float) -> None:
+    async def open(self, due: float, speculative: bool = False) -> None:
         """Ahead of the first codes, so that they need not wait for it."""
         self._require_open()
+        self._reply = replace(self._reply, apart=speculative)
         await self._service.ask(replace(self._reply, due=due))
+
+    def adopt(self) -> None:
+        """What was speculative has a listener from now on."""
+        if self._reply.apart and not self._closed:
+            self._reply = replace(self._reply, apart=False)
+            self._service.post(AdoptReply(self._reply.reply))
 
     async def push(
         self, codes: Sequence[int], due: float, speculative: bool = False

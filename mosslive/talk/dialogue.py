@@ -155,15 +155,17 @@ class Dialogue:
             rows = [*chain.from_iterable(said.rows for said in self.turns)]
             self.conversation.append(rows[kept:])
 
-    def reply(self, sampling: Sampling, prefix: Sequence[Row]) -> ReplyStream:
+    def reply(
+        self, sampling: Sampling, prefix: Sequence[Row], speculative: bool = False
+    ) -> ReplyStream:
         """Starts a reply of at most `sampling.max_new` rows, fewer if the turn could not be closed
-        otherwise."""
+        otherwise. `speculative`: see `Conversation.reply`."""
         if len(self.conversation) < self.start:
             self.drop_open()
         self.make_room(len(prefix) + 1 + CLOSING_ROWS, sampling.max_new)
         room = self._limit - len(self.conversation) - len(prefix) - CLOSING_ROWS
         sampling = replace(sampling, max_new=min(sampling.max_new, room))
-        return self.conversation.reply(sampling, list(prefix))
+        return self.conversation.reply(sampling, list(prefix), speculative)
 
     # The context.
 

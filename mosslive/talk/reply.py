@@ -71,6 +71,8 @@ class LiveReply:
     def release(self) -> None:
         """The user's turn is over: sends the events held so far; further ones are sent at once."""
         self._released.set()
+        if self._stream:
+            self._stream.adopt()
         held, self._held = self._held, []
         for event in held:
             self._events.put(event)
@@ -81,7 +83,8 @@ class LiveReply:
         """Runs after the user's turn, until the last sample was heard."""
         prefix = dialogue.format.reply_prefix(self.kind)
         self._dialogue, self._prefix_rows = dialogue, len(prefix)
-        self._stream = dialogue.reply(self._sampling, prefix)
+        speculative = not self._released.is_set()
+        self._stream = dialogue.reply(self._sampling, prefix, speculative)
         self.stopwatch.mark("last_row_in", self._clock.now())
         self._send(ReplyStarted(self.turn, self.kind))
         try:

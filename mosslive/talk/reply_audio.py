@@ -28,6 +28,8 @@ from mosslive.talk.timing import Stopwatch
 _PIECE_S = 0.1  # sound is sent in pieces of this length, if the lead is long enough
 _PACE_CODES = 5  # that a reply far ahead takes at once, so that it wakes up less often
 _AHEAD_S = 30.0  # rendering rests while so much sound is rendered and not sent
+# Of a speculative reply, beyond the codes of its first sound: enough until others follow.
+_EARLY_CODES = 10
 
 
 class ReplyAudio:
@@ -53,9 +55,11 @@ class ReplyAudio:
         self._clock, self._stopwatch, self._events = clock, stopwatch, events_out
         self._heard_from, self._ahead_s = heard_from, ahead_s
         self._production = production
-        self._progress: Progress | None = None  # while `render` runs
+        self._renders = False  # `render` runs
+        self._progress: Progress | None = None  # meanwhile, once the reply is released
         self._codes: list[int] = []  # not rendered yet
         self._taken = 0  # codes in all
+        self._most_early = decoder.needs + _EARLY_CODES  # before it is released
         self._no_more_codes = False
         self._codes_ready = asyncio.Event()  # wakes `render`
         self._queue: deque[Samples] = deque()  # rendered, not sent yet
@@ -77,7 +81,11 @@ class ReplyAudio:
             self._codes_ready.set()
 
     async def keep_pace(self) -> None:
-        """Waits until another code may be taken: not while the reply is far ahead."""
+        """Waits until another code may be taken: not while the reply is far ahead, and not while
+        it is speculative and has a beginning."""
+        if not self._released.is_set() and self._taken >= self._most_early:
+            with self._resting():
+                await self._released.wait()
         if self.playback.lead_s in (None, math.inf):
             return
         while (surplus_s := self._surplus_s()) >= 0:
@@ -96,8 +104,11 @@ class ReplyAudio:
         self._codes_ready.set()
 
     def release(self) -> None:
-        """Allows `play` to send sound."""
+        """Allows `play` to send sound. The codec's requests are like any other's from now on."""
         self._released.set()
+        self._decoder.adopt()
+        if self._renders:
+            self._begin_progress()
 
     def drop(self) -> None:
         """Drops all waiting codes and sound and frees the codec's memory. Idempotent."""
@@ -119,15 +130,25 @@ class ReplyAudio:
         return int(self.playback.sent / self.samples_per_code + 0.5)
 
     async def render(self) -> None:
-        self._progress = self._production.begin()
+        self._renders = True
+        if self._released.is_set():
+            self._begin_progress()
         try:
-            await self._render(self._progress)
+            await self._render()
         finally:
-            self._progress.end()
-            self._progress = None
+            self._renders = False
+            if self._progress:
+                self._progress.end()
+                self._progress = None
 
-    async def _render(self, progress: Progress) -> None:
-        await self._decoder.open(self._runs_dry_at())
+    def _begin_progress(self) -> None:
+        """Measures production from now on: that of a speculative reply, which gives way to others,
+        says nothing about the speed of the server."""
+        self._progress = self._production.begin()
+        self._progress.rest(bool(self._rests) and not self._works)
+
+    async def _render(self) -> None:
+        await self._decoder.open(self._runs_dry_at(), not self._released.is_set())
         while not self._all_rendered:
             await self._codes_ready.wait()
             self._codes_ready.clear()
@@ -148,7 +169,8 @@ class ReplyAudio:
                 if not self._stopwatch.has("first_render_s"):
                     self._stopwatch.set(first_render_s=done.cost_s)
             self._stopwatch.add(render_s=done.cost_s, audio_s=len(done.value) / self._rate_hz)
-            progress.made(len(done.value) / self._rate_hz, self._clock.now())
+            if self._progress:
+                self._progress.made(len(done.value) / self._rate_hz, self._clock.now())
             self._enqueue(done.value)
             self._all_rendered = ending
             if self._codes or self._no_more_codes:

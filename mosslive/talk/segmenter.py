@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from mosslive.talk.end_checks import EndChecks
 from mosslive.talk.turn_detection import (
     Ended,
     Paused,
@@ -21,6 +22,7 @@ from mosslive.talk.turn_detection import (
     Started,
     TurnSettings,
     TurnState,
+    learn,
     step,
 )
 from mosslive.talk.vad import VAD_HZ, VoiceActivity
@@ -92,13 +94,18 @@ class VadSegmenter:
     """Returns sound in whole frames of 32 ms: a turn begins and ends on their borders."""
 
     def __init__(
-        self, speech: VoiceActivity | GivenSpeech, settings: TurnSettings, rate_hz: int
+        self,
+        speech: VoiceActivity | GivenSpeech,
+        settings: TurnSettings,
+        rate_hz: int,
+        checks: EndChecks | None = None,
     ) -> None:
-        """`speech`: a VAD that runs in `push`, or probabilities that come with the sound."""
+        """`speech`: a VAD that runs in `push`, or probabilities that come with the sound. `checks`:
+        asks the end-of-turn model here; the answers may also come with the sound."""
         self.rate_hz = rate_hz
         self._settings = settings
         self._speech: SpeechSource = (
-            speech if isinstance(speech, GivenSpeech) else LocalSpeech(speech, rate_hz)
+            speech if isinstance(speech, GivenSpeech) else LocalSpeech(speech, rate_hz, checks)
         )
         self.slow = self._speech.slow
         self._state = TurnState()
@@ -136,6 +143,8 @@ class VadSegmenter:
 
     def _classify(self, probability: float, interrupting: bool) -> list[TurnItem]:
         was_in_turn = self._in_turn
+        for heard, complete in self._speech.ends():
+            self._state = learn(self._state, heard, complete)
         self._state, signals = step(self._state, probability, self._settings, interrupting)
         items: list[TurnItem] = []
         if signals and isinstance(signals[0], Started):

@@ -3,7 +3,8 @@
 It runs in a branch of the dialogue and sends no event. It cannot be wanted before the moment at
 which the turn would be over, so its work is due then and goes after all work that is due earlier.
 If the turn ends, the branch becomes the conversation. If the user continues, the branch, its pages,
-tasks and sound are dropped. Runs on the event loop. Does not know when a pause begins or ends.
+tasks and sound are dropped. `SpeculationRoom` decides whether there is room for one at all. Runs on
+the event loop. Does not know when a pause begins or ends.
 """
 
 from collections.abc import Awaitable, Callable
@@ -56,13 +57,31 @@ class SpeculativeReply:
             self._branch.close()
 
 
-class Speculation:
-    """At most one speculative reply at a time, and the task that runs it."""
+class SpeculationRoom:
+    """How many speculative replies run, of all conversations that share it. They cost what replies
+    cost, and some are for nothing, so a busy server has no room for them."""
 
-    def __init__(self, queue: DialogueQueue, run_reply: RunReply) -> None:
+    def __init__(self, fits: Callable[[int], bool] = lambda running: True) -> None:
+        """`fits(running)`: whether one more can run beside so many."""
+        self.fits = fits
+        self.running = 0  # neither adopted nor dropped
+        self.adopted = self.dropped = 0  # so far
+
+    def is_free(self) -> bool:
+        return self.fits(self.running)
+
+
+class Speculation:
+    """At most one speculative reply of a conversation at a time, and the task that runs it."""
+
+    def __init__(self, queue: DialogueQueue, run_reply: RunReply, room: SpeculationRoom) -> None:
         """`run_reply(reply, run)` awaits `run()` and handles its errors."""
-        self._queue, self._run_reply = queue, run_reply
+        self._queue, self._run_reply, self._room = queue, run_reply, room
         self._current: tuple[SpeculativeReply, Task] | None = None
+
+    @property
+    def has_room(self) -> bool:
+        return self._current is None and self._room.is_free()
 
     def begin(self, speculative: SpeculativeReply) -> None:
         async def run() -> None:
@@ -76,6 +95,7 @@ class Speculation:
 
         task = self._queue.run_concurrently(lambda: self._run_reply(speculative.reply, run))
         self._current = speculative, task
+        self._room.running += 1
 
     def take(self, kind: ReplyKind) -> tuple[SpeculativeReply, Task] | None:
         """Removes and returns the speculative reply, if one of that kind is ready."""
@@ -85,6 +105,8 @@ class Speculation:
         if not speculative.ready or speculative.reply.kind != kind:
             return None
         taken, self._current = self._current, None
+        self._room.running -= 1
+        self._room.adopted += 1
         return taken
 
     def drop(self) -> None:
@@ -92,5 +114,7 @@ class Speculation:
         if self._current is not None:
             speculative, task = self._current
             self._current = None
+            self._room.running -= 1
+            self._room.dropped += 1
             speculative.reply.stop()
             task.cancel()

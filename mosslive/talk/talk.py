@@ -24,6 +24,8 @@ from mosslive.talk.codec_service import CodecService
 from mosslive.talk.dialogue import Dialogue, HistoryTurn, require_whole
 from mosslive.talk.events import ContextTrimmed, Event, EventQueue
 from mosslive.talk.settings import TalkSettings
+from mosslive.talk.smart_turn import EndModel
+from mosslive.talk.speculative_reply import SpeculationRoom
 from mosslive.talk.speech_codec import SpeechCodec
 from mosslive.talk.turn_controller import TurnController
 from mosslive.talk.user_input import UserInput
@@ -42,13 +44,17 @@ class Talk:
         *,
         turns: Sequence[HistoryTurn] = (),
         vad: VoiceActivity | None = None,
+        end_model: EndModel | None = None,
+        room: SpeculationRoom | None = None,
         clock: Clock | None = None,
         threads: Executor | Literal["shared"] | None = "shared",
     ) -> None:
         """`codec`: a codec, or the worker that many conversations share; None: the conversation is
         in text. `voice`: None: replies are in text. `turns`: earlier turns, as `load_turns` returns
         them; no system turn is added to them. `vad`: None: Silero's, unless `settings.turns` is
-        None. `threads`: where the VAD runs; None: on the event loop."""
+        None. `end_model`: None: Smart Turn, if the end rule uses a model. `room`: for speculative
+        replies, shared with other conversations; None: always. `threads`: where VAD and end model
+        run; None: on the event loop."""
         self.settings = settings or TalkSettings()
         self.clock: Clock = clock or WallClock()
         self.voice = voice
@@ -63,12 +69,20 @@ class Talk:
             )
         self.codec = codec
         self._controller = TurnController(
-            dialogue, self.codec, voice, engine.tokenizer, self.settings, self.clock, self._events
+            dialogue,
+            self.codec,
+            voice,
+            engine.tokenizer,
+            self.settings,
+            self.clock,
+            self._events,
+            room,
         )
         self._input = UserInput(
             self._controller,
             self.settings,
             vad,
+            end_model,
             vad_threads() if threads == "shared" else threads,
             self.clock,
             self._events,

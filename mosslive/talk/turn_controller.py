@@ -20,7 +20,7 @@ from mosslive.talk.dialogue_queue import Change, DialogueQueue, Edits
 from mosslive.talk.events import EventQueue
 from mosslive.talk.reply import LiveReply, ReplyFactory
 from mosslive.talk.settings import TalkSettings
-from mosslive.talk.speculative_reply import Speculation, SpeculativeReply
+from mosslive.talk.speculative_reply import Speculation, SpeculationRoom, SpeculativeReply
 from mosslive.talk.timing import Stopwatch
 from mosslive.talk.user_turn import UserTurn
 
@@ -37,8 +37,10 @@ class TurnController:
         settings: TalkSettings,
         clock: Clock,
         events_out: EventQueue,
+        room: SpeculationRoom | None = None,
     ) -> None:
-        """Without a codec or a voice, the caller must not ask for what needs it."""
+        """Without a codec or a voice, the caller must not ask for what needs it. `room`: for
+        speculative replies; None: always."""
         self.dialogue = dialogue
         self.listening: UserTurn | None = None  # while the user speaks
         self.on_reply_over: Callable[[], None] = lambda: None  # called soon after `reply` is None
@@ -54,7 +56,7 @@ class TurnController:
         self._storing: dict[int, asyncio.Task[None]] = {}  # of `say`, by turn
         self._user_task: asyncio.Task[None] | None = None  # runs `listening`
         self._reply_task: asyncio.Task[None] | None = None  # runs `reply`
-        self._speculation = Speculation(self.queue, self._run_reply)
+        self._speculation = Speculation(self.queue, self._run_reply, room or SpeculationRoom())
         self._edits = Edits(self._begin_edits, events_out)
 
     @property
@@ -88,7 +90,6 @@ class TurnController:
             self._clock,
             reply_rows=self._factory.settings.sampling.max_new,
             turn=turn,
-            keep_sound=self._factory.settings.speculate,
         )
 
         async def run() -> None:
@@ -199,6 +200,8 @@ class TurnController:
 
     def change(self, settings: TalkSettings, voice: Voice | None) -> None:
         """For the next turn and the next reply."""
+        if settings != self._factory.settings or voice is not self._factory.voice:
+            self.resume()  # the speculative reply was made with the old ones
         self._factory.settings, self._factory.voice = settings, voice
 
     # Replies.
@@ -226,10 +229,10 @@ class TurnController:
         return True
 
     def pause(self, kind: ReplyKind, over_at: float) -> None:
-        """The user may have finished: begins a speculative reply. `over_at`: when the turn will be
-        over, if the user does not continue."""
+        """The user may have finished: begins a speculative reply, if there is room for it.
+        `over_at`: when the turn will be over, if the user does not continue."""
         user_turn = self.listening
-        if user_turn is None or not user_turn.can_branch:
+        if user_turn is None or user_turn.failed or not self._speculation.has_room:
             return
         stopwatch = Stopwatch(self._turn, kind)
         stopwatch.set(begun=self._clock.now())

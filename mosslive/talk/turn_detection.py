@@ -16,6 +16,9 @@ packets or when they arrived. Knows no clock, no network and no conversation.
 
 loud: probability ≥ on; soft: < off; between the two a frame continues the phase. A time in the
 second column means: once the phase has lasted so long. Resumed comes only after Paused.
+
+`learn` adds what a trained model says about the pause in progress (`end_checks.py`): whether the
+turn sounds complete. `SemanticEnd` uses it; the other rules know silence only.
 """
 
 from dataclasses import dataclass, field, replace
@@ -67,6 +70,37 @@ class AdaptiveSilence:
 
 
 @dataclass(frozen=True)
+class SemanticEnd:
+    """A turn ends soon if a trained model finds it complete, and by adaptive silence if not.
+
+    The model is asked when silence has lasted `checks_s`, each time anew. While its latest answer
+    in this pause is at least `sure`, silence of `soon_s` ends the turn. Otherwise, without an
+    answer, and for a speaker who has spoken for less than `brief_s`, `otherwise` does. It waits
+    longer than the adaptive rule alone: complete turns do not get there.
+    """
+
+    sure: float = 0.5
+    soon_s: float = 0.28
+    brief_s: float = 1.0  # a few words sound complete too easily
+    checks_s: tuple[float, ...] = (0.12, 0.25, 0.5, 1.0)
+    otherwise: AdaptiveSilence = field(default_factory=lambda: AdaptiveSilence(0.9, 0.7))
+
+    def __post_init__(self) -> None:
+        _check_seconds(self, "soon_s")
+        _check_seconds(self, "brief_s")
+        if not is_positive_number(self.sure) or self.sure > 1:
+            raise refuse("sure", self.sure, "above 0 and at most 1")
+        times = self.checks_s
+        if not isinstance(times, tuple) or not times or not all(map(is_positive_number, times)):
+            raise refuse("checks_s", times, "a tuple of seconds above 0")
+        if not isinstance(self.otherwise, AdaptiveSilence):
+            raise refuse("otherwise", self.otherwise, "AdaptiveSilence")
+
+
+EndRule = FixedSilence | AdaptiveSilence | SemanticEnd
+
+
+@dataclass(frozen=True)
 class TurnSettings:
     on: float = 0.5
     off: float = 0.35
@@ -75,7 +109,7 @@ class TurnSettings:
     preroll_s: float = 0.3  # sound before the first loud frame that belongs to the turn
     pause_s: float = 0.2  # silence after which a speculative reply may begin
     longest_s: float = 120.0  # a turn ends here at the latest
-    end: FixedSilence | AdaptiveSilence = field(default_factory=AdaptiveSilence)
+    end: EndRule = field(default_factory=AdaptiveSilence)
 
     def __post_init__(self) -> None:
         names = ("confirm_s", "interrupt_s", "preroll_s", "pause_s", "longest_s")
@@ -84,8 +118,14 @@ class TurnSettings:
         numbers = is_positive_number(self.off) and is_positive_number(self.on)
         if not numbers or not self.off <= self.on <= 1:
             raise refuse("on, off", (self.on, self.off), "0 < off ≤ on ≤ 1")
-        if not isinstance(self.end, FixedSilence | AdaptiveSilence):
-            raise refuse("end", self.end, "FixedSilence or AdaptiveSilence")
+        if not isinstance(self.end, FixedSilence | AdaptiveSilence | SemanticEnd):
+            raise refuse("end", self.end, "FixedSilence, AdaptiveSilence or SemanticEnd")
+
+    @property
+    def adaptive(self) -> AdaptiveSilence | None:
+        """The rule that follows the speaker's pauses, if one does."""
+        rule = self.end.otherwise if isinstance(self.end, SemanticEnd) else self.end
+        return rule if isinstance(rule, AdaptiveSilence) else None
 
 
 @dataclass(frozen=True)
@@ -124,6 +164,7 @@ class TurnState:
     free: int = 0  # sound from here on belongs to no turn yet
     speech_end: int = -1 << 60  # of the latest speech
     signalled: bool = False  # Paused was sent for this pause
+    complete: float | None = None  # the model's latest answer about this pause
     pauses: tuple[float, ...] = ()  # seconds, the latest ones, for `AdaptiveSilence`
 
     @property
@@ -153,9 +194,8 @@ def step(
         return _end(state, last, settings)
     if state.phase == "speaking":
         if soft:
-            return replace(
-                state, phase="pausing", since=begin, speech_end=begin, signalled=False
-            ), []
+            pausing = replace(state, phase="pausing", since=begin, speech_end=begin)
+            return replace(pausing, signalled=False, complete=None), []
         return state, []
     silence = end - state.since
     if loud:
@@ -175,11 +215,23 @@ def step(
     return state, paused
 
 
+def learn(state: TurnState, heard: int, complete: float) -> TurnState:
+    """What the model says about the sound up to the position `heard`. Without effect if the speaker
+    has continued since."""
+    asked_in_pause = state.phase == "pausing" and heard > state.since
+    return replace(state, complete=complete) if asked_in_pause else state
+
+
 def end_s(state: TurnState, settings: TurnSettings) -> float:
     """How long the silence after the latest speech must last to end the turn."""
     rule, pauses = settings.end, state.pauses
     if isinstance(rule, FixedSilence):
         return rule.end_s
+    if isinstance(rule, SemanticEnd):
+        brief = state.speech_end - state.began < rule.brief_s * VAD_HZ
+        if state.complete is not None and state.complete >= rule.sure and not brief:
+            return rule.soon_s
+        rule = rule.otherwise
     least_s = rule.least_s if len(pauses) == rule.window else rule.first_s
     if state.speech_end - state.began < rule.brief_s * VAD_HZ:
         least_s = 1.5 * rule.first_s
@@ -189,6 +241,8 @@ def end_s(state: TurnState, settings: TurnSettings) -> float:
 def longest_silence_s(settings: TurnSettings) -> float:
     """After so much silence (every frame soft) no turn is in progress."""
     rule = settings.end
+    if isinstance(rule, SemanticEnd):
+        return max(rule.soon_s, rule.otherwise.most_s)
     return rule.end_s if isinstance(rule, FixedSilence) else rule.most_s
 
 
@@ -197,7 +251,7 @@ def _start(state: TurnState, settings: TurnSettings) -> tuple[TurnState, list[Si
     first = max(0, state.free, state.since - preroll)
     gap_s = (state.since - state.speech_end) / VAD_HZ
     pauses = state.pauses
-    if isinstance(settings.end, AdaptiveSilence) and gap_s <= settings.end.most_s:
+    if settings.adaptive and gap_s <= settings.adaptive.most_s:
         pauses = _remember(pauses, gap_s, settings)  # the speaker had not finished
     started = replace(state, phase="speaking", first=first, began=state.since, pauses=pauses)
     return started, [Started(first)]
@@ -220,9 +274,9 @@ def _end(
 def _remember(
     pauses: tuple[float, ...], pause_s: float, settings: TurnSettings
 ) -> tuple[float, ...]:
-    if isinstance(settings.end, FixedSilence):
+    if settings.adaptive is None:
         return ()
-    return (*pauses, pause_s)[-settings.end.window :]
+    return (*pauses, pause_s)[-settings.adaptive.window :]
 
 
 def _check_seconds(owner: object, name: str) -> None:

@@ -4,6 +4,7 @@ The VAD costs about a hundredth of a core per microphone, too much for an event 
 hundred of them. So a segmenter with a VAD works on a few shared threads, one piece of sound after
 the other. Packets that arrive meanwhile are the next piece. Signals are handled on the event loop,
 in order. If another process runs the VAD, its results come with the sound and no thread is needed.
+The end-of-turn model runs on the same threads, if the end rule uses one.
 A call that depends on the signals calls `catch_up` first, so for its caller sound is processed as
 soon as it is pushed. Does not know how a turn becomes rows, nor how a reply is made.
 Invariants: at most one thread uses the segmenter; at most `_BEHIND_S` of sound waits for it.
@@ -22,9 +23,11 @@ from torch import Tensor
 from mosslive.config import refuse
 from mosslive.rows import ReplyKind
 from mosslive.talk.clock import Clock
+from mosslive.talk.end_checks import CheckTimes, EndChecks
 from mosslive.talk.events import EventQueue, SpeechStarted, SpeechStopped, TurnDetected
 from mosslive.talk.segmenter import PushToTalkSegmenter, Segmenter, Sound, TurnItem, VadSegmenter
 from mosslive.talk.settings import TalkSettings
+from mosslive.talk.smart_turn import EndModel, SmartTurn
 from mosslive.talk.turn_controller import TurnController
 from mosslive.talk.turn_detection import Ended, Paused, Resumed, Started
 from mosslive.talk.vad import SileroVad, Speech, VoiceActivity
@@ -40,13 +43,15 @@ class UserInput:
         controller: TurnController,
         settings: TalkSettings,
         vad: VoiceActivity | None,
+        end_model: EndModel | None,
         threads: Executor | None,
         clock: Clock,
         events_out: EventQueue,
     ) -> None:
-        """`vad`: None: Silero's, loaded when it is needed. `threads`: where the VAD runs; None: in
-        `push`, on the event loop."""
+        """`vad`: None: Silero's, loaded when it is needed. `end_model`: None: Smart Turn, likewise.
+        `threads`: where both run; None: in `push`, on the event loop."""
         self._controller, self._settings, self._vad = controller, settings, vad
+        self._end_model = end_model
         self._threads, self._clock, self._events = threads, clock, events_out
         self._turn = 0  # the number of the spoken turn
         self._segmenter: Segmenter | None = None
@@ -64,7 +69,7 @@ class UserInput:
         if self._outdated or rate_hz != self._arrivals.rate_hz or stream != self._stream:
             self._change_segmenter(rate_hz, stream)
         if speech and self._given:
-            self._given.give(speech.probabilities)
+            self._given.give(speech.probabilities, speech.ends)
         segmenter = self._segmenter
         assert segmenter is not None, "every rate that is not refused has a segmenter"
         self._arrivals.add(wave.shape[0], self._clock.now())
@@ -109,6 +114,8 @@ class UserInput:
     async def warm(self) -> None:
         if self._settings.turns and self._vad is None:
             self._vad = await asyncio.to_thread(SileroVad)
+        if self._settings.turns and CheckTimes.of(self._settings.turns) and not self._end_model:
+            self._end_model = await asyncio.to_thread(SmartTurn)
 
     def close(self) -> None:
         self._job, self._segmenter = None, None
@@ -225,7 +232,11 @@ class UserInput:
             return VadSegmenter(self._given, self._settings.turns, rate_hz)
         self._vad = self._vad or SileroVad()
         self._vad.reset()
-        return VadSegmenter(self._vad, self._settings.turns, rate_hz)
+        checks = None
+        if times := CheckTimes.of(self._settings.turns):
+            self._end_model = self._end_model or SmartTurn()
+            checks = EndChecks(self._end_model, times, self._threads)
+        return VadSegmenter(self._vad, self._settings.turns, rate_hz, checks)
 
     def _replace_segmenter(self, segmenter: Segmenter | None, rate_hz: int) -> None:
         self._segmenter = segmenter

@@ -36,16 +36,13 @@ class UserTurn:
         *,
         reply_rows: int,
         turn: int = 0,
-        keep_sound: bool = False,
     ) -> None:
-        """`turn`: its number. `reply_rows`: rows that are kept free for the reply. `keep_sound`:
-        `branch` needs it."""
+        """`turn`: its number. `reply_rows`: rows that are kept free for the reply."""
         self._dialogue, self._codec, self._clock = dialogue, codec, clock
         self._rate_hz, self._reserve, self._turn = rate_hz, reply_rows + CLOSING_ROWS, turn
         self._encoder = EncodeStream(codec, rate_hz)
         self._packets: list[Tensor] = []  # not encoded yet
         self._waiting = 0  # samples in them
-        self._kept: list[Tensor] | None = [] if keep_sound else None
         self._changed = asyncio.Event()
         self._opened = asyncio.Event()
         self._stopwatch: Stopwatch | None = None  # from the end of the turn on
@@ -60,8 +57,6 @@ class UserTurn:
             return
         self._packets.append(wave)
         self._waiting += len(wave)
-        if self._kept is not None:
-            self._kept.append(wave)
         if self._waiting >= SECONDS_PER_CODE * self._rate_hz:  # less gives no code
             self._changed.set()
 
@@ -107,17 +102,15 @@ class UserTurn:
             codes_revised=revised,
         )
 
-    @property
-    def can_branch(self) -> bool:
-        return self._kept is not None and not self.failed
-
     async def branch(self, stopwatch: Stopwatch, due: float) -> Dialogue:
         """A branch of the dialogue in which the turn ends here. Its codes are those of a turn that
         ends here, even if later sound changes them. `due`: it is not needed before this moment."""
-        assert self._kept is not None, "created without keep_sound"
-        wave = torch.cat(self._kept)
-        await self._opened.wait()
-        codes = await self._codec.encode(wave, self._rate_hz, due)
+        peeked = self._encoder.peek(self._waiting_sound(), due)
+        try:
+            await self._opened.wait()
+            codes = await peeked
+        finally:
+            peeked.cancel()
         branch = self._dialogue.branch()
         try:
             pairs = enumerate(zip(self._codes, codes, strict=False))
@@ -134,9 +127,12 @@ class UserTurn:
         return branch
 
     def _take(self) -> Tensor:
-        wave = torch.cat(self._packets) if self._packets else torch.zeros(0)
+        wave = self._waiting_sound()
         self._packets, self._waiting = [], 0
         return wave
+
+    def _waiting_sound(self) -> Tensor:
+        return torch.cat(self._packets) if self._packets else torch.zeros(0)
 
     def _write(self, codes: list[int]) -> None:
         if codes:

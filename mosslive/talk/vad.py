@@ -43,10 +43,12 @@ class VoiceActivity(Protocol):
 @dataclass(frozen=True)
 class Speech:
     """Probabilities that another process has computed, in the order of the frames. They belong to
-    one stream of sound; the first frame of a stream begins with its first sample."""
+    one stream of sound; the first frame of a stream begins with its first sample. `ends`: answers
+    of the end-of-turn model, as `EndChecks.take` returns them."""
 
     stream: int
     probabilities: Sequence[float]
+    ends: Sequence[tuple[int, float]] = ()
 
 
 class SileroVad:

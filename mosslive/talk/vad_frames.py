@@ -1,8 +1,9 @@
 """Sound of a microphone as frames for the VAD, and the speech probabilities of these frames.
 
 `SpeechSource` is what a segmenter needs: `LocalSpeech` runs the VAD itself, `GivenSpeech` takes
-probabilities that another process has computed with a `FrameStream` of its own. One per microphone,
-used by one thread at a time. Does not know what a probability means for the turn.
+probabilities that another process has computed with a `FrameStream` of its own. Both also give the
+answers of the end-of-turn model, if there is one. One per microphone, used by one thread at a time.
+Does not know what a probability means for the turn.
 """
 
 from collections import deque
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mosslive.codec.resample import ResampleStream
+from mosslive.talk.end_checks import EndChecks
 from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ, VoiceActivity, check_finite
 
 
@@ -32,6 +34,10 @@ class SpeechSource(Protocol):
 
     def next(self) -> float:
         """The probability of speech in the next frame."""
+        ...
+
+    def ends(self) -> list[tuple[int, float]]:
+        """New answers of the end-of-turn model, as `EndChecks.take` returns them."""
         ...
 
 
@@ -71,8 +77,8 @@ class FrameStream:
 class LocalSpeech:
     slow = True
 
-    def __init__(self, vad: VoiceActivity, rate_hz: int) -> None:
-        self._vad, self._frames = vad, FrameStream(rate_hz)
+    def __init__(self, vad: VoiceActivity, rate_hz: int, checks: EndChecks | None = None) -> None:
+        self._vad, self._frames, self._checks = vad, FrameStream(rate_hz), checks
 
     @property
     def waiting(self) -> int:
@@ -82,9 +88,15 @@ class LocalSpeech:
         self._frames.push(wave)
 
     def next(self) -> float:
-        probability = self._vad.probability(self._frames.take())
+        frame = self._frames.take()
+        probability = self._vad.probability(frame)
         check_finite([probability])
+        if self._checks:
+            self._checks.push(frame, probability)
         return probability
+
+    def ends(self) -> list[tuple[int, float]]:
+        return self._checks.take() if self._checks else []
 
 
 class GivenSpeech:
@@ -95,6 +107,7 @@ class GivenSpeech:
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
         self._known: deque[float] = deque()
+        self._ends: list[tuple[int, float]] = []
         self._received = 0  # samples at `rate_hz`
         self._taken = 0  # frames
 
@@ -103,8 +116,9 @@ class GivenSpeech:
         arrived = self._received * VAD_HZ // self._rate_hz // FRAME_SAMPLES
         return min(len(self._known), arrived - self._taken)
 
-    def give(self, probabilities: Iterable[float]) -> None:
+    def give(self, probabilities: Iterable[float], ends: Iterable[tuple[int, float]] = ()) -> None:
         self._known.extend(probabilities)
+        self._ends.extend(ends)
 
     def push(self, wave: Tensor) -> None:
         self._received += wave.shape[0]
@@ -112,3 +126,7 @@ class GivenSpeech:
     def next(self) -> float:
         self._taken += 1
         return self._known.popleft()
+
+    def ends(self) -> list[tuple[int, float]]:
+        ends, self._ends = self._ends, []
+        return ends

@@ -400,3 +400,34 @@ def test_values_that_are_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = batch.finish([turn]).result()[turn]
     assert isinstance(heard, HeardTurn)
     assert heard.codes == ENCODER.encode(wave).tolist()
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(st.data())
+def test_a_fork_ends_the_turn_here_and_the_turn_goes_on(data: st.DataObject) -> None:
+    """Wherever a turn is forked, with steps in flight or not, the fork has the codes of a turn that
+    ends there, the turn itself has what it has alone, and all pages are free in the end."""
+    wave = sound(data.draw(st.sampled_from(KINDS)), data.draw(st.integers(3000, 60_000)))
+    cut = data.draw(st.integers(1, len(wave)))
+    room = Room(EncoderBatch(ENCODER))
+    pages = room.batch.memory.pool.free
+    speaker = room.join(wave)
+    while speaker.heard < cut:
+        room.speak(speaker, min(cut - speaker.heard, data.draw(st.integers(1, 9000))))
+        if room.batch.ready and data.draw(st.booleans()):
+            room.flight.append(room.batch.start(room.batch.ready))
+    fork = room.batch.fork(speaker.turn)
+    if dropped := data.draw(st.booleans()):
+        room.batch.cancel(fork)
+    else:
+        ended = room.batch.finish([fork])
+    room.speak(speaker, len(wave))
+    room.listen()
+    assert room.end(speaker).codes == alone(ENCODER, wave)[1].codes
+    if not dropped:
+        heard = ended.result()[fork]
+        assert isinstance(heard, HeardTurn)
+        assert heard.codes == ENCODER.encode(wave[:cut]).tolist()
+    assert room.batch.memory.pool.free == pages
+    with pytest.raises(MossliveError):
+        room.batch.fork(speaker.turn)

@@ -18,6 +18,7 @@ from mosslive.engine.scheduler import (
     advance_playout,
     due_at,
     headroom_pages,
+    is_urgent,
     misses_deadlines,
     out_of_pages,
     plan,
@@ -474,3 +475,35 @@ def test_a_rest_delays_no_prefill() -> None:
         [*ahead, waiting_reply(9, 5)], 1.0, limits(), EngineSettings(), Pace(8, decoded_at=0.99)
     )
     assert chosen == Plan([(9, 5)], [9], 0.99 + EngineSettings().rest_s)
+
+
+@many
+@given(
+    st.lists(candidate_of_any_kind, max_size=12),
+    st.lists(st.integers(0, 20), max_size=4),
+    st.floats(0, 5),
+)
+def test_speculative_replies_delay_no_first_sound(
+    several: list[Candidate], spoken: list[int], now: float
+) -> None:
+    """While a listener waits for a first sound the plan is that without speculative replies."""
+    others = [one._replace(key=key) for key, one in enumerate(several)]
+    early = [
+        Candidate(100 + key, "speech", 3 * (not rows), now, rows, now, speculative=True)
+        for key, rows in enumerate(spoken)
+    ]
+    unheard = speech(50, 1, now)
+    with_unheard = [*others, unheard]
+    assert plan([*with_unheard, *early], now, limits(), FIRST) == plan(
+        with_unheard, now, limits(), FIRST
+    )
+    assert not is_urgent(early, now + 100, FIRST)
+    assert all(underrun_at(one) == math.inf for one in early)
+
+
+def test_a_speculative_reply_runs_if_nothing_else_does() -> None:
+    """It is prefilled and decoded like any other reply while no listener waits."""
+    begins = Candidate(1, "speech", 5, 0.0, speculative=True)
+    assert plan([begins], 0.0, limits(), FIRST) == Plan([(1, 5)], [1])
+    speaks = Candidate(1, "speech", 0, 0.0, 3, 0.0, speculative=True)
+    assert plan([speaks, speech(2, 12)], 0.0, limits(), FIRST).decode == [1, 2]

@@ -13,6 +13,7 @@ from starlette.types import Message
 
 from mosslive.server.front.client_events import with_event
 from mosslive.server.front.speech_input import SpeechBatch, SpeechInput
+from mosslive.talk.vad import Speech
 from mosslive.talk.vad_frames import FrameStream
 from tests.server.rig import pcm, pcm_bytes, run, until
 from tests.talk.rig import LoudVad, frames
@@ -26,6 +27,8 @@ LOUD = {
     "quiet_s": 0.1,
     "loud_from": 0.5,
     "steady_s": 0.1,
+    "end_model": None,
+    "end_checks": None,
 }
 TEXT = {"type": "websocket.receive", "text": "x"}
 
@@ -210,5 +213,41 @@ def test_sound_becomes_bytes() -> None:
         assert (message, update) == ({"type": "websocket.receive", "event": event}, False)
         text = '{"type":"session\\u002eupdate"}'
         assert (await with_event({"type": "websocket.receive", "text": text}))[1]
+
+    run(test())
+
+
+class Sure:
+    """An end-of-turn model that is sure."""
+
+    def complete(self, wave: Any) -> float:
+        return 0.75
+
+
+def test_answers_of_the_end_model_go_with_the_sound() -> None:
+    """The front asks the model in a pause, on a thread, and a later message has its answer."""
+
+    async def test() -> None:
+        got: list[Message] = []
+        one = SpeechInput(SpeechBatch(), got.append)
+        one.use(
+            LOUD
+            | {
+                "end_model": "tests.server.test_speech_input:Sure",
+                "end_checks": [0.5, 0.5, [4, 12], 4, 40],  # as msgpack returns it
+            }
+        )
+        wave = np.repeat(frames((0.4, True), (0.6, False)), 3)[::2]
+        for first in range(0, len(wave), 480):
+            one.push(sound(pcm_bytes(wave[first : first + 480])))
+            await asyncio.sleep(0.011)
+        one.push(TEXT)
+        await until(lambda: got[-1] is TEXT)
+        ends = [end for one in got[:-1] for end in Speech(*one["event"]["speech"]).ends]
+        loud = sum(expected(np.frombuffer(pcm_bytes(wave), "<i2").astype(np.float32) / 32768))
+        assert [tuple(end) for end in ends] == [
+            ((loud + 4) * 512, 0.75),
+            ((loud + 12) * 512, 0.75),
+        ]
 
     run(test())

@@ -1,5 +1,6 @@
 """Which steps of the codec start: the plan as a pure function."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -14,6 +15,7 @@ from mosslive.talk.codec_plan import (
     Step,
     Work,
     by_stage,
+    next_change,
     plan,
 )
 
@@ -142,3 +144,17 @@ def test_a_step_has_a_largest_size() -> None:
     """The most urgent are taken, the others wait for the next step."""
     (step,) = started([Work(key, "first", -key) for key in range(20)])
     assert step.keys == [19 - number for number in range(RULES.most_first)]
+
+
+@many
+@given(some_work, st.floats(0, 6))
+def test_work_apart_waits_for_first_sounds(work: list[Work], now: float) -> None:
+    """While a listener waits for a first sound, the plan is that without work that is apart and not
+    due; its start is then the next change of the plan."""
+    waiting = Open(20, 20, unheard=1)
+    listened = [one for one in work if not one.apart or one.due <= now]
+    assert started(work, now, waiting) == started(listened, now, waiting)
+    apart = [one for one in work if one.apart and one.due > now]
+    assert next_change(apart, (), waiting, RULES) == min(
+        (one.due for one in apart), default=math.inf
+    )

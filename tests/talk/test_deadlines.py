@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from mosslive import LanguageModel
 from mosslive.codec import Sound, Voice
@@ -45,9 +44,16 @@ class WatchedCodec(ToyCodec):
         self.log: list[str] = []
         self.speaking = WatchedBatch(self.log)
 
-    def encode(self, pcm: Tensor, sample_rate: int) -> list[int]:
-        self.log.append("encode")
-        return super().encode(pcm, sample_rate)
+    def encoder_batch(self) -> Any:
+        encoder: Any = super().encoder_batch()
+        finish = encoder.finish
+
+        def watched(turns: Sequence[Any]) -> Any:
+            self.log.append("finish")
+            return finish(turns)
+
+        encoder.finish = watched
+        return encoder
 
 
 def rest(worker: CodecService) -> None:
@@ -125,7 +131,7 @@ def test_speculative_work_is_due_when_the_turn_would_be_over(nano_lm: LanguageMo
         rig.talk.push_audio(PAUSED[-512:], 16_000)
         await rig.settle()
         names = [name for name, _ in jobs]
-        assert {"Call", "OpenReply", "Render apart"} <= set(names)
+        assert {"PeekTurn", "OpenReply", "Render apart"} <= set(names)
         assert "Render" not in names
         assert min(due for name, due in jobs if name != "Hear") == pytest.approx(LEFT_S)
         dues = [due for name, due in jobs if name == "Render apart"]
@@ -189,7 +195,7 @@ def test_speculation_waits_for_a_due_chunk_of_another_conversation(
             await loop_turns()
             rig.engine.loop.step()
             await loop_turns()
-        first = codec.log.index("encode")
+        first = codec.log.index("finish")
         assert "open 2" in codec.log[:first]
         assert "render [2]" in codec.log[:first]
         assert not {"open 1", "render [1]", "render [1, 2]"} & set(codec.log[:first])

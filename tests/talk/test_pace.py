@@ -126,19 +126,27 @@ def test_a_reply_that_rests_can_be_interrupted(nano_lm: LanguageModel) -> None:
     run(story())
 
 
-def test_a_speculative_reply_rests_until_it_is_adopted(nano_lm: LanguageModel) -> None:
-    """A speculative reply is computed as far ahead as a listener would need, and the rest after it
-    is adopted."""
+@pytest.mark.parametrize("lead_s", [RIG.lead_s, None])
+def test_a_speculative_reply_rests_until_it_is_adopted(
+    nano_lm: LanguageModel, lead_s: float | None
+) -> None:
+    """Of a speculative reply only the beginning is computed, however its sound is paced, and the
+    rest after it is adopted."""
 
     async def story() -> None:
-        rig = paced_rig(nano_lm, replace(RIG, sampling=SAMPLING, speculate=True))
+        settings = replace(RIG, sampling=SAMPLING, speculate=True, lead_s=lead_s)
+        rig = paced_rig(nano_lm, settings)
         pause = frames((0.64, True), (8 * 0.032, False))
         await rig.say(pause, 16_000, 512)
         current = rig.talk._controller._speculation._current
         assert current is not None
         sound = current[0].reply.sound
         assert sound is not None
-        assert sound._taken == pytest.approx((5 + _NEXT_SOUND_S) / 0.08, abs=1)
+        assert sound._taken == 8 + 10
+        stream = current[0].reply._stream
+        assert stream is not None
+        assert len(stream.rows) <= 8 + 10 + 8
+        assert rig.codec.production.replies == 0, "nobody listens to it"
         await rig.say(frames((0.6, False)), 16_000, 512)
         await rig.until(lambda: not rig.talk.replying)
         np.testing.assert_array_equal(rig.sound(), toy_sound([7] * LONG))

@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mosslive import LanguageModel, Turn
 from mosslive.talk.events import (
@@ -16,8 +18,9 @@ from mosslive.talk.events import (
     TalkFault,
     TimingReady,
 )
+from mosslive.talk.speculative_reply import SpeculationRoom
 from tests.talk.rig import CODES, RIG, Rig, frames, run
-from tests.talk.test_interruption import SYSTEM, history, reply_of
+from tests.talk.test_interruption import PUSH_TO_TALK, SYSTEM, history, reply_of
 from tests.talk.toy import SAMPLES, TOY_VOICE, ToyCodec, toy_codes, toy_sound
 
 SPECULATIVE = replace(RIG, speculate=True)
@@ -123,3 +126,91 @@ def _codes(rig: Rig, lm: LanguageModel) -> list[int]:
     ids = lm.ids
     rows = rig.talk.turns[1].rows
     return [audio for text, audio in rows if text == ids.modality_pad and audio != ids.eosp]
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(st.integers(6, 30), st.lists(st.tuples(st.integers(7, 15), st.integers(4, 20)), max_size=2))
+def test_speculation_changes_no_reply(
+    nano_lm: LanguageModel, first: int, more: list[tuple[int, int]]
+) -> None:
+    """Whatever pauses a turn has, the adopted reply, its sound and its history are those of a
+    conversation without speculation in which the turn ends at the last pause; replies that were
+    dropped leave no page, no codec memory, no task and no event."""
+    stretches = [(first, True)]
+    for silence, speech in more:
+        stretches += [(silence, False), (speech, True)]
+    before = frames(*((count * 0.032, loud) for count, loud in stretches))
+    wave = np.concatenate((before, frames((END, False))))
+    until = len(before) + len(frames((PAUSE, False)))
+
+    async def story() -> None:
+        room = SpeculationRoom()
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, SPECULATIVE, room=room)
+        await rig.say(before, 16_000, 512)
+        assert room.running == 0
+        assert (room.adopted, room.dropped) == (0, len(more))
+        assert (rig.codec.open_turns, rig.codec.open_replies) == (1, 0)
+        assert rig.codec.production.replies == 0
+        assert [type(event) for event in rig.events] == [SpeechStarted]
+        pages = rig.served.lm.pool
+        assert pages.total - pages.free == -(-len(rig.rows) // pages.page_size)
+        await rig.say(wave[len(before) :], 16_000, 512)
+        await rig.until(lambda: not rig.talk.replying)
+        assert room.adopted == 1
+        assert rig.of(TimingReady)[0].timing.speculative
+        plain = Rig(nano_lm, ToyCodec(), TOY_VOICE, PUSH_TO_TALK)
+        await plain.say(wave[:until], 16_000, 512)
+        plain.talk.commit()
+        await plain.until(lambda: not plain.talk.replying)
+        assert rig.rows == plain.rows
+        np.testing.assert_array_equal(rig.sound(), plain.sound())
+        assert rig.of(ReplyDone) == plain.of(ReplyDone)
+        for one in (rig, plain):
+            await one.close()
+            one.assert_clean()
+
+    run(story())
+
+
+def test_without_room_nothing_is_begun(nano_lm: LanguageModel) -> None:
+    """Without room the turn gets its reply after its end; rooms count what runs."""
+
+    async def story() -> None:
+        asked: list[int] = []
+
+        def fits(running: int) -> bool:
+            asked.append(running)
+            return False
+
+        room = SpeculationRoom(fits)
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, SPECULATIVE, room=room)
+        await rig.say(frames((0.64, True), (END, False)), 16_000, 512)
+        await rig.until(lambda: not rig.talk.replying)
+        assert asked == [0]
+        assert not rig.of(TimingReady)[0].timing.speculative
+        assert (room.running, room.adopted, room.dropped) == (0, 0, 0)
+        await rig.close()
+
+    run(story())
+
+
+def test_new_settings_drop_a_speculative_reply(nano_lm: LanguageModel) -> None:
+    """A reply begun with settings that have changed since is not given; the same settings again
+    change nothing."""
+
+    async def story() -> None:
+        room = SpeculationRoom()
+        rig = Rig(nano_lm, ToyCodec(), TOY_VOICE, SPECULATIVE, room=room)
+        await rig.say(frames((0.64, True), (PAUSE, False)), 16_000, 512)
+        rig.talk.change(SPECULATIVE)
+        assert room.running == 1
+        short = replace(SPECULATIVE.sampling, max_new=10, min_new=11)
+        rig.talk.change(replace(SPECULATIVE, sampling=short))
+        assert room.running == 0
+        await rig.say(frames((0.4, False)), 16_000, 512)
+        await rig.until(lambda: not rig.talk.replying)
+        assert rig.of(ReplyDone)[0].codes == 10
+        await rig.close()
+        rig.assert_clean()
+
+    run(story())

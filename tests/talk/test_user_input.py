@@ -69,7 +69,7 @@ def user_input(
     stand_in: Any = recorder
     talk_settings = replace(RIG, turns=PLAIN, speculate=True)
     vad = vad or LoudVad()
-    return UserInput(stand_in, talk_settings, vad, threads, FakeClock(), stand_in)
+    return UserInput(stand_in, talk_settings, vad, None, threads, FakeClock(), stand_in)
 
 
 def at_once(wave: Wave) -> list[Any]:

@@ -115,6 +115,11 @@ class ToyEncoder:
             self.turns.remove(turn)
         return Finished(finished)
 
+    def fork(self, turn: Any) -> ToyTurn:
+        forked = self.add()
+        forked.wave, forked.given = turn.wave, [*turn.given]
+        return forked
+
     def cancel(self, turn: Any) -> None:
         if turn in self.turns:
             self.turns.remove(turn)

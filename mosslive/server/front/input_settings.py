@@ -6,12 +6,14 @@ hold. Runs on the event loop of the core. Does not know the queue.
 """
 
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import Any
 
 from starlette.types import Scope
 
 from mosslive.server.front.client_events import UPDATE
 from mosslive.server.realtime.session import RealtimeSession
+from mosslive.talk.end_checks import CheckTimes
 from mosslive.talk.turn_detection import longest_silence_s
 
 INPUT = "mosslive.input"  # extension: a function that sends these settings to the front
@@ -41,15 +43,23 @@ class InputSettings:
             self._key = turns, form.rate_hz
             self._stream += 1
         hears = session.talk.can_hear  # otherwise each append gets an error
-        vad = session.backend.make_vad
+        vad, end_model = session.backend.make_vad, session.backend.make_end_model
+        times = CheckTimes.of(turns) if turns else None
         self._send(
             {
                 "format": form.kind,
                 "stream": self._stream if turns and hears else None,
-                "vad": f"{vad.__module__}:{vad.__qualname__}",
+                "vad": _name(vad),
                 "soft_below": turns.off if turns else 0.0,
                 "quiet_s": longest_silence_s(turns) if turns else 0.0,
                 "loud_from": turns.on if turns else 1.0,
                 "steady_s": max(turns.confirm_s, turns.interrupt_s) if turns else 0.0,
+                "end_model": _name(end_model) if end_model and times else None,
+                "end_checks": astuple(times) if times else None,
             }
         )
+
+
+def _name(made: Callable[[], object]) -> str:
+    """Module and class, for another process."""
+    return f"{made.__module__}:{made.__qualname__}"

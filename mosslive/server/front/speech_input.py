@@ -2,13 +2,14 @@
 
 Frames of 32 ms of all sessions that have one are classified in one call of the network, at most
 once in 10 ms. A message with sound waits until its frames are classified, and later messages of the
-same client wait for it, so their order stays.
+same client wait for it, so their order stays. The end-of-turn model works on threads meanwhile; its
+answers go with the next sound.
 
 The core is spared messages that cannot change anything: sound without a whole frame joins the next
 packet. After so much silence that no turn can be in progress, and within steady speech, sound is
 sent in larger pieces until a frame differs. Any other message first sends all sound before it.
 
-Runs on the event loop of a front. Knows no turns.
+Runs on the event loop of a front, except the end-of-turn model. Knows no turns.
 """
 
 import asyncio
@@ -22,12 +23,22 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
 from starlette.types import Message
 
 from mosslive.errors import MossliveError
 from mosslive.server.realtime.formats import AudioFormat
-from mosslive.talk.vad import FRAME_SAMPLES, VAD_HZ, SileroVad, VoiceActivity, probabilities
+from mosslive.talk.end_checks import CheckTimes, EndChecks
+from mosslive.talk.smart_turn import SmartTurn, is_installed
+from mosslive.talk.vad import (
+    FRAME_SAMPLES,
+    VAD_HZ,
+    SileroVad,
+    VoiceActivity,
+    probabilities,
+    vad_threads,
+)
 from mosslive.talk.vad_frames import FrameStream
 
 _INTERVAL_S = 0.01  # between two batches; a frame has 32 ms
@@ -61,6 +72,7 @@ class SpeechInput:
         self._stream: int | None = None  # None: the VAD is off
         self._frames: FrameStream | None = None
         self.vad: VoiceActivity | None = None
+        self._checks: EndChecks | None = None
         self._soft_below, self._soft_frames = 0.0, 0  # probability; the latest frames below it
         self._quiet_frames = 0  # no turn is in progress after so many soft frames
         self._loud_from, self._loud_frames = 1.0, 0  # probability; the latest frames at or above it
@@ -77,13 +89,18 @@ class SpeechInput:
         for one in self._waiting:  # none, unless settings come without an update
             one.frames = one.samples = 0
         self._stream, self._frames, self.vad = settings["stream"], None, None
+        self._checks = None
         self._soft_below, self._soft_frames = settings["soft_below"], 0
         self._loud_from, self._loud_frames = settings["loud_from"], 0
         self._quiet_frames = math.ceil(settings["quiet_s"] * VAD_HZ / FRAME_SAMPLES)
         self._steady_frames = math.ceil(settings["steady_s"] * VAD_HZ / FRAME_SAMPLES) + 1
         if self._stream is not None:
             try:
-                self.vad = _vad_class(settings["vad"])()
+                self.vad = _class(settings["vad"])()
+                if settings["end_model"]:
+                    times = CheckTimes(*settings["end_checks"])
+                    model = _class(settings["end_model"])()
+                    self._checks = EndChecks(model, times, vad_threads())
                 self._frames = FrameStream(form.rate_hz)
             except Exception as error:
                 self.fail(error)
@@ -132,8 +149,10 @@ class SpeechInput:
         assert self._frames is not None, "only called if it has a frame"
         return self._frames.take()
 
-    def classified(self, probability: float) -> None:
+    def classified(self, frame: Any, probability: float) -> None:
         """The result for the oldest frame that was taken."""
+        if self._checks:
+            self._checks.push(frame, probability)
         waiting = next(one for one in self._waiting if one.frames)
         waiting.frames -= 1
         waiting.speech.append(probability)
@@ -143,7 +162,7 @@ class SpeechInput:
     def fail(self, error: Exception) -> None:
         """The VAD cannot run here: the core does it."""
         _log.error("voice activity detection failed in a front", exc_info=error)
-        self._frames, self.vad = None, None
+        self._frames, self.vad, self._checks = None, None, None
         for one in self._waiting:
             one.frames = one.samples = 0
 
@@ -152,7 +171,10 @@ class SpeechInput:
         while self._waiting and not self._waiting[0].frames:
             if len(self._waiting) == 1 and self._holds(self._waiting[0]):
                 return
-            self._forward(self._waiting.popleft().message)
+            first = self._waiting.popleft()
+            if first.samples and self._checks and (ends := self._checks.take()):
+                first.message["event"]["speech"].append(ends)
+            self._forward(first.message)
 
     def _holds(self, last: _Waiting) -> bool:
         """Whether the core does not need this sound before more sound has come."""
@@ -218,8 +240,8 @@ def _classify(inputs: list[SpeechInput]) -> None:
         for one in inputs:
             one.fail(error)
         return
-    for one, probability in zip(inputs, results, strict=True):
-        one.classified(probability)
+    for one, frame, probability in zip(inputs, frames, results, strict=True):
+        one.classified(frame, probability)
 
 
 def _now() -> float:
@@ -232,11 +254,13 @@ def warm() -> None:
         frames = FrameStream(AudioFormat().rate_hz)
         frames.push(torch.zeros(AudioFormat().rate_hz // 10))
         probabilities([SileroVad()], [frames.take()])
+    if is_installed():
+        SmartTurn().complete(np.zeros(VAD_HZ, np.float32))
 
 
 @cache
-def _vad_class(name: str) -> Callable[[], VoiceActivity]:
+def _class(name: str) -> Callable[[], Any]:
     """`name`: module and class, as the core has them."""
     module, _, kind = name.partition(":")
-    made: Callable[[], VoiceActivity] = getattr(import_module(module), kind)
+    made: Callable[[], Any] = getattr(import_module(module), kind)
     return made

@@ -1,0 +1,1 @@
+"""Turn detection on recordings whose pauses and ends are known."""
