@@ -9,7 +9,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest --durations=25 --durations-min=1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-training test-load test-clients lint format bench judges clients clean
+.PHONY: demo test test-training test-load soak test-clients lint format bench judges clients clean
 
 demo: .venv/talk
 	$(BIN)/mosslive demo
@@ -32,6 +32,12 @@ test-clients: .venv/dev .venv/clients/ready
 # Fifty sessions that open, talk and vanish for a minute.
 test-load: .venv/dev
 	LONG_TESTS=1 $(PYTEST) tests/server/test_load.py
+
+# Random sessions against servers in processes of their own, for hours. Prints each failure as a
+# test; figures and plots go to build/soak.
+SOAK_SESSIONS ?= 10000
+soak: .venv/dev
+	$(BIN)/python -m tests.fuzz.soak --sessions $(SOAK_SESSIONS)
 
 lint: .venv/dev
 	$(BIN)/ruff check .
