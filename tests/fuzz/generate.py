@@ -42,7 +42,7 @@ def session_of(chance: random.Random, shape: Shape) -> Session:
     else:
         transport = "beta" if chance.random() < 0.1 else "websocket"
     broken = chance.choice((0.0, 0.05, 0.5))  # share of the steps
-    pause = chance.choice((0.0, 0.05, 0.3))
+    pause = chance.choice((0.0, 0.02, 0.1))
     steps: list[Step] = []
     if chance.random() < 0.3:  # from the first event on
         detection = {"input": {"turn_detection": turn_detection(chance)}}

@@ -6,6 +6,8 @@ there is no WebRTC here.
 
 import asyncio
 import json
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 
@@ -60,7 +62,9 @@ async def play_webrtc(record: Record, served: Process) -> None:
         await caller.close()
 
 
-async def _steps(record: Record, speak, send) -> None:  # type: ignore[no-untyped-def]
+async def _steps(
+    record: Record, speak: Callable[[Any], None], send: Callable[[str | bytes], None]
+) -> None:
     for kind, value in record.session.steps:
         if record.close:
             break

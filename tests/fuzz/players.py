@@ -40,7 +40,10 @@ async def _play_websocket(record: Record, served: Process) -> None:
     except InvalidStatus as refusal:
         answer = refusal.response
         check_refusal(
-            record, httpx.Response(answer.status_code, content=answer.body, headers=answer.headers)
+            record,
+            httpx.Response(
+                answer.status_code, content=bytes(answer.body or b""), headers=answer.headers
+            ),
         )
         return
     except (TimeoutError, OSError, ConnectionClosed) as error:

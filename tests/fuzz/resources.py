@@ -9,9 +9,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fuzz.record import PATIENCE
 from tests.server.processes import Process
 
-QUIET_S = 10.0  # after the last client has left, all of it is given back within this time
+QUIET_S = (
+    10.0 * PATIENCE
+)  # after the last client has left, all of it is given back within this time
 GAUGES = {
     "sessions": "mosslive_sessions_live",
     "conversations": "mosslive_engine_conversations",

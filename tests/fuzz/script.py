@@ -22,7 +22,7 @@ from tests.fuzz.recordings import value_of
 #   ("send", event)      a client event, with `$` texts
 #   ("raw", text)        a text frame as it is; ("bytes", n): a binary frame
 #   ("wait", seconds)    nothing is sent meanwhile
-#   ("until", type)      until the next server event of this type, half a second at most
+#   ("until", type)      until the next server event of this type, 0.3 s at most
 #   ("deaf", seconds)    nothing is read meanwhile
 #   ("speak", "$turn…")  into the microphone; WebRTC only
 #   ("request", {...})   one HTTP request; HTTP only

@@ -22,7 +22,7 @@ from tests.fuzz.shrink import as_test, shrink
 
 # Server, fronts, share of all sessions, share of calls over WebRTC.
 SERVERS = (("toy", 0, 0.7, 0.01), ("toy", 2, 0.25, 0.01), ("bundled", 0, 0.05, 0.02))
-SHAPE = Shape(sessions=12, steps=230, http=0.1)  # 100 events a session on average
+SHAPE = Shape(sessions=24, steps=230, http=0.1)  # 100 events a session on average
 _TRIES = 3  # of each candidate while shrinking
 
 
