@@ -89,7 +89,7 @@ class Target:
             serving(self._name, self._folder, self._fronts)
         )
         self.starts += 1
-        shape = Shape(webrtc=0.0 if missing() else 0.3)
+        shape = Shape(sessions=4, steps=20, webrtc=0.0 if missing() else 0.3)
         for seed in range(self._warm_up):
             await _play_all(run_of(seed, shape), self._served)
         await asyncio.sleep(0.2)

@@ -13,7 +13,7 @@ from tests.fuzz.script import Run, Session
 from tests.fuzz.shrink import as_test, shrink
 from tests.fuzz.soak import smaller
 
-SHORT_S = 8.0  # of random sessions
+SHORT_S = 5.0  # of random sessions
 
 
 @pytest.mark.alone
