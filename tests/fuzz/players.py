@@ -34,8 +34,13 @@ async def play(session: Session, served: Process) -> Record:
 async def _play_websocket(record: Record, served: Process) -> None:
     headers = {"OpenAI-Beta": "realtime=v1"} if record.session.transport == "beta" else {}
     try:
+        # No pings of the client: they wait behind its events, as long as those take.
         socket = await connect(
-            served.ws, max_size=None, additional_headers=headers, open_timeout=3 * ANSWER_S
+            served.ws,
+            max_size=None,
+            additional_headers=headers,
+            open_timeout=3 * ANSWER_S,
+            ping_interval=None,
         )
     except InvalidStatus as refusal:
         answer = refusal.response

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from mosslive.server import http_config
+from mosslive.server.realtime.client_events.input_audio_buffer import clear_input
+from mosslive.server.realtime.handlers import HANDLERS
+from mosslive.server.realtime.session import RealtimeSession
 from tests.server.bench import message
-from tests.server.rig import Parts, Peer, Served, pcm, run, serving, spoken, turn
+from tests.server.rig import Event, Parts, Peer, Served, pcm, run, serving, spoken, turn
 
 ANSWER_S = 5.0  # for a session that does not wait for anything of its own
 
@@ -109,5 +113,27 @@ def test_valid_events_in_any_order(parts: Parts, first_seed: int) -> None:
                             await listen(peer, chance.random() / 20)
                     await answers(peer)
                 await left(served, tasks)
+
+    run(test())
+
+
+def test_a_client_whose_events_wait_is_alive(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that takes longer than a ping's timeout for the events of its client is not closed:
+    the answer to the ping waits behind the events, which nobody has read yet."""
+    ping_s, events = 0.2, 12
+
+    async def slowly(session: RealtimeSession, event: Event) -> None:
+        await asyncio.sleep(ping_s / 2)
+        clear_input(session)
+
+    monkeypatch.setattr(http_config, "_PING_S", ping_s)
+    monkeypatch.setitem(HANDLERS, "input_audio_buffer.clear", slowly)
+
+    async def test() -> None:
+        async with serving(parts) as served, served.session(ping_interval=None) as peer:
+            for _ in range(events):
+                await peer.send("input_audio_buffer.clear")
+            for _ in range(events):
+                await peer.until("input_audio_buffer.cleared")
 
     run(test())
