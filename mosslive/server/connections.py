@@ -65,8 +65,9 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if self.ping_timeout and (self.read_paused or self._heard):
             self._heard = False
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
-        else:
-            super().keepalive_timeout()
+        else:  # a close would wait for the peer, and a session that sends would fail meanwhile
+            self.pong_timer = None
+            self.transport.abort()
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)

@@ -21,8 +21,8 @@ INSTRUCTIONS = (
 
 def client_event(chance: random.Random) -> Event:
     """Any event, the frequent ones more often."""
-    makers = (append, append, append, append, update, item_create, response_create)
-    makers += (commit, clear, cancel, item_edit, item_edit)
+    often = (append, append, append, append, item_edit, item_edit)
+    makers = (*often, update, item_create, response_create, commit, clear, cancel)
     return chance.choice(makers)(chance)
 
 

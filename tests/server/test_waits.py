@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 
 from mosslive.server import http_config
 from mosslive.server.realtime.client_events.input_audio_buffer import clear_input
@@ -137,3 +138,29 @@ def test_a_client_whose_events_wait_is_alive(parts: Parts, monkeypatch: pytest.M
                 await peer.until("input_audio_buffer.cleared")
 
     run(test())
+
+
+def test_a_client_that_vanishes_while_the_session_sends(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that answers no ping has left, even if much is still to be sent to it: its session
+    ends at once, not when a write times out, and nothing counts as failed."""
+    monkeypatch.setattr(http_config, "_PING_S", 0.2)
+    large = {"tools": [{"type": "function", "name": "x" * 1_000_000}]}  # shown in every answer
+    limits = {"send_queue_bytes": 1 << 28, "send_timeout_s": 600.0}
+
+    async def test() -> None:
+        async with serving(parts, **limits) as served:
+            socket = await connect(served.ws, max_size=None, ping_interval=None)
+            peer = Peer(socket)
+            await peer.send("session.update", session=large)
+            await peer.until("session.updated")
+            socket.transport.pause_reading()
+            for _ in range(40):
+                await peer.send("session.update", session={})
+            async with asyncio.timeout(4 * ANSWER_S):
+                await served.server_state.slots.emptied()
+            socket.transport.abort()
+
+    run(test())
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
