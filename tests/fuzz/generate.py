@@ -11,8 +11,10 @@ from tests.fuzz.client_events import client_event, turn_detection
 from tests.fuzz.http_requests import http_request
 from tests.fuzz.script import Run, Session, Step
 
-UNTIL = ("response.created", "response.done", "response.output_audio.delta", "error")
-UNTIL += ("conversation.item.added", "input_audio_buffer.speech_started", "session.updated")
+UNTIL = (
+    *("response.created", "response.done", "response.output_audio.delta", "error"),
+    *("conversation.item.added", "input_audio_buffer.speech_started", "session.updated"),
+)
 
 
 @dataclass(frozen=True)

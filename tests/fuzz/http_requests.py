@@ -10,8 +10,10 @@ from typing import Any
 from tests.fuzz.broken_events import WRONG
 
 Request = dict[str, Any]
-GETS = ("/health", "/health/live", "/version", "/v1/models", "/v1/models/x/y", "/v1/voices")
-GETS += ("/v1/realtime", "/v1/realtime/ice_servers", "/nothing", "/v1/nothing", "/%00", "/", "//")
+GETS = (
+    *("/health", "/health/live", "/version", "/v1/models", "/v1/models/x/y", "/v1/voices"),
+    *("/v1/realtime", "/v1/realtime/ice_servers", "/nothing", "/v1/nothing", "/%00", "/", "//"),
+)
 KINDS = ("pcm", "wav", "flac", "mp3", "opus", "aac", "nothing")
 
 

@@ -13,8 +13,10 @@ from tests.fuzz.script import resolve
 from tests.server.processes import Process
 
 # Codes of refusals that are no fault of the client, and say when to come again.
-BUSY = ("too_many_sessions", "too_many_requests", "overloaded", "codec_full")
-BUSY += ("engine_full_pages", "engine_full_deadlines", "engine_full_conversations")
+BUSY = (
+    *("too_many_sessions", "too_many_requests", "overloaded", "codec_full"),
+    *("engine_full_pages", "engine_full_deadlines", "engine_full_conversations"),
+)
 
 
 async def play_http(record: Record, served: Process) -> None:

@@ -4,6 +4,7 @@ Delta debugging: halves are left out first, then quarters, down to single parts.
 chance, so a candidate is played several times. Does not know servers: the caller plays.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,14 +15,13 @@ Fails = Callable[[Run], Awaitable[bool]]
 Part = TypeVar("Part")
 
 
-async def shrink(run: Run, fails: Fails, most_tries: int = 400) -> Run:
-    """`fails`: plays a run; whether it fails in the same way. Stops after so many tries."""
-    tries = 0
+async def shrink(run: Run, fails: Fails, most_s: float = 600.0) -> Run:
+    """`fails`: plays a run; whether it fails in the same way. Begins no try after so many
+    seconds."""
+    end = time.monotonic() + most_s
 
     async def tried(candidate: Run) -> bool:
-        nonlocal tries
-        tries += 1
-        return tries <= most_tries and await fails(candidate)
+        return time.monotonic() < end and await fails(candidate)
 
     run = await minimal(run, tried)
     for number in range(len(run)):

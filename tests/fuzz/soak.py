@@ -65,8 +65,8 @@ async def _serve(
         seed += 1
 
 
-async def smaller(target: Target, run: Run, failures: list[str]) -> Run:
-    """A short run that fails by the same rule."""
+async def smaller(target: Target, run: Run, failures: list[str], most_s: float = 600.0) -> Run:
+    """A short run that fails by the same rule, found within so many seconds."""
     rules = {text.partition(":")[0] for text in failures}
 
     async def fails(candidate: Run) -> bool:
@@ -76,7 +76,7 @@ async def smaller(target: Target, run: Run, failures: list[str]) -> Run:
                 return True
         return False
 
-    return await shrink(run, fails)
+    return await shrink(run, fails, most_s)
 
 
 def _line(totals: Totals) -> str:

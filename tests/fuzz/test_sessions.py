@@ -14,6 +14,7 @@ from tests.fuzz.shrink import as_test, shrink
 from tests.fuzz.soak import smaller
 
 SHORT_S = 5.0  # of random sessions
+SHRINK_S = 60.0  # for a run that failed
 
 
 @pytest.mark.alone
@@ -31,7 +32,8 @@ def test_random_sessions(nano_folder: Path) -> None:
                 run = run_of(seed, shape)
                 played = await target.play(run)
                 if played.failures:
-                    shorter = await smaller(target, run, played.failures)
+                    print(*played.failures, sep="\n")
+                    shorter = await smaller(target, run, played.failures, SHRINK_S)
                     raise AssertionError(as_test(shorter, seed, played.failures))
                 seed += 1
 
