@@ -9,7 +9,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest --durations=25 --durations-min=1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-training test-load test-faults test-clients lint format bench judges clients clean
+.PHONY: demo test test-training test-load test-faults soak test-clients lint format bench judges clients clean
 
 demo: .venv/talk
 	$(BIN)/mosslive demo
@@ -36,6 +36,12 @@ test-load: .venv/dev
 # Every fault in every part of a server, and damage at thousands of places in every kind of file.
 test-faults: .venv/dev
 	LONG_TESTS=1 $(PYTEST) tests/faults
+
+# Random sessions against servers in processes of their own, for hours. Prints each failure as a
+# test; figures and plots go to build/soak.
+SOAK_SESSIONS ?= 10000
+soak: .venv/dev
+	$(BIN)/python -m tests.fuzz.soak --sessions $(SOAK_SESSIONS)
 
 lint: .venv/dev
 	$(BIN)/ruff check .

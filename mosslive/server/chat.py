@@ -32,7 +32,7 @@ from mosslive.server.server_state import ServerState
 from mosslive.server.speech import speaking_voice
 from mosslive.talk import TalkSettings
 from mosslive.talk.dialogue import HistoryTurn
-from mosslive.talk.events import AudioChunk, Event, ReplyDone, TextDelta, TimingReady
+from mosslive.talk.events import AudioChunk, Event, ReplyDone, ReplyStarted, TextDelta, TimingReady
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -78,7 +78,10 @@ async def completions(request: Request) -> Response:
         stack.enter_context(server_state.requests.take(owner, speaks))
         chat = await _read(server_state, owner, raw, stream)
         events = _events(server_state, chat, stack.pop_all())
-    first = await anext(events)  # raises before the response starts, so an error has its own status
+    first = await anext(events)
+    while isinstance(first, ReplyStarted):  # the engine may still refuse the reply
+        first = await anext(events)
+    # From here on the response starts: an error before it has its own status.
     if stream:
         chunks = _streamed(server_state, chat, first, events, bool(options.get("include_usage")))
         return ClosingStream(chunks, events, "text/event-stream")

@@ -48,6 +48,27 @@ async def send_and_confirm(
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Ends only if the peer is silent: its answer to a ping may wait behind events that the session
+    has not taken yet, and nothing is read meanwhile."""
+
+    _heard = False  # since the last ping, or since it was due
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        super().data_received(data)
+
+    def send_keepalive_ping(self) -> None:
+        self._heard = False
+        super().send_keepalive_ping()
+
+    def keepalive_timeout(self) -> None:
+        if self.ping_timeout and (self.read_paused or self._heard):
+            self._heard = False
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+        else:  # a close would wait for the peer, and a session that sends would fail meanwhile
+            self.pong_timer = None
+            self.transport.abort()
+
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if scope := getattr(self, "scope", None):

@@ -48,10 +48,12 @@ def set_up(level: str, stream: TextIO | None = None) -> None:
     """Configures logging of the process; `serve` calls it once."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("mosslive", "uvicorn"):
+    for name in ("mosslive", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level.upper())
+    # asyncio reports failed tasks and writes to closed sockets; at level info it counts time.
+    logging.getLogger("asyncio").setLevel(max(logging.getLogger("asyncio").level, logging.WARNING))
     # uvicorn logs the full URL of each WebSocket at level info; clients choose that text.
     quiet = logging.getLogger("uvicorn")
     quiet.setLevel(max(quiet.level, logging.WARNING))

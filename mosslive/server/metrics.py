@@ -107,6 +107,17 @@ class Metrics:
         self.registry.register(_HealthCollector(parts))
         self.registry.register(_StageCollector(stages))
 
+    def watch_held(self, tasks: Callable[[], int], codec: Callable[[], tuple[int, int]]) -> None:
+        """Adds what sessions hold beside pages. `codec`: its open turns and replies."""
+        held: dict[str, tuple[str, Callable[[], float]]] = {
+            "event_loop_tasks": ("Tasks of the event loop.", tasks),
+            "codec_turns": ("Turns of users that hold memory of the codec.", lambda: codec()[0]),
+            "codec_replies": ("Replies that hold memory of the codec.", lambda: codec()[1]),
+        }
+        for name, (help_text, value) in held.items():
+            gauge = Gauge(name, help_text, registry=self.registry, namespace="mosslive")
+            gauge.set_function(value)
+
     def watch_capacity(self, capacity: Callable[[], Capacity]) -> None:
         """Adds the number of conversations that the server holds."""
         Gauge(

@@ -132,6 +132,11 @@ class ServerState:
         for part in backend.parts().values():
             part.on_device_lost = self.on_device_lost
         self.metrics.watch(backend.engine.stats, _gpu_bytes, backend.parts(), backend.stage_seconds)
+        codec = backend.codec
+        self.metrics.watch_held(
+            lambda: len(asyncio.all_tasks()),
+            lambda: (codec.open_turns, codec.open_replies) if codec else (0, 0),
+        )
         limits = backend.limits
         self.slots.lower(limits.sessions)
         self.requests.lower(limits.requests)

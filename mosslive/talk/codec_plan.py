@@ -155,6 +155,10 @@ def next_change(
     """When the plan changes although no work comes and no step ends; inf: not before that."""
 
     def moment(one: Work) -> float:
+        at = unheld(one)
+        return max(at, one.due) if one.apart and open_.unheard else at
+
+    def unheld(one: Work) -> float:
         if one.stage == "render":
             dry = one.overlaps and "first" not in busy
             dry_at = one.due - settings.dry_s if dry else math.inf
@@ -163,8 +167,6 @@ def next_change(
             return math.inf
         if _LANES[one.stage] in busy:
             return math.inf
-        if one.apart and open_.unheard:
-            return one.due
         return one.due - (settings.hear_soon_s if one.stage == "hear" else 0.0)
 
     return min(map(moment, work), default=math.inf)

@@ -62,6 +62,7 @@ class LiveReply:
         self._held: list[Event] = []  # until `release`
         self._released = asyncio.Event()
         self._timing_sent = False
+        self._stopped = False
         self._heard_codes: int | None = None  # at `stop`
 
     @property
@@ -94,6 +95,8 @@ class LiveReply:
                     tasks.create_task(self.sound.render())
                     tasks.create_task(self.sound.play())
         except BaseExceptionGroup as group:
+            if self._stopped:  # tasks that were not cancelled yet have found their streams closed
+                raise asyncio.CancelledError from None
             raise group.exceptions[0] from None
         finally:
             self._stream.cancel()
@@ -109,8 +112,9 @@ class LiveReply:
             await self.sound.played()
 
     def stop(self) -> None:
-        """Interrupts the reply: no row is made and no sound is sent after this call."""
-        now = self._clock.now()
+        """Interrupts the reply: no row is made and no sound is sent after this call. The caller
+        cancels the task of `run`."""
+        self._stopped, now = True, self._clock.now()
         if self._stream:
             self._stream.cancel()
         if self.sound:

@@ -121,7 +121,7 @@ async def started(
             while not served.logged("ready"):
                 line = await process.stderr.readline()
                 assert line, "the server ended before it was ready"
-                served.log.append(json.loads(line))
+                served.log.append(parsed(line))
                 if served.log[-1]["message"] == "listening":
                     served.port = served.log[-1]["port"]
         reading = asyncio.create_task(_read(process.stderr, served.log))
@@ -149,4 +149,14 @@ async def listen(served: Process, *question: str) -> dict[str, Any]:
 
 async def _read(stream: asyncio.StreamReader, log: list[dict[str, Any]]) -> None:
     while line := await stream.readline():
-        log.append(json.loads(line))
+        log.append(parsed(line))
+
+
+def parsed(line: bytes) -> dict[str, Any]:
+    """A line of the log. Others, such as those of a traceback, count as errors."""
+    try:
+        record: dict[str, Any] = json.loads(line)
+    except ValueError:
+        text = line.decode(errors="replace").rstrip()
+        return {"level": "error", "logger": "stderr", "message": text}
+    return record

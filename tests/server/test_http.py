@@ -14,9 +14,12 @@ import pytest
 import soundfile
 from openai import AsyncOpenAI
 
+from mosslive import EngineFull
+from mosslive.server import chat
 from mosslive.server.backend import Backend
 from mosslive.server.run import make_server
 from mosslive.server.server_state import ServerState
+from mosslive.talk.events import Event, ReplyStarted
 from tests.server.rig import (
     CODES,
     RATE,
@@ -306,5 +309,26 @@ def test_wrong_paths_and_methods(parts: Parts) -> None:
                 assert len(long.json()["error"]["message"]) < 200
             async with client(served) as http:  # without a key the paths are not listed
                 assert (await http.get("/v1/nothing")).status_code == 401
+
+    run(test())
+
+
+def test_a_stream_that_is_refused(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A streamed reply that the engine refuses after it was announced, and before its first output,
+    gets status 503: the response has not started."""
+
+    async def refused(*given: object) -> AsyncIterator[Event]:
+        yield ReplyStarted(1, "text")
+        raise EngineFull("deadlines", "speech would stutter")
+
+    monkeypatch.setattr(chat, "one_shot_reply", refused)
+
+    async def test() -> None:
+        async with serving(parts) as served, client(served) as http:
+            asked = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
+            answer = await http.post("/v1/chat/completions", json=asked)
+            assert answer.status_code == 503
+            assert answer.json()["error"]["code"] == "engine_full_deadlines"
+            assert "retry-after" in answer.headers
 
     run(test())

@@ -216,3 +216,30 @@ def test_sounds_that_wait_are_limited_while_the_user_speaks(served: Backend) -> 
             await on.session.talk.settled()
 
     run(test())
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("function_call", "name"),
+        ("function_call", "arguments"),
+        ("function_call_output", "call_id"),
+        ("function_call_output", "output"),
+    ],
+)
+def test_function_items_are_complete(served: Backend, kind: str, missing: str) -> None:
+    """A function item without a field that clients read is refused, so that no event lacks it."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            item = {"type": kind, "call_id": "c", "name": "f", "arguments": "{}", "output": "o"}
+            await on.send("conversation.item.create", item=item)
+            await on.send("conversation.item.create", item=item | {missing: None})
+            del item[missing]
+            await on.send("conversation.item.create", item=item)
+            refused = [event["error"]["param"] for event in on.of("error")]
+            assert refused == [f"item.{missing}"] * 2
+            assert len(on.of("conversation.item.added")) == 1
+            check_types(on.events)
+
+    run(test())

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import soundfile
 
-from mosslive.server.logs import JsonLines
+from mosslive.server.logs import JsonLines, set_up
 from tests.server.auth import KEY, OTHER, bearing
 from tests.server.rig import RATE, WAIT_S, Parts, run, serving, spoken
 
@@ -103,3 +103,22 @@ def test_session_records_carry_their_fields(parts: Parts, caplog: pytest.LogCapt
     assert by_message["session ends"]["reason"] == "the client left"
     assert by_message["reply"]["text"]
     assert len({line["session"] for line in by_message.values()}) == 1
+
+
+def test_the_log_of_asyncio_is_json_too() -> None:
+    """What asyncio reports (a failed task, writes to a closed socket) is a JSON line like every
+    other, so that programs can read the whole log."""
+    names = ("mosslive", "uvicorn", "asyncio", "uvicorn.access")
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(one.handlers, one.propagate, one.level) for one in loggers]
+    out = io.StringIO()
+    try:
+        set_up("info", out)
+        logging.getLogger("asyncio").warning("socket.send() raised exception.")
+        logging.getLogger("asyncio").info("not of interest")
+    finally:
+        for one, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            one.handlers, one.propagate = handlers, propagate
+            one.setLevel(level)
+    (line,) = out.getvalue().splitlines()
+    assert json.loads(line)["message"] == "socket.send() raised exception."

@@ -206,3 +206,20 @@ def test_a_commit_during_the_end_of_playback_expects_no_response(served: Backend
             check(on.events)
 
     run(test())
+
+
+def test_an_update_between_a_turn_and_its_response(served: Backend) -> None:
+    """A response has the configuration of the moment at which the user's turn ended, like the reply
+    that it sends: an update that comes before `response.created` is for the next one."""
+
+    async def test() -> None:
+        async with bench(served) as on:
+            await on.send("input_audio_buffer.append", audio=pcm(turn(0.5)))
+            await on.send("session.update", session={"output_modalities": ["text"]})
+            assert not on.of("response.created")
+            done = (await on.until("response.done"))["response"]
+            assert done["output_modalities"] == ["audio"]
+            await on.quiet()
+            check(on.events)
+
+    run(test())

@@ -6,9 +6,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 
+from mosslive.server import http_config
+from mosslive.server.realtime.client_events.input_audio_buffer import clear_input
+from mosslive.server.realtime.handlers import HANDLERS
+from mosslive.server.realtime.session import RealtimeSession
 from tests.server.bench import message
-from tests.server.rig import Parts, Peer, Served, pcm, run, serving, spoken, turn
+from tests.server.rig import Event, Parts, Peer, Served, pcm, run, serving, spoken, turn
 
 ANSWER_S = 5.0  # for a session that does not wait for anything of its own
 
@@ -111,3 +116,51 @@ def test_valid_events_in_any_order(parts: Parts, first_seed: int) -> None:
                 await left(served, tasks)
 
     run(test())
+
+
+def test_a_client_whose_events_wait_is_alive(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that takes longer than a ping's timeout for the events of its client is not closed:
+    the answer to the ping waits behind the events, which nobody has read yet."""
+    ping_s, events = 0.2, 12
+
+    async def slowly(session: RealtimeSession, event: Event) -> None:
+        await asyncio.sleep(ping_s / 2)
+        clear_input(session)
+
+    monkeypatch.setattr(http_config, "_PING_S", ping_s)
+    monkeypatch.setitem(HANDLERS, "input_audio_buffer.clear", slowly)
+
+    async def test() -> None:
+        async with serving(parts) as served, served.session(ping_interval=None) as peer:
+            for _ in range(events):
+                await peer.send("input_audio_buffer.clear")
+            for _ in range(events):
+                await peer.until("input_audio_buffer.cleared")
+
+    run(test())
+
+
+def test_a_client_that_vanishes_while_the_session_sends(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that answers no ping has left, even if much is still to be sent to it: its session
+    ends at once, not when a write times out, and nothing counts as failed."""
+    monkeypatch.setattr(http_config, "_PING_S", 0.2)
+    large = {"tools": [{"type": "function", "name": "x" * 1_000_000}]}  # shown in every answer
+    limits: dict[str, Any] = {"send_queue_bytes": 1 << 28, "send_timeout_s": 600.0}
+
+    async def test() -> None:
+        async with serving(parts, **limits) as served:
+            socket = await connect(served.ws, max_size=None, ping_interval=None)
+            peer = Peer(socket)
+            await peer.send("session.update", session=large)
+            await peer.until("session.updated")
+            socket.transport.pause_reading()
+            for _ in range(40):
+                await peer.send("session.update", session={})
+            async with asyncio.timeout(4 * ANSWER_S):
+                await served.server_state.slots.emptied()
+            socket.transport.abort()
+
+    run(test())
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -110,7 +110,7 @@ def spied(worker: CodecService, clock: FakeClock) -> list[tuple[str, float]]:
     ask = worker.ask
 
     def watched(request: Request) -> Any:
-        if not isinstance(request, EndTurn | CloseTurn | CloseReply):
+        if not isinstance(request, EndTurn | CloseTurn | CloseReply | AdoptReply):
             name = type(request).__name__
             apart = isinstance(request, Render) and request.apart
             asked.append((f"{name} apart" if apart else name, request.due - clock.now()))

@@ -1,5 +1,6 @@
 """Interruption at every point: the history is what was heard, and nothing leaks."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from mosslive.talk.events import (
     ReplyInterrupted,
     SpeechStarted,
     SpeechStopped,
+    TalkFault,
     TextDelta,
     TimingReady,
 )
@@ -77,6 +79,28 @@ def test_before_anything_is_heard(nano_lm: LanguageModel, steps: int) -> None:
         rig.assert_clean()
 
     run(story())
+
+
+def test_between_two_passes_of_the_event_loop(nano_lm: LanguageModel) -> None:
+    """A reply that is cancelled after any number of passes of the event loop, even before its own
+    tasks have run, is an interruption and no fault."""
+
+    async def story(passes: int) -> None:
+        rig = await asked(nano_lm, replace(PUSH_TO_TALK, auto_reply=False))
+        await rig.settle()
+        rig.talk.respond()
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        assert rig.talk.cancel()
+        await rig.settle()
+        assert not rig.of(TalkFault), f"after {passes} passes"
+        assert len(rig.of(ReplyInterrupted)) == 1
+        assert rig.rows == remembered(nano_lm, 0)
+        await rig.close()
+        rig.assert_clean()
+
+    for passes in range(8):
+        run(story(passes))
 
 
 POINTS: dict[str, Callable[[LiveReply, ToyCodec], bool]] = {

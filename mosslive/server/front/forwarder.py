@@ -140,6 +140,9 @@ class _Connection:
                 message = {"type": message["type"], "text": event_text(event)}
             await send(with_tuples(message))
             self._send([Kind.WRITTEN, self._name, time.monotonic()])
+            # Sending does not yield while the socket has room, and the loop would not get to report
+            # that the client left.
+            await asyncio.sleep(0)
         if isinstance(message, Exception):
             raise message
         if message:

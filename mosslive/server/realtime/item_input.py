@@ -17,6 +17,8 @@ from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.session import RealtimeSession
 
 _KINDS = ("message", "function_call", "function_call_output")
+# Clients read these fields of the items that they get, and fail without them.
+_REQUIRED = {"function_call": ("name", "arguments"), "function_call_output": ("call_id", "output")}
 _ROLES = ("system", "user", "assistant")
 _MOST_ID = 256  # characters
 _MOST_PARTS = 64  # of one item
@@ -40,6 +42,8 @@ async def read_item(
     if kind != "message":  # kept for the client; the model has no tools
         names = ("call_id", "name", "arguments", "output")
         most = session.backend.settings.max_text_chars
+        for name in _REQUIRED[kind]:
+            fields.text(raw, name, "item.")
         extra = {name: raw[name] for name in names if isinstance(raw.get(name), str)}
         for name, text in extra.items():
             _check_length(text, most, f"item.{name}")

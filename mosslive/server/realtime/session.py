@@ -83,7 +83,7 @@ class RealtimeSession:
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress = asyncio.Event()
         self._closed = False
-        self.config = self._first_config()
+        self.config = self._expected_config = self._first_config()
         self.idle = IdleTimer()
         self.idle.limit(self.config.turn_detection)
         buffer = InputBuffer(self.config.input_format, backend.settings.max_turn_s + 10)
@@ -229,6 +229,17 @@ class RealtimeSession:
         self.responses.begin(response, turn)
         response.begin()
         return response
+
+    def expect_response(self, turn: int) -> None:
+        """The user's turn is over and `Talk` prepares the reply, with the configuration of now."""
+        self.responses.expect(turn)
+        self._expected_config = self.config
+
+    def begin_expected(self, turn: int) -> ResponseEvents:
+        """Starts the response to a turn of the user with the configuration that its reply has: an
+        update may have come between the end of the turn and the reply."""
+        expected = turn == self.responses.expected_turn
+        return self.begin_response(turn, self._expected_config if expected else self.config)
 
     def begin_one_shot(
         self, config: SessionConfig, metadata: dict[str, str] | None

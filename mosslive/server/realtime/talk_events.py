@@ -129,7 +129,7 @@ class TalkEventForwarder:
         else:
             item.add_sound(buffer.between(heard.start_s, heard.end_s))
         if session.config.creates:
-            session.responses.expect(turn)
+            session.expect_response(turn)
         commit_item(session, item)
 
     def _idle(self, idle_s: float) -> None:
@@ -154,7 +154,7 @@ class TalkEventForwarder:
             other.finish("cancelled", "turn_detected")
             responses.end(other)
             responses.cancel_task(other.id)
-        response = response or session.begin_response(turn, session.config)
+        response = response or session.begin_expected(turn)
         self._reply = (turn, response.id)
         response.open_item()
         if response.item:
@@ -216,7 +216,7 @@ class TalkEventForwarder:
         expected = session.config.creates and responses.awaits(fault.turn)
         if responses.active is None and expected and fault.stage != "memory":
             # The reply failed before it began. The client waits for a response all the same.
-            response = session.begin_response(fault.turn, session.config)
+            response = session.begin_expected(fault.turn)
         if response and responses.phase is Phase.ACTIVE:
             response.fail(api_error)
             self._end(response)

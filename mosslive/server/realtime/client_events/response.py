@@ -74,7 +74,7 @@ async def cancel(session: RealtimeSession, event: Event) -> None:
     response = responses.active
     if responses.phase is Phase.EXPECTED and response_id is None:
         # The reply is on its way and has no response yet.
-        response = session.begin_response(responses.expected_turn, session.config)
+        response = session.begin_expected(responses.expected_turn)
     if response is None or response_id not in (None, response.id):
         raise ApiError(
             "Cancellation failed: no active response found", "response_cancel_not_active"
