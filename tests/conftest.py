@@ -1,8 +1,10 @@
 """Small models, built once per process, and fixtures for all tests.
 
-Tests must not change `nano_folder`; `nano_copy` is a copy that a test may damage.
+Tests must not change the folders; `nano_copy` is a copy that a test may damage.
 """
 
+import gc
+import json
 import os
 import shutil
 from pathlib import Path
@@ -16,12 +18,30 @@ if not torch.cuda.is_available():
 
 from mosslive import LanguageModel, load_lm
 from mosslive.checkpoint import synthesise
+from mosslive.checkpoint.bigvgan import GENERATOR_FILE
+from mosslive.codec import Codec, Sound, Voice, load_codec
+from mosslive.codec.bigvgan import BigVgan
+from mosslive.codec.random_networks import CODEC_SIZES, bigvgan_config, random_tensors
+from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
+from mosslive.config.bigvgan import BigVganConfig
+from tests.codec.conftest import speech
 
 
 def pytest_configure() -> None:
     # The models are tiny. One thread computes them faster than several threads can wake each
     # other, above all on a busy machine.
     torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """Takes what the imports made out of every later garbage collection: a third of a second
+    each."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # so that all is freed at the end; some packages report objects that are left
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -56,3 +76,42 @@ def nano_lm(nano_folder: Path) -> LanguageModel:
 @pytest.fixture
 def nano_copy(nano_folder: Path, tmp_path: Path) -> Path:
     return shutil.copytree(nano_folder, tmp_path / "lm")
+
+
+@pytest.fixture(scope="session")
+def codec_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A codec in the published layout, and a BigVGAN of the published mel."""
+    out = tmp_path_factory.mktemp("codec")
+    synthesise_bigvgan(out, "nano", seed=1)
+    return synthesise_codec(out, "nano", seed=1)
+
+
+@pytest.fixture(scope="session")
+def codec(codec_folder: Path) -> Codec:
+    """Runs every step in Python. Recording the steps takes seconds for each kind of stream."""
+    return load_codec(codec_folder, trace_cpu_steps=False)
+
+
+@pytest.fixture
+def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codecs that a command loads run every step in Python, as `codec` does."""
+    defaults: dict[str, object] = load_codec.__kwdefaults__
+    monkeypatch.setitem(defaults, "trace_cpu_steps", False)
+
+
+@pytest.fixture(scope="session")
+def flow_bigvgan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BigVGAN for the flow's mel, with two layers per block instead of the published nine."""
+    blocks = {"resblock_kernel_sizes": [3, 5], "resblock_dilation_sizes": [[1], [3]]}
+    config = bigvgan_config(CODEC_SIZES["nano"], "flow") | blocks
+    with torch.device("meta"):
+        network = BigVgan(BigVganConfig.from_dict(config))
+    out = tmp_path_factory.mktemp("vocoder")
+    torch.save({"generator": random_tensors(network, "flow")}, out / GENERATOR_FILE)
+    (out / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return out
+
+
+@pytest.fixture(scope="session")
+def voice(codec: Codec) -> Voice:
+    return codec.voice(Sound(torch.from_numpy(speech(2.0, 24_000)), 24_000))

@@ -37,6 +37,7 @@ def test_encode_prints_the_codes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk", ["0", "5"])
+@pytest.mark.usefixtures("untraced")
 def test_voice_then_decode(folder: Path, tmp_path: Path, chunk: str) -> None:
     """`voice make` and `decode` write a WAV of exactly 1920 samples per code."""
     voice = tmp_path / "anna.voice"
@@ -63,6 +64,7 @@ def test_resynth(folder: Path, tmp_path: Path) -> None:
     assert soundfile.info(out).frames == 20 * 1920
 
 
+@pytest.mark.usefixtures("untraced")
 def test_another_vocoder(folder: Path, tmp_path: Path) -> None:
     """--vocoder speaks through a BigVGAN folder: other sound of the same length; one for another
     mel is refused."""
@@ -97,6 +99,7 @@ def test_bad_input(folder: Path, arguments: tuple[str, ...], message: str) -> No
     assert message in str(result.exception)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_a_long_recording_speaks_with_its_first_half_minute(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,14 +1,11 @@
-"""A random codec in the published layout, and speech-like sound, built once."""
-
-from pathlib import Path
+"""Speech-like sound, and two voices."""
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from mosslive.codec import Codec, Sound, Voice, load_codec
-from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
+from mosslive.codec import Codec, Sound, Voice
 
 
 def speech(seconds: float, rate_hz: int, seed: int = 0) -> NDArray[np.float32]:
@@ -24,25 +21,6 @@ def speech(seconds: float, rate_hz: int, seed: int = 0) -> NDArray[np.float32]:
 
 def some_codes(count: int, seed: int) -> list[int]:
     return [(7 * n + 31 * seed) % 500 for n in range(count)]
-
-
-@pytest.fixture(scope="session")
-def codec_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("codec")
-    synthesise_bigvgan(out, "nano", seed=1)
-    return synthesise_codec(out, "nano", seed=1)
-
-
-@pytest.fixture(scope="session")
-def flow_bigvgan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BigVGAN for the flow's mel."""
-    return synthesise_bigvgan(tmp_path_factory.mktemp("vocoder"), "nano", seed=2, mel="flow")
-
-
-@pytest.fixture(scope="session")
-def codec(codec_folder: Path) -> Codec:
-    """Runs every step in Python. Recording the steps takes seconds for each kind of stream."""
-    return load_codec(codec_folder, trace_cpu_steps=False)
 
 
 @pytest.fixture(scope="module")
