@@ -7,10 +7,12 @@ import gc
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 if not torch.cuda.is_available():
     # Must be set before any kernel is defined. Triton then interprets kernels on CPU tensors.
@@ -25,12 +27,15 @@ from mosslive.codec.random_networks import CODEC_SIZES, bigvgan_config, random_t
 from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
 from mosslive.config.bigvgan import BigVganConfig
 from tests.codec.conftest import speech
+from tests.kernels.interpreter import speed_up
 
 
 def pytest_configure() -> None:
     # The models are tiny. One thread computes them faster than several threads can wake each
     # other, above all on a busy machine.
     torch.set_num_threads(1)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        speed_up()
 
 
 def pytest_collection_finish() -> None:
@@ -94,9 +99,13 @@ def codec(codec_folder: Path) -> Codec:
 
 @pytest.fixture
 def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Codecs that a command loads run every step in Python, as `codec` does."""
-    defaults: dict[str, object] = load_codec.__kwdefaults__
-    monkeypatch.setitem(defaults, "trace_cpu_steps", False)
+    """Every codec runs its steps in Python, as `codec` does."""
+
+    def plain(function: Callable[..., object], *_: Tensor) -> Callable[..., object]:
+        return function
+
+    for place in ("mosslive.codec.flow_step", "mosslive.codec.hift.stream"):
+        monkeypatch.setattr(f"{place}.Traced", plain)
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,7 @@ def test_a_verified_table() -> None:
     assert "mosslive bench talk --size nano" in text_report(result)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_wrong_sound_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sound that differs from its codes rendered alone raises `NotVerified`."""
     finish = DecoderBatch.finish
@@ -85,6 +86,7 @@ def test_wrong_sound_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
         measure_talk(NANO, JumpClock())
 
 
+@pytest.mark.usefixtures("untraced")
 def test_a_vocoder_folder_is_measured(flow_bigvgan: Path) -> None:
     """Conversations speak through the vocoder that was asked for, and are verified as ever."""
     settings = replace(NANO, conversations=(2,), reply_codes=33, vocoder=flow_bigvgan)

@@ -125,6 +125,7 @@ def _named(result: ExamResult) -> dict[str, float]:
     return {figure.name: figure.value for figure in result.figures}
 
 
+@pytest.mark.usefixtures("untraced")
 def test_answers_are_asked_heard_and_counted(
     monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
 ) -> None:
@@ -150,6 +151,7 @@ def test_answers_are_asked_heard_and_counted(
     assert json.loads(json.dumps(result.document()))["figures"]
 
 
+@pytest.mark.usefixtures("untraced")
 def test_the_other_parts_run(
     monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
 ) -> None:
