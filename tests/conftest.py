@@ -24,9 +24,9 @@ from mosslive.checkpoint.bigvgan import GENERATOR_FILE
 from mosslive.codec import Codec, Sound, Voice, load_codec
 from mosslive.codec.bigvgan import BigVgan
 from mosslive.codec.random_networks import CODEC_SIZES, bigvgan_config, random_tensors
-from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
+from mosslive.codec.synth import synthesise_bigvgan
 from mosslive.config.bigvgan import BigVganConfig
-from tests.codec.conftest import speech
+from tests.codec.conftest import quick_codec, speech
 from tests.kernels.interpreter import speed_up
 
 
@@ -88,7 +88,7 @@ def codec_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A codec in the published layout, and a BigVGAN of the published mel."""
     out = tmp_path_factory.mktemp("codec")
     synthesise_bigvgan(out, "nano", seed=1)
-    return synthesise_codec(out, "nano", seed=1)
+    return quick_codec(out, seed=1)
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,8 @@ from typer.testing import CliRunner, Result
 from mosslive import LanguageModel, MossliveError, Turn
 from mosslive.cli.app import app
 from mosslive.codec import load_codec
-from mosslive.codec.synth import synthesise_codec
 from mosslive.talk import load_turns
-from tests.codec.conftest import speech
+from tests.codec.conftest import quick_codec, speech
 
 RATE = 22_050
 SHORT = ("--max-new", "9", "--min-new", "10", "--seed", "3", "--system", "Hi.")
@@ -29,7 +28,7 @@ SHORT = ("--max-new", "9", "--min-new", "10", "--seed", "3", "--system", "Hi.")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A codec, a voice and two questions."""
     out = tmp_path_factory.mktemp("chat")
-    synthesise_codec(out, "nano")
+    quick_codec(out)
     soundfile.write(out / "anna.wav", speech(1.6, RATE), RATE)
     soundfile.write(out / "one.wav", speech(0.5, RATE, seed=1), RATE)
     soundfile.write(out / "two.wav", speech(0.7, RATE, seed=2), RATE)

@@ -9,16 +9,15 @@ from typer.testing import CliRunner, Result
 
 from mosslive.cli.app import app
 from mosslive.codec import Codec, Sound, Voice, load_codec
-from mosslive.codec.synth import synthesise_codec
 from mosslive.errors import MossliveError
-from tests.codec.conftest import speech
+from tests.codec.conftest import quick_codec, speech
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A codec and a recording."""
     out = tmp_path_factory.mktemp("cli-codec")
-    synthesise_codec(out, "nano")
+    quick_codec(out)
     soundfile.write(out / "anna.wav", speech(1.6, 22050), 22050)
     return out
 
