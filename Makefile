@@ -7,7 +7,10 @@ TORCH ?= torch==2.13.0
 TEST_JOBS ?= 2
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest --durations=25 --durations-min=1
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what is imported, when it is imported. Most of the packages never is.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# The files with tests of a mark. To collect all files takes ten seconds more.
+marked = $(shell grep -rl --include='test_*.py' 'pytest\.mark\.$(1)\b' tests)
 
 .PHONY: demo test test-training test-load test-faults soak test-clients lint format bench judges clients clean
 
@@ -18,16 +21,16 @@ demo: .venv/talk
 # one process, while nothing else runs.
 test: lint
 	$(PYTEST) -m "not clients and not training and not alone" -n $(TEST_JOBS) --dist worksteal
-	$(PYTEST) -m "not clients and not training and alone"
+	$(PYTEST) -m "not clients and not training and alone" $(call marked,alone)
 
 # Short runs of the training recipes. Not part of `test`: they take minutes, and few changes need
 # them.
 test-training: .venv/dev
-	$(PYTEST) -m training -n $(TEST_JOBS) --dist worksteal
+	$(PYTEST) -m training -n $(TEST_JOBS) --dist worksteal $(call marked,training)
 
 # Third-party programs and a browser, in real time. Not part of `test`: they need more packages.
 test-clients: .venv/dev .venv/clients/ready
-	$(PYTEST) -m clients tests/server
+	$(PYTEST) -m clients $(call marked,clients)
 
 # Fifty sessions that open, talk and vanish for a minute.
 test-load: .venv/dev
@@ -46,7 +49,7 @@ soak: .venv/dev
 lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=$(TEST_JOBS) $(BIN)/mypy
 
 format: .venv/dev
 	$(BIN)/ruff check --fix .
@@ -73,9 +76,8 @@ clean:
 .venv/core: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "mosslive needs Python 3.11 or newer; none was found (set PYTHON=)"; exit 1; }
 	$(PYTHON) -m venv .venv
-	@echo "installing PyTorch and the other dependencies into .venv; this takes a minute or two"
+	@echo "installing PyTorch and the other dependencies into .venv; this takes a minute"
 	$(PIP) $(TORCH)
-	$(PIP) -e .
 	touch $@
 
 .venv/talk: .venv/core

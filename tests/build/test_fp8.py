@@ -55,6 +55,7 @@ def test_ratio_of_the_first_product(
 ) -> None:
     """The signal-to-noise ratio of trunk.0.qkv equals its definition."""
     decoder = decoder_of(nano_checkpoint, dtype)
+    samples = samples if dtype == torch.float32 else samples[:2]
     quantised = quantise_trunk(decoder.config, decoder.weights)
     reported: list[int] = []
     ratios = snr_db(decoder, quantised, samples, reported.append)

@@ -17,9 +17,8 @@ from typer.testing import CliRunner, Result
 from mosslive import LanguageModel, MossliveError, Turn
 from mosslive.cli.app import app
 from mosslive.codec import load_codec
-from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
 from mosslive.talk import load_turns
-from tests.codec.conftest import speech
+from tests.codec.conftest import quick_codec, speech
 
 RATE = 22_050
 SHORT = ("--max-new", "9", "--min-new", "10", "--seed", "3", "--system", "Hi.")
@@ -29,7 +28,7 @@ SHORT = ("--max-new", "9", "--min-new", "10", "--seed", "3", "--system", "Hi.")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A codec, a voice and two questions."""
     out = tmp_path_factory.mktemp("chat")
-    synthesise_codec(out, "nano")
+    quick_codec(out)
     soundfile.write(out / "anna.wav", speech(1.6, RATE), RATE)
     soundfile.write(out / "one.wav", speech(0.5, RATE, seed=1), RATE)
     soundfile.write(out / "two.wav", speech(0.7, RATE, seed=2), RATE)
@@ -87,22 +86,22 @@ def test_files_in_files_out(
     assert list(grown[5].rows) == nano_lm.format.turn(Turn("user", text="Hello"))
 
 
+@pytest.mark.usefixtures("untraced")
 def test_another_vocoder(
-    folder: Path, nano_folder: Path, nano_lm: LanguageModel, tmp_path: Path
+    folder: Path, nano_folder: Path, nano_lm: LanguageModel, tmp_path: Path, flow_bigvgan: Path
 ) -> None:
     """--vocoder: a live reply through BigVGAN is its codes rendered through BigVGAN by the library,
     1920 samples per code."""
-    bigvgan = synthesise_bigvgan(tmp_path, "nano", mel="flow")
     out, saved = tmp_path / "answer.wav", tmp_path / "talk.json"
     parts = ("--model", nano_folder, "--codec", folder, "--voice", folder / "anna.voice")
     length = ("--max-new", "33", "--min-new", "34", "--seed", "3", "--system", "Hi.")
     files = ("-o", out, "--save", saved)
-    result = run("--text", "Hello", *parts, "--vocoder", bigvgan, *length, *files)
+    result = run("--text", "Hello", *parts, "--vocoder", flow_bigvgan, *length, *files)
     assert result.exit_code == 0, result.output
     rows = load_turns(saved, nano_lm.ids)[-1].rows
     ids = nano_lm.ids
     codes = [audio for text, audio in rows if text == ids.modality_pad and audio != ids.eosp]
-    codec = load_codec(folder, vocoder=bigvgan)
+    codec = load_codec(folder, vocoder=flow_bigvgan)
     stream = codec.decoder_stream(codec.voice(folder / "anna.voice"), tail="cached")
     wanted = np.concatenate((stream.push(codes), stream.finish()))
     sound, _ = soundfile.read(out, dtype="float32")
@@ -111,6 +110,7 @@ def test_another_vocoder(
     np.testing.assert_allclose(sound, wanted.clip(-1, 1), atol=1e-3)  # 16 bits
 
 
+@pytest.mark.usefixtures("untraced")
 def test_text_to_speech(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
     """`--text` with a spoken reply writes one file and prints the latency."""
     out = tmp_path / "answer.wav"
@@ -163,6 +163,7 @@ def test_missing_output_folder(folder: Path, tmp_path: Path, option: str) -> Non
     assert "its folder does not exist" in str(result.exception)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_brackets_in_names_are_printed(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
     """Square brackets in a path are printed as they are, not as markup."""
     arguments = ("--model", nano_folder, "--codec", folder, "--voice", folder / "anna.voice")
@@ -225,6 +226,7 @@ def fake_sounddevice(microphone: list[np.ndarray[Any, Any]], played: list[float]
     )
 
 
+@pytest.mark.usefixtures("untraced")
 def test_the_microphone(folder: Path, nano_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorded audio becomes a turn, and the reply is played in order."""
     from mosslive.cli import conversation, microphone
@@ -249,6 +251,7 @@ def test_the_microphone(folder: Path, nano_folder: Path, monkeypatch: pytest.Mon
     assert sum(heard) == 9 * 1920
 
 
+@pytest.mark.usefixtures("untraced")
 def test_ctrl_c_at_the_microphone_is_its_end(
     folder: Path, nano_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

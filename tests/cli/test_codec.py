@@ -9,16 +9,15 @@ from typer.testing import CliRunner, Result
 
 from mosslive.cli.app import app
 from mosslive.codec import Codec, Sound, Voice, load_codec
-from mosslive.codec.synth import synthesise_codec
 from mosslive.errors import MossliveError
-from tests.codec.conftest import speech
+from tests.codec.conftest import quick_codec, speech
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A codec and a recording."""
     out = tmp_path_factory.mktemp("cli-codec")
-    synthesise_codec(out, "nano")
+    quick_codec(out)
     soundfile.write(out / "anna.wav", speech(1.6, 22050), 22050)
     return out
 
@@ -37,6 +36,7 @@ def test_encode_prints_the_codes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk", ["0", "5"])
+@pytest.mark.usefixtures("untraced")
 def test_voice_then_decode(folder: Path, tmp_path: Path, chunk: str) -> None:
     """`voice make` and `decode` write a WAV of exactly 1920 samples per code."""
     voice = tmp_path / "anna.voice"
@@ -63,6 +63,7 @@ def test_resynth(folder: Path, tmp_path: Path) -> None:
     assert soundfile.info(out).frames == 20 * 1920
 
 
+@pytest.mark.usefixtures("untraced")
 def test_another_vocoder(folder: Path, tmp_path: Path) -> None:
     """--vocoder speaks through a BigVGAN folder: other sound of the same length; one for another
     mel is refused."""
@@ -97,6 +98,7 @@ def test_bad_input(folder: Path, arguments: tuple[str, ...], message: str) -> No
     assert message in str(result.exception)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_a_long_recording_speaks_with_its_first_half_minute(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

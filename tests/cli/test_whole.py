@@ -63,6 +63,7 @@ def chat(*arguments: str | Path) -> dict[str, Any]:
     return turn
 
 
+@pytest.mark.usefixtures("untraced")
 def test_a_whole_model_needs_no_other_option(whole: Path, tmp_path: Path) -> None:
     """`chat` uses the folder's codec, voice and sampling; greedy replies do not depend on the
     seed."""
@@ -76,6 +77,7 @@ def test_a_whole_model_needs_no_other_option(whole: Path, tmp_path: Path) -> Non
     assert np.array_equal(*waves)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_flags_win(whole: Path, tmp_path: Path) -> None:
     """`--max-new`, `--min-new` and `--sample` override the file; a preset overrides all of it."""
     question, model = whole / "question.flac", ("--model", whole)
@@ -102,6 +104,7 @@ def test_a_preset_ignores_an_unsupported_file(whole: Path, tmp_path: Path) -> No
     run("generate", lm, "--user", "Hi", "--preset", "driver", "--max-new", "2")
 
 
+@pytest.mark.usefixtures("untraced")
 def test_the_server_takes_the_same_parts(whole: Path) -> None:
     """The server uses the folder's codec, voice and sampling, and the folder's limit on a reply
     unless it has its own; the preset "driver" ignores the file."""
@@ -175,6 +178,7 @@ def test_a_voice_of_another_codec_is_a_fault(whole: Path, tmp_path: Path) -> Non
     assert "prepared by another codec" in fault["message"]
 
 
+@pytest.mark.usefixtures("untraced")
 def test_the_bundled_model_is_the_default(bundled: Path, tmp_path: Path) -> None:
     """`chat` uses the bundled model by default, and `bundled` works as a folder name."""
     out = tmp_path / "answer.wav"

@@ -1,14 +1,18 @@
-"""A random codec in the published layout, and speech-like sound, built once."""
+"""A random codec that is quick, speech-like sound, and two voices."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from numpy.typing import NDArray
 
-from mosslive.codec import Codec, Sound, Voice, load_codec
-from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
+from mosslive.checkpoint.codec import FLOW_CONFIG, FLOW_FOLDER, VOCODER_FILE
+from mosslive.codec import Codec, Sound, Voice
+from mosslive.codec.hift import Hift, HiftSettings
+from mosslive.codec.random_networks import CODEC_SIZES, random_tensors
+from mosslive.codec.synth import hift_config, synthesise_codec
 
 
 def speech(seconds: float, rate_hz: int, seed: int = 0) -> NDArray[np.float32]:
@@ -22,27 +26,33 @@ def speech(seconds: float, rate_hz: int, seed: int = 0) -> NDArray[np.float32]:
     return wave
 
 
+def quick_codec(out: Path, seed: int = 0) -> Path:
+    """Writes the nano codec to `out/codec` and returns it. Its flow solves in two steps instead of
+    the published ten, and the blocks of its HiFT have two layers instead of nine: a reply takes a
+    third of the time."""
+    folder = synthesise_codec(out, "nano", seed)
+    decoder = folder / FLOW_FOLDER
+    config = yaml.safe_load((decoder / FLOW_CONFIG).read_text(encoding="utf-8"))
+    config["flow"]["decoder"]["cfm_params"]["content"]["n_timesteps"] = 2
+    size = CODEC_SIZES["nano"]
+    hift = HiftSettings(
+        channels=size.hift_channels,
+        f0_channels=size.f0_channels,
+        resblock_kernels=(3, 5),
+        dilations=(1,),
+    )
+    config["hift"] = hift_config(hift)
+    (decoder / FLOW_CONFIG).write_text(yaml.safe_dump(config), encoding="utf-8")
+    with torch.device("meta"):
+        network = Hift(hift)
+    tensors = random_tensors(network, f"{seed}:quick")
+    tensors["f0_predictor.classifier.bias"] = torch.tensor([140.0])  # Hz: a voice
+    torch.save(tensors, decoder / VOCODER_FILE)
+    return folder
+
+
 def some_codes(count: int, seed: int) -> list[int]:
     return [(7 * n + 31 * seed) % 500 for n in range(count)]
-
-
-@pytest.fixture(scope="session")
-def codec_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("codec")
-    synthesise_bigvgan(out, "nano", seed=1)
-    return synthesise_codec(out, "nano", seed=1)
-
-
-@pytest.fixture(scope="session")
-def flow_bigvgan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BigVGAN for the flow's mel."""
-    return synthesise_bigvgan(tmp_path_factory.mktemp("vocoder"), "nano", seed=2, mel="flow")
-
-
-@pytest.fixture(scope="session")
-def codec(codec_folder: Path) -> Codec:
-    """Runs every step in Python. Recording the steps takes seconds for each kind of stream."""
-    return load_codec(codec_folder, trace_cpu_steps=False)
 
 
 @pytest.fixture(scope="module")

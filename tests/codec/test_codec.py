@@ -419,9 +419,10 @@ def test_solver_settings_are_the_folders(codec_folder: Path, tmp_path: Path) -> 
     """The steps are ten where the folder does not say, as published; a folder may ask for fewer."""
     folder = shutil.copytree(codec_folder, tmp_path / "codec")
     path = folder / "flow" / "config.yaml"
-    path.write_text(path.read_text().replace("solver: euler", "n_timesteps: 3"))
-    for one, steps in ((codec_folder, 10), (folder, 3)):
-        settings = load_codec(one)._flow("chunk-5").settings
+    text = path.read_text()
+    for stated, steps in (("", 10), ("n_timesteps: 3", 3)):
+        path.write_text(text.replace("n_timesteps: 2", stated))
+        settings = load_codec(folder)._flow("chunk-5").settings
         assert (settings.steps, settings.guidance) == (steps, 0.7)
 
 

@@ -29,7 +29,7 @@ PACKETS = st.lists(st.integers(1, 17), min_size=1, max_size=6)
 
 @pytest.fixture(scope="module")
 def bigvgan_codec(codec_folder: Path, flow_bigvgan: Path) -> Codec:
-    return load_codec(codec_folder, vocoder=flow_bigvgan)
+    return load_codec(codec_folder, vocoder=flow_bigvgan, trace_cpu_steps=False)
 
 
 @pytest.fixture(scope="module")

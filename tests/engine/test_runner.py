@@ -172,7 +172,7 @@ def test_forks_are_independent(switching: LanguageModel, page_size: int, setting
     assert all_free(lm)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(
     name=st.sampled_from(["short", PROMPT, OTHER]),
     setting=st.sampled_from(sorted(SETTINGS)),

@@ -77,13 +77,13 @@ def test_learned_answers_come_out_of_the_package(
     """A trained model gives its answers through the package's loop, spoken and written, and ends
     its turn."""
     made = build_examples(builder, Tasks(0.5, 0.5, 0, 0, 0, 0, 0), 40, "train")
-    batches = batches_of(builder, made, 1024)
+    batches = batches_of(builder, made, 512)
     model = fresh()
     train_lm(
         model,
         batches,
         None,
-        Budget(steps=300),
+        Budget(steps=250),
         LmTraining(rate=8e-3, dropout=0),
         tmp_path / "lm.jsonl",
     )
@@ -284,7 +284,7 @@ def test_shares_are_reported_by_task(builder: RowBuilder) -> None:
 
     tasks = Tasks(1, 0, 0, 0, 0, 0, 0)
     train = build_examples(builder, tasks, 20, "train")
-    batches = batches_of(builder, train, 1024)
+    batches = batches_of(builder, train, 512)
     model = fresh()
     train_lm(
         model, batches, None, Budget(steps=200), LmTraining(rate=8e-3, dropout=0), Path("/dev/null")

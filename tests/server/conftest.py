@@ -7,12 +7,8 @@ import pytest
 
 from mosslive.codec import Codec, Voice
 from mosslive.server.backend import Backend
-from tests.codec.conftest import codec, codec_folder
 from tests.server.bench import backend
 from tests.server.rig import Parts
-from tests.talk.conftest import voice
-
-__all__ = ["codec", "codec_folder", "voice"]
 
 
 @pytest.fixture(scope="session")

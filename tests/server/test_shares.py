@@ -14,7 +14,7 @@ from tests.server.auth import denied
 from tests.server.rig import CODES, Event, Parts, run, serving, settings, spoken
 
 ROWS = 16 * (2 * (256 // 16 + 9) + 25)  # three conversations of 256 rows, with their overhead
-TURN_S = 5.0  # 63 rows
+TURN_S = 12.0  # 150 rows
 LONG_S = 25.0  # 313 rows, beyond the share
 
 
@@ -41,7 +41,7 @@ def test_a_long_session_leaves_pages_to_others(parts: Parts) -> None:
                     lowest = min(lowest, engine.stats().free_pages)
                 async with served.session() as other:
                     await other.manual()
-                    for turn in range(3):
+                    for turn in range(2):
                         answered(await other.ask(spoken(TURN_S, turn)))
                         answered(await long.ask(spoken(TURN_S, turn)))
                 assert [event for event in long.events if event["type"] == "error"] == []

@@ -7,7 +7,6 @@ import numpy as np
 
 from mosslive import LanguageModel
 from mosslive.codec import Voice, load_codec
-from mosslive.codec.synth import synthesise_bigvgan
 from mosslive.talk.events import ReplyDone, TimingReady
 from tests.talk.rig import run
 from tests.talk.test_pace import PACED, SAMPLING, paced_rig
@@ -17,12 +16,11 @@ AHEAD_S = 1.0  # the least that is allowed
 
 
 def test_a_paced_reply_is_whole(
-    nano_lm: LanguageModel, codec_folder: Path, voice: Voice, tmp_path: Path
+    nano_lm: LanguageModel, codec_folder: Path, voice: Voice, flow_bigvgan: Path
 ) -> None:
     """The look-ahead of the vocoder neither stops a reply that is made little ahead of its listener
     nor interrupts its sound, which is that of the same codes rendered alone."""
-    bigvgan = synthesise_bigvgan(tmp_path, "nano", mel="flow")
-    codec = load_codec(codec_folder, vocoder=bigvgan)
+    codec = load_codec(codec_folder, vocoder=flow_bigvgan, trace_cpu_steps=False)
     length = replace(SAMPLING, max_new=CODES, min_new=CODES + 1)
 
     async def story() -> None:

@@ -20,7 +20,6 @@ from mosslive.bench.verified import NotVerified
 from mosslive.codec.decoder_batch import DecoderBatch
 from mosslive.codec.hift import HiftResult
 from mosslive.codec.hift.stream import HiftStream
-from mosslive.codec.synth import synthesise_bigvgan
 
 NANO = TalkBenchSettings(
     subject=Subject("nano", "cpu"),
@@ -72,6 +71,7 @@ def test_a_verified_table() -> None:
     assert "mosslive bench talk --size nano" in text_report(result)
 
 
+@pytest.mark.usefixtures("untraced")
 def test_wrong_sound_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sound that differs from its codes rendered alone raises `NotVerified`."""
     finish = DecoderBatch.finish
@@ -86,13 +86,13 @@ def test_wrong_sound_gets_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
         measure_talk(NANO, JumpClock())
 
 
-def test_a_vocoder_folder_is_measured(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("untraced")
+def test_a_vocoder_folder_is_measured(flow_bigvgan: Path) -> None:
     """Conversations speak through the vocoder that was asked for, and are verified as ever."""
-    vocoder = synthesise_bigvgan(tmp_path, "nano", mel="flow")
-    settings = replace(NANO, conversations=(2,), reply_codes=33, vocoder=vocoder)
+    settings = replace(NANO, conversations=(2,), reply_codes=33, vocoder=flow_bigvgan)
     result = measure_talk(settings, JumpClock())
     assert (result.figures or {})["2 conversations, replies"] == 2
-    assert f"--vocoder {vocoder}" in text_report(result)
+    assert f"--vocoder {flow_bigvgan}" in text_report(result)
 
 
 class SilentMel:

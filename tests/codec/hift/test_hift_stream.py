@@ -20,7 +20,7 @@ from mosslive.kernels.kernel_set import KernelSet
 
 FILE = load_file(Path(__file__).parents[2] / "golden" / "hift.safetensors")
 S = 480  # samples per frame
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=15)
+PROPERTY = settings(derandomize=True, deadline=None, max_examples=10)
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

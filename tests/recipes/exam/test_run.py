@@ -20,7 +20,6 @@ from mosslive.build import Fp8Options
 from mosslive.checkpoint import synthesise, take_inventory
 from mosslive.checkpoint.faults import FailedProbes
 from mosslive.codec import Sound, load_codec, write_sound
-from mosslive.codec.synth import synthesise_codec
 from mosslive.config.folders import DEFAULT_VOICE, VOICES_FOLDER
 from mosslive.errors import MossliveError
 from recipes.bundled.corpus import Turn, Writer
@@ -30,6 +29,7 @@ from recipes.bundled.exam.folder import KINDS
 from recipes.bundled.exam.judges import Judges, Wave
 from recipes.bundled.exam.measure import ExamResult, ExamSettings, measure_exam
 from recipes.bundled.exam.rendering import Rendering
+from tests.codec.conftest import quick_codec
 
 RATE_HZ = 24_000
 # How each dialogue is held out, and its category.
@@ -60,7 +60,7 @@ class _Deaf(Judges):
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("model")
     synthesise(out, "nano")
-    synthesise_codec(out, "nano")
+    quick_codec(out)
     noise = torch.randn(RATE_HZ, generator=torch.Generator().manual_seed(0)) * 0.1
     (out / VOICES_FOLDER).mkdir()
     load_codec(out).voice(Sound(noise, RATE_HZ)).save(out / VOICES_FOLDER / DEFAULT_VOICE)
@@ -125,6 +125,7 @@ def _named(result: ExamResult) -> dict[str, float]:
     return {figure.name: figure.value for figure in result.figures}
 
 
+@pytest.mark.usefixtures("untraced")
 def test_answers_are_asked_heard_and_counted(
     monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
 ) -> None:
@@ -150,6 +151,7 @@ def test_answers_are_asked_heard_and_counted(
     assert json.loads(json.dumps(result.document()))["figures"]
 
 
+@pytest.mark.usefixtures("untraced")
 def test_the_other_parts_run(
     monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
 ) -> None:
