@@ -151,7 +151,7 @@ class EncoderMemory:
             # Pinned, so that the host does not wait for the steps before.
             both = torch.tensor([pages.held, copied.held], pin_memory=device.type == "cuda")
             old, new = both.to(device, non_blocking=True).unbind()
-            by_page = (one.unflatten(0, (-1, PAGE_CODES)) for one in self._by_block)
+            by_page = (one.view(-1, PAGE_CODES, *one.shape[1:]) for one in self._by_block)
             for stored in (*(one for layer in self.layers for one in layer), *by_page):
                 stored[new] = stored[old]
         return copied

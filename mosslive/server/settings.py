@@ -66,7 +66,7 @@ class ServerSettings:
         "cached", "End spoken replies by this rule: cached, or reference (exact, blocks others)."
     )
     speculate: bool = _setting(
-        True, "Begin replies in a user's pause, before the turn is over, while there is room."
+        False, "Begin replies in a user's pause, before the turn is over, while there is room."
     )
     max_reply_s: float | None = _setting(
         None, "Limit a reply to this many seconds of speech; default: the preset's limit.", 0.08

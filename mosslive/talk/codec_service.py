@@ -8,7 +8,6 @@ before the next. Knows nothing of dialogues or rows.
 """
 
 import asyncio
-import heapq
 import math
 import threading
 import time
@@ -24,11 +23,11 @@ from torch import Tensor
 from mosslive.codec.flow_pages import PoolFull
 from mosslive.codec.flow_stream import TailRule
 from mosslive.codec.voice import Voice
-from mosslive.engine.device_errors import is_device_lost
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
 from mosslive.engine.step_costs import StepCosts
-from mosslive.errors import MossliveError, is_failure
+from mosslive.errors import MossliveError
+from mosslive.talk.codec_calls import Calls
 from mosslive.talk.codec_lanes import Lanes
 from mosslive.talk.codec_members import Members
 from mosslive.talk.codec_plan import Lane, Open, PlanSettings, Step, next_change, plan
@@ -49,7 +48,7 @@ from mosslive.talk.codec_requests import (
     Value,
 )
 from mosslive.talk.production import Production
-from mosslive.talk.request_queue import Asked, RequestQueue, settle
+from mosslive.talk.request_queue import Asked, RequestQueue
 from mosslive.talk.speech_codec import SpeechCodec
 from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 
@@ -58,7 +57,6 @@ from mosslive.talk.warmup import hearing_pieces, speaking_pieces
 _CAN_WAIT_S = 0.5
 # On a CPU, other users wait for work that is due within this time: longer than any step takes.
 URGENT_S = 0.1
-_MOST_CALL_S = 120.0  # a slow CPU encodes a recording of minutes in one call
 _WAITS_FOR_PAGES_S = 3.0  # after the request and after its deadline
 _POLL_S, _MOST_POLL_S = 0.0003, 0.002  # while steps run on a GPU
 
@@ -84,7 +82,7 @@ class CodecService:
         self._clock, self._plan_settings = clock, plan_settings or PlanSettings()
         self._numbers = count()
         self._requests = RequestQueue(self.health)
-        self._calls: list[tuple[float, int, Asked]] = []  # a heap by deadline
+        self._calls = Calls(self.health, clock)
         self._lanes = Lanes(codec.device, clock)
         self._members = Members(codec, self.health, clock)
         self._plan_at = NOW  # when work that waits for companions starts without them
@@ -192,8 +190,8 @@ class CodecService:
         elif not moved and self._lanes.busy and self._clock() < self._plan_at:
             return False  # the plan would be the same
         steps = self._plan()
-        if self._calls and self._calls[0][0] <= self._due(steps):
-            self._run_call(heapq.heappop(self._calls)[2])
+        if self._calls and self._calls.due <= self._due(steps):
+            self._calls.run_next()
             self._plan_at = NOW
             return True
         for one in steps:
@@ -232,11 +230,11 @@ class CodecService:
 
     def _accept(self, asked: Asked) -> None:
         match asked.request:
-            case Call(due=due):
-                heapq.heappush(self._calls, (due, next(self._numbers), asked))
+            case Call() as call:
+                self._calls.add(call, asked.result)
             case OpenReply(due=due) as opened:
                 call = Call(lambda: self._open(opened), due, "opening replies")
-                heapq.heappush(self._calls, (due, next(self._numbers), Asked(call, asked.result)))
+                self._calls.add(call, asked.result)
             case Hear() | FinishTurn() | PeekTurn() | Render() as request:
                 self._members.accept(request, asked.result, self._open)
             case EndTurn(turn):
@@ -262,31 +260,6 @@ class CodecService:
         with self._lanes.stream("render"):
             self._members.open_reply(request)
         self._lanes.synchronise()
-
-    def _run_call(self, asked: Asked) -> None:
-        call, result = asked
-        assert isinstance(call, Call)
-        if result is not None and result.cancelled():
-            return
-        began = self._clock()
-        self.health.began("call", call.kind or "a call", _MOST_CALL_S)
-        try:
-            value = call.work()
-        except BaseException as error:  # raised where the call is awaited
-            if not isinstance(error, Exception) or is_device_lost(error):
-                heapq.heappush(self._calls, (NOW, next(self._numbers), asked))
-                raise  # ends the thread; `give_up` then fails this call too
-            if call.kind and is_failure(error):
-                self.health.failed(call.kind, error)
-            if result is not None:
-                settle(result, error)
-            return
-        finally:
-            self.health.over("call")
-        if call.kind:
-            self.health.succeeded(call.kind)
-        if result is not None:
-            settle(result, Done(value, self._clock() - began))
 
     # Steps.
 
@@ -378,7 +351,7 @@ class CodecService:
             return self._has_first_sounds
         self._take()
         due = self._due(self._plan())
-        due = min(due, self._calls[0][0] if self._calls else due)
+        due = min(due, self._calls.due)
         return None if due == NOW or self._requests.closing else due - self._clock() <= URGENT_S
 
     @property
@@ -388,7 +361,7 @@ class CodecService:
 
     def _pause(self, most_s: float) -> None:
         """Waits for a request, at most until the next work becomes urgent."""
-        due = min(self._due(self._plan()), self._calls[0][0] if self._calls else math.inf)
+        due = min(self._due(self._plan()), self._calls.due)
         self._requests.wait(max(0.0, min(most_s, due - URGENT_S - self._clock())))
 
     def _due(self, steps: list[Step]) -> float:
@@ -396,10 +369,7 @@ class CodecService:
         return min((one.due for one in self._members.work() if one.key in keys), default=math.inf)
 
     def _give_up(self, error: MossliveError) -> None:
-        for _, _, asked in self._calls:
-            if asked.result is not None:
-                settle(asked.result, error)
-        self._calls.clear()
+        self._calls.give_up(error)
         self._members.give_up(error)
 
     def _on_device(self) -> AbstractContextManager[Any]:

@@ -414,7 +414,8 @@ def test_a_fork_ends_the_turn_here_and_the_turn_goes_on(data: st.DataObject) -> 
     speaker = room.join(wave)
     while speaker.heard < cut:
         room.speak(speaker, min(cut - speaker.heard, data.draw(st.integers(1, 9000))))
-        if room.batch.ready and data.draw(st.booleans()):
+        step_now: bool = data.draw(st.booleans())
+        if room.batch.ready and step_now:
             room.flight.append(room.batch.start(room.batch.ready))
     fork = room.batch.fork(speaker.turn)
     if dropped := data.draw(st.booleans()):

@@ -6,10 +6,6 @@ from typing import Any
 import pytest
 
 from mosslive.codec import Voice
-from tests.codec.conftest import codec, codec_folder
-from tests.talk.conftest import voice
-
-__all__ = ["codec", "codec_folder", "voice"]
 
 
 @pytest.fixture(scope="session")

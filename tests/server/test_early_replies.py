@@ -23,9 +23,13 @@ def begun(on: Any) -> bool:
     return current is not None and current[0].ready
 
 
-def test_a_reply_begins_in_a_pause_and_is_heard_after_the_turn(served: Backend) -> None:
+def test_a_reply_begins_in_a_pause_and_is_heard_after_the_turn(
+    served: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the pause the client gets no event of the reply; if the turn ends there, it gets the reply
     as usual; if it goes on, the reply is dropped, and nothing of it is sent or counted."""
+
+    monkeypatch.setattr(served, "settings", settings(speculate=True))
 
     async def test() -> None:
         room = served.room
@@ -56,7 +60,7 @@ def test_semantic_vad_uses_the_model_of_the_server(
     served: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With an end-of-turn model `semantic_vad` asks it, else it adapts to pauses only; speculation
-    can be turned off."""
+    is a setting."""
 
     class Model:
         def complete(self, wave: Any) -> float:
@@ -74,7 +78,7 @@ def test_semantic_vad_uses_the_model_of_the_server(
 
     assert isinstance(asyncio.run(rule()), AdaptiveSilence)
     monkeypatch.setattr(served, "make_end_model", Model)
-    monkeypatch.setattr(served, "settings", settings(speculate=False))
+    monkeypatch.setattr(served, "settings", settings(speculate=True))
     assert isinstance(asyncio.run(rule()), SemanticEnd)
 
 

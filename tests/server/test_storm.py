@@ -1,6 +1,7 @@
 """Clients that all come back at once, as after a restart of the server or of the network."""
 
 import asyncio
+from typing import Any
 
 import httpx
 from websockets.exceptions import InvalidStatus
@@ -32,7 +33,7 @@ def test_all_clients_come_back_at_once(parts: Parts) -> None:
     server answers others meanwhile, and nothing is left behind."""
 
     async def test() -> None:
-        seats = {"max_sessions": SEATS, "max_sessions_per_key": SEATS}
+        seats: dict[str, Any] = {"max_sessions": SEATS, "max_sessions_per_key": SEATS}
         async with serving(parts, **seats) as served, httpx.AsyncClient() as http:
             storm = asyncio.gather(*(comes_back(served) for _ in range(CLIENTS)))
             while not storm.done():

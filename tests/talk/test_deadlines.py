@@ -11,7 +11,15 @@ import torch
 from mosslive import LanguageModel
 from mosslive.codec import Sound, Voice
 from mosslive.talk import CodecService, Talk
-from mosslive.talk.codec_requests import NOW, CloseReply, CloseTurn, EndTurn, Render, Request
+from mosslive.talk.codec_requests import (
+    NOW,
+    AdoptReply,
+    CloseReply,
+    CloseTurn,
+    EndTurn,
+    Render,
+    Request,
+)
 from mosslive.talk.codec_streams import DecodeStream
 from tests.talk.rig import CODES, RIG, FakeClock, Rig, frames, run
 from tests.talk.test_interruption import PUSH_TO_TALK, QUESTION

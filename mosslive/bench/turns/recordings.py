@@ -187,7 +187,8 @@ def _loudness(wave: Wave) -> NDArray[np.float64]:
     """Of each whole window."""
     window = round(_WINDOW_S * VAD_HZ)
     rows = wave[: len(wave) // window * window].reshape(-1, window)
-    return np.sqrt(np.mean(rows.astype(np.float64) ** 2, axis=1))
+    loudness: NDArray[np.float64] = np.sqrt(np.mean(rows.astype(np.float64) ** 2, axis=1))
+    return loudness
 
 
 def _at_16_khz(wave: torch.Tensor, rate_hz: int) -> Wave:
