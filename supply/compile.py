@@ -2,8 +2,8 @@
 
 uv resolves all extras at once, for every platform and for Python from 3.11 on, so that all lock
 files agree. Versions stay as they are in the present locks where they still satisfy
-pyproject.toml; `--upgrade` or `--upgrade-package NAME` changes them. Needs uv on the path and a
-package index.
+pyproject.toml; `--upgrade` or `--upgrade-package NAME` changes them. Runs in .venv/tools, where
+uv is, and needs a package index.
 """
 
 import subprocess
@@ -17,7 +17,16 @@ from packaging.requirements import Requirement
 from supply.locks import APART, BASES, EXTRAS, FOLDER, ROOT, SEPARATE, Pin, parse
 
 HEADER = "# Written by `make lock`. docs/supply-chain.md says how to change it.\n"
-UV = ("uv", "pip", "compile", "--quiet", "--universal", "--python-version=3.11")
+UV = (
+    sys.executable,
+    "-m",
+    "uv",
+    "pip",
+    "compile",
+    "--quiet",
+    "--universal",
+    "--python-version=3.11",
+)
 PLAIN = ("--no-annotate", "--no-header")
 
 
@@ -56,13 +65,11 @@ def layers(folder: Path, options: list[str]) -> None:
         lines[lock] = [pin.line for pin in pins]
         below = {line for base in BASES[lock] for line in lines[base]}
         own = [pin for pin in pins if pin.line not in below]
-        write(
-            lock, [Pin(p.name, p.version, p.line, hashes[p.name, p.version]) for p in own]
-        )
+        write(lock, [Pin(p.name, p.version, p.line, hashes[p.name, p.version]) for p in own])
 
 
 def separate(folder: Path, options: list[str]) -> None:
-    """Writes the locks that stand for themselves: triton, as the extra dev asks for it, and tools."""
+    """Writes the locks that stand for themselves: triton, as dev asks for it, and tools."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     dev = [Requirement(text) for text in project["optional-dependencies"]["dev"]]
     triton = folder / "triton.in"

@@ -32,10 +32,10 @@ BASES: dict[str, tuple[str, ...]] = {
     "dev": ("core", "talk", "server"),
     "eval": ("core", "talk"),
 }
-# Installed by themselves: triton only where torch brought none, tools in an environment of their own.
+# Installed by themselves: triton where torch brought none, tools in an environment of their own.
 SEPARATE = ("triton", "tools")
-# Not in these locks. Builds of torch for CPU and GPU share a version but not a hash, and a GPU build
-# requires one version of triton.
+# Not in these locks. Builds of torch for CPU and GPU have one version but not one hash, and a GPU
+# build requires one version of triton.
 APART = ("torch", "triton")
 
 
