@@ -77,9 +77,7 @@ wheel: .venv/core
 # The parts of the image: what its lock files list, and torch.
 sbom: .venv/tools/ready
 	mkdir -p dist
-	cat locks/core.txt locks/talk.txt locks/server.txt locks/torch.txt \
-		| .venv/tools/bin/cyclonedx-py requirements --pyproject pyproject.toml \
-		--output-reproducible --output-file dist/mosslive.cdx.json -
+	.venv/tools/bin/python -m supply.sbom dist/mosslive.cdx.json
 
 release: .venv/core
 	$(BIN)/python -m supply.audit --required
