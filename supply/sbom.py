@@ -30,7 +30,8 @@ def direct() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     texts = [*project["dependencies"], *extras["server"], *extras["talk"], *extras["voice"]]
-    return {canonicalize_name(Requirement(text).name) for text in texts} - {project["name"]}
+    names: set[str] = {canonicalize_name(Requirement(text).name) for text in texts}
+    return names - {project["name"]}
 
 
 def version() -> str:
