@@ -67,7 +67,10 @@ def snapshot(names: Iterable[str], ask: Ask, day: date) -> dict[str, Any]:
 
 def main() -> None:
     day = datetime.now(UTC).date()
-    data = snapshot((pin.name for pin in everything()), ask_osv, day)
+    try:
+        data = snapshot((pin.name for pin in everything()), ask_osv, day)
+    except OSError as error:
+        raise SystemExit(f"{URL} cannot be read ({error}); nothing is changed") from error
     (FOLDER / "advisories.json").write_text(json.dumps(data, indent=1) + "\n", "utf-8")
     print(f"{len(data['records'])} records of {len(data['packages'])} packages, {day}")
 
