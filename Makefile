@@ -2,17 +2,20 @@
 # PYTHON: the interpreter to build it with. TORCH: the PyTorch to install (a CPU build is enough).
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-TORCH ?= torch==2.13.0
+TORCH ?= $(shell cat locks/torch.txt)
 # TEST_JOBS: processes that run tests in parallel, each on one thread; 0: all in one process.
 TEST_JOBS ?= 2
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest --durations=25 --durations-min=1
 # Python compiles what is imported, when it is imported. Most of the packages never is.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# Installs lock files: exactly what they list, each file by its SHA-256.
+LOCKED := --require-hashes --no-deps
 # The files with tests of a mark. To collect all files takes ten seconds more.
 marked = $(shell grep -rl --include='test_*.py' 'pytest\.mark\.$(1)\b' tests)
 
-.PHONY: demo test test-training test-load test-faults soak test-clients lint format bench judges clients clean
+.PHONY: demo test test-training test-load test-faults soak test-clients lint format bench judges clients clean \
+	lock audit advisories wheel sbom release
 
 demo: .venv/talk
 	$(BIN)/mosslive demo
@@ -50,6 +53,7 @@ lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	MYPY_NUM_WORKERS=$(TEST_JOBS) $(BIN)/mypy
+	$(BIN)/python -m supply.audit
 
 format: .venv/dev
 	$(BIN)/ruff check --fix .
@@ -69,27 +73,65 @@ judges: .venv/eval
 # so they live in an environment of their own.
 clients: .venv/clients/ready
 
+# Dependencies: docs/supply-chain.md. UPGRADE: --upgrade, or --upgrade-package=NAME.
+lock: .venv/tools/ready
+	.venv/tools/bin/python -m supply.compile $(UPGRADE)
+
+audit: .venv/core
+	$(BIN)/python -m supply.audit
+
+# Needs the network, as a lock does.
+advisories: .venv/core
+	$(BIN)/python -m supply.advisories
+
+wheel: .venv/core
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+# The parts of the image: what its lock files list, and torch.
+sbom: .venv/tools/ready
+	mkdir -p dist
+	.venv/tools/bin/python -m supply.sbom dist/mosslive.cdx.json
+
+release: .venv/core
+	$(BIN)/python -m supply.audit --required
+	$(MAKE) wheel sbom
+
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
-# torch comes first and pinned, so that a clean clone is reproducible.
-.venv/core: pyproject.toml
+# The locks come first: torch then finds what it requires and brings only itself and, in a GPU
+# build, its GPU libraries.
+.venv/core: pyproject.toml locks/core.txt locks/torch.txt
 	@test -n "$(PYTHON)" || { echo "mosslive needs Python 3.11 or newer; none was found (set PYTHON=)"; exit 1; }
 	$(PYTHON) -m venv .venv
 	@echo "installing PyTorch and the other dependencies into .venv; this takes a minute"
+	$(PIP) $(LOCKED) -r locks/core.txt
 	$(PIP) $(TORCH)
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
-.venv/talk: .venv/core
-	$(PIP) -e '.[talk,voice]'
+.venv/talk: .venv/core locks/talk.txt
+	$(PIP) $(LOCKED) -r locks/talk.txt
 	touch $@
 
-.venv/dev: .venv/core
-	$(PIP) -e '.[dev]'
+.venv/server: .venv/talk locks/server.txt
+	$(PIP) $(LOCKED) -r locks/server.txt
 	touch $@
 
-.venv/eval: .venv/core
-	$(PIP) -e '.[eval]'
+# A GPU build of torch has brought the triton it requires.
+.venv/dev: .venv/server locks/dev.txt locks/triton.txt
+	$(PIP) $(LOCKED) -r locks/dev.txt
+	@$(BIN)/python -m pip show --quiet triton 2> /dev/null || test "$$(uname)" != Linux \
+		|| $(PIP) $(LOCKED) -r locks/triton.txt
+	touch $@
+
+.venv/eval: .venv/talk locks/eval.txt
+	$(PIP) $(LOCKED) -r locks/eval.txt
+	touch $@
+
+.venv/tools/ready: locks/tools.txt
+	$(PYTHON) -m venv .venv/tools
+	.venv/tools/bin/python -m pip install --quiet --disable-pip-version-check $(LOCKED) -r locks/tools.txt
 	touch $@
 
 # A client that cannot be had is left out, and the tests say so. All at once first, so that their

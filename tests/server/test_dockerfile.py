@@ -19,6 +19,7 @@ import typer
 from mosslive import MossliveError
 from mosslive.cli.app import app
 from mosslive.server.settings import PREFIX, check_exposure, read_settings
+from supply.locks import BASES, read
 from tests.server.rig import WAIT_S, Parts, run, serving
 
 ROOT = Path(__file__).parents[2]
@@ -58,18 +59,22 @@ def test_copied_files_exist() -> None:
     assert {PROJECT["readme"], *PROJECT["license-files"], "pyproject.toml", "mosslive"} <= copied()
 
 
-def test_installed_extras_exist() -> None:
-    """The package is installed from the folder it was copied to, with extras that exist, `server`
-    among them."""
-    (place, names), *others = re.findall(r"'(/\w+)\[([\w,]+)\]'", " ".join(all_of("RUN")))
-    assert not others
-    extras = set(names.split(","))
-    assert extras <= set(PROJECT["optional-dependencies"])
-    assert "server" in extras
+def test_the_image_installs_the_locks_of_the_server() -> None:
+    """The image installs the lock files of the server by their hashes and nothing else but torch,
+    in the version of the lock, and the package from the folder it was copied to."""
+    installs = [one for one in all_of("RUN") if "pip install " in one]
+    locked, torch, package = installs
+    assert {"--require-hashes", "--no-deps"} <= set(locked.split())
+    names = (*BASES["server"], "server")
+    assert re.findall(r"-r (\S+)", locked) == [f"/src/locks/{name}.txt" for name in names]
+    assert torch.split()[-1] == "${TORCH}"
+    (pin,) = read("torch")
+    assert set(re.findall(r"TORCH=\"?(\S+)", FILE.read_text())) == {pin.line}
+    assert {"--no-deps", "--no-build-isolation", "/src"} <= set(package.split())
     for rest in all_of("COPY"):
-        target = shlex.split(rest)[-1]
-        whole = rest.startswith("mosslive ")  # COPY copies the contents of a folder
-        assert target == (f"{place}/mosslive" if whole else f"{place}/")
+        *sources, target = shlex.split(rest)
+        folder = {"mosslive": "mosslive", "locks": "locks/"}.get(Path(sources[0]).parts[0], "")
+        assert target == f"/src/{folder}"
 
 
 def test_the_shell_reads_every_command() -> None:
