@@ -24,6 +24,9 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "dev": ("dev",),
     "eval": ("eval",),
 }
+# Extras that neither `make` nor the image installs. pipecat-ai, of which only one file is used,
+# requires dozens of packages in narrow ranges.
+UNLOCKED = ("smart-turn",)
 # Lock file: the lock files to install before it.
 BASES: dict[str, tuple[str, ...]] = {
     "core": (),
