@@ -116,7 +116,19 @@ class DecoderConfig:
             raise refuse(f"{path}: cfm_params.inference_cfg_rate", guidance, "a number, 0 or more")
         if at("flow", "pre_lookahead_len") != 3:
             raise refuse(f"{path}: pre_lookahead_len", at("flow", "pre_lookahead_len"), "3")
+
+        def sizes(name: str, value: Any) -> tuple[int, ...]:
+            whole = isinstance(value, list) and all(type(one) is int and one > 0 for one in value)
+            if not whole or not value:
+                raise refuse(f"{path}: {name}", value, "a list of integers of at least 1")
+            return tuple(value)
+
+        def listed(name: str) -> tuple[int, ...]:
+            return sizes(name, at("hift", name))
+
         dilations = at("hift", "resblock_dilation_sizes")
+        if not isinstance(dilations, list) or not dilations:
+            raise refuse(f"{path}: resblock_dilation_sizes", dilations, "a list of lists")
         if any(some != dilations[0] for some in dilations):
             raise refuse(f"{path}: resblock_dilation_sizes", dilations, "the same for every kernel")
         try:
@@ -126,11 +138,11 @@ class DecoderConfig:
                 guidance=float(cfm["inference_cfg_rate"]),
                 code_rows=int(at("flow", "vocab_size")),
                 sample_rate=int(at("hift", "sampling_rate")),
-                upsample_rates=tuple(at("hift", "upsample_rates")),
-                upsample_kernels=tuple(at("hift", "upsample_kernel_sizes")),
-                resblock_kernels=tuple(at("hift", "resblock_kernel_sizes")),
-                source_kernels=tuple(at("hift", "source_resblock_kernel_sizes")),
-                dilations=tuple(dilations[0]),
+                upsample_rates=listed("upsample_rates"),
+                upsample_kernels=listed("upsample_kernel_sizes"),
+                resblock_kernels=listed("resblock_kernel_sizes"),
+                source_kernels=listed("source_resblock_kernel_sizes"),
+                dilations=sizes("resblock_dilation_sizes", dilations[0]),
                 n_fft=int(at("hift", "istft_params", "n_fft")),
                 hop_samples=int(at("hift", "istft_params", "hop_len")),
                 slope=float(at("hift", "lrelu_slope")),

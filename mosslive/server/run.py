@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from mosslive.server.http_config import HttpSettings, http_config
 from mosslive.server.last_words import end_process
 from mosslive.server.server_state import ServerState
 from mosslive.server.settings import ServerSettings, check_exposure
-from mosslive.talk.host_threads import exempt_loaded_objects, short_thread_switches
+from mosslive.talk.host_threads import collecting_later_objects, short_thread_switches
 
 if TYPE_CHECKING:
     from mosslive.server.front.supervisor import Fronts
@@ -159,8 +159,8 @@ def make_server(
 def serve(settings: ServerSettings) -> None:
     """Runs the server until a signal ends it. Raises the error if the model cannot be loaded."""
     logs.set_up(settings.log_level)
-    server, server_state = make_server(settings, lambda: _load_for_good(settings))
-    with short_thread_switches():
+    with ExitStack() as until, short_thread_switches():
+        server, server_state = make_server(settings, lambda: _load_for_good(settings, until))
         server.run()
     if server.failure:
         raise server.failure
@@ -169,10 +169,10 @@ def serve(settings: ServerSettings) -> None:
         os._exit(0)
 
 
-async def _load_for_good(settings: ServerSettings) -> Backend:
-    """For a process that only serves."""
+async def _load_for_good(settings: ServerSettings, until: ExitStack) -> Backend:
+    """For a process that only serves, `until` it ends."""
     backend = await _load_on_thread(settings)
-    exempt_loaded_objects()
+    until.enter_context(collecting_later_objects())
     return backend
 
 

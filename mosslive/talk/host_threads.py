@@ -23,8 +23,13 @@ def short_thread_switches() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def exempt_loaded_objects() -> None:
-    """Call once everything is loaded: the garbage collector does not look at these objects again.
-    A full collection stops all threads; for the modules alone it takes longer than a row plays."""
+@contextmanager
+def collecting_later_objects() -> Iterator[None]:
+    """Inside, the garbage collector looks only at objects made since then. A full collection stops
+    all threads; for the modules alone it takes longer than a row plays."""
     gc.collect()
     gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()  # extension modules report what is not collected at exit

@@ -90,7 +90,10 @@ def test_bad_settings(wrong: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TurnSettings(end=None), "end is None; allowed: FixedSilence or AdaptiveSilence"),  # type: ignore[arg-type]
+        (
+            lambda: TurnSettings(end=None),
+            "end is None; allowed: FixedSilence, AdaptiveSilence or SemanticEnd",
+        ),  # type: ignore[arg-type]
         (lambda: TurnSettings(on="x"), "on, off is"),  # type: ignore[arg-type]
         (lambda: FixedSilence(float("inf")), "end_s is inf"),
         (lambda: AdaptiveSilence(window=0), "window is 0"),

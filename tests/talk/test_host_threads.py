@@ -3,17 +3,14 @@
 import gc
 import sys
 
-from mosslive.talk.host_threads import exempt_loaded_objects, short_thread_switches
+from mosslive.talk.host_threads import collecting_later_objects, short_thread_switches
 
 
 def test_loaded_objects_are_not_collected_again() -> None:
     """After loading, a full collection looks only at objects that were made later."""
     loaded = [[]]  # type: ignore[var-annotated]
-    try:
-        exempt_loaded_objects()
+    with collecting_later_objects():
         assert not any(one is loaded for one in gc.get_objects())
-    finally:
-        gc.unfreeze()
     assert any(one is loaded for one in gc.get_objects())
 
 
