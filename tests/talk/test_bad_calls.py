@@ -91,9 +91,9 @@ def test_bad_settings(wrong: dict[str, Any], message: str) -> None:
     ("make", "message"),
     [
         (
-            lambda: TurnSettings(end=None),
+            lambda: TurnSettings(end=None),  # type: ignore[arg-type]
             "end is None; allowed: FixedSilence, AdaptiveSilence or SemanticEnd",
-        ),  # type: ignore[arg-type]
+        ),
         (lambda: TurnSettings(on="x"), "on, off is"),  # type: ignore[arg-type]
         (lambda: FixedSilence(float("inf")), "end_s is inf"),
         (lambda: AdaptiveSilence(window=0), "window is 0"),
