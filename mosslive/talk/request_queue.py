@@ -15,6 +15,8 @@ from mosslive.talk.codec_requests import Done, Request, ThreadEnded
 
 Result = asyncio.Future[Any]
 
+_CLOSING_S = 0.01  # between two looks at whether a thread that closes is done
+
 
 class Asked(NamedTuple):
     request: Request
@@ -69,8 +71,11 @@ class RequestQueue:
 
     def wait(self, most_s: float | None) -> None:
         """Waits for a request, for `notify` or `close`, at most this long (None: no limit); returns
-        at once if there was one since the last wait."""
+        at once if there was one since the last wait. After `close` there is always a limit: an
+        earlier wait may have taken its notice."""
         with self._changed:
+            if self.closing and most_s is None:
+                most_s = _CLOSING_S
             if not self._notified:
                 self._changed.wait(most_s)
             self._notified = False

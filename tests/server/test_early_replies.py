@@ -35,6 +35,8 @@ def test_a_reply_begins_in_a_pause_and_is_heard_after_the_turn(
         room = served.room
         before = room.adopted, room.dropped
         async with bench(served) as on:
+            # However slow the machine is; `test_room_for_speculation` is about that.
+            monkeypatch.setattr(room, "fits", lambda running: True)
             for seed in range(2):
                 await on.send("input_audio_buffer.append", audio=pcm(spoken(0.4, seed)))
                 await on.send("input_audio_buffer.append", audio=pcm(PAUSE))

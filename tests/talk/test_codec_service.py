@@ -244,3 +244,22 @@ async def _answered(service: CodecService, work: Awaitable[object]) -> None:
     while not task.done():
         await asyncio.sleep(0)
         service.step()
+
+
+def test_a_close_that_is_noticed_while_another_user_is_urgent() -> None:
+    """A thread that yields to another user of the device when it is closed still ends."""
+    priority = DevicePriority()
+    other = priority.join(lambda: None)
+
+    async def story() -> None:
+        for _ in range(5):
+            service = CodecService(ToyCodec(), priority=priority)
+            await service.do(lambda: None)
+            other.set_urgent(True)
+            service._requests.notify()  # so that it yields, and waits there
+            await asyncio.sleep(0.005)
+            async with asyncio.timeout(5):
+                await service.close()
+            other.set_urgent(False)
+
+    asyncio.run(story())
