@@ -142,7 +142,7 @@ def test_limits_through_a_front(parts: Parts) -> None:
     """Sessions beyond the limit get 429, too long events close the socket, idle clients too."""
 
     async def test() -> None:
-        limits: dict[str, Any] = {"max_sessions": 1, "max_event_bytes": 4096, "idle_s": 0.5}
+        limits: dict[str, Any] = {"max_sessions": 1, "max_event_bytes": 4096, "idle_s": 1.5}
         async with serving(parts, fronts=2, **limits) as served:
             async with served.session() as peer:
                 assert await denied(served) == (429, "too_many_sessions")
