@@ -1,6 +1,7 @@
 """What a server holds: sessions, pages, tasks, file handles, threads, memory; before and after.
 
-Read from outside: by `/metrics`, and by `/proc` for the process and its fronts.
+Read from outside: by `/metrics`, and by `/proc` for the process and its fronts. Processes that
+decode audio files are left out: the server keeps them.
 """
 
 import asyncio
@@ -52,8 +53,10 @@ async def held(served: Process) -> Held:
             values[name] = values.get(name, 0.0) + float(value)
     counts = {name: round(values.get(metric, 0.0)) for name, metric in GAUGES.items()}
     counts["pages"] = round(values["mosslive_engine_pages"] - values["mosslive_engine_free_pages"])
-    processes = family(served.process.pid)
-    counts["handles"] = sum(len(_list(f"/proc/{each}/fd")) for each in processes)
+    everyone = family(served.process.pid)
+    processes = [each for each in everyone if not is_decoder(each)]
+    pipes = 2 * (len(everyone) - len(processes))  # of the server, to and from its decoders
+    counts["handles"] = sum(len(_list(f"/proc/{each}/fd")) for each in processes) - pipes
     counts["threads"] = sum(len(_list(f"/proc/{each}/task")) for each in processes)
     return Held(counts, sum(map(_private_mib, processes)))
 
@@ -83,6 +86,15 @@ def family(pid: int) -> list[int]:
         for child in text.split():
             found += family(int(child))
     return found
+
+
+def is_decoder(pid: int) -> bool:
+    """Whether it decodes audio files. The server starts up to two of them with the first uploads
+    and keeps them."""
+    try:
+        return b"mosslive.server.decode_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _private_mib(pid: int) -> float:
