@@ -40,6 +40,9 @@ def test_a_reply_begins_in_a_pause_and_is_heard_after_the_turn(
             for seed in range(2):
                 await on.send("input_audio_buffer.append", audio=pcm(spoken(0.4, seed)))
                 await on.send("input_audio_buffer.append", audio=pcm(PAUSE))
+                # The first one is dropped when the speech after it is heard, which takes a moment.
+                if seed:
+                    await until(lambda: room.dropped == before[1] + 1)
                 await until(lambda: begun(on))
                 assert room.running == 1
                 names = {event["type"].partition(".")[0] for event in on.events}
@@ -51,9 +54,7 @@ def test_a_reply_begins_in_a_pause_and_is_heard_after_the_turn(
             tokens = done["response"]["usage"]["output_token_details"]
             assert tokens["audio_tokens"] == CODES
             assert len(on.of("response.created")) == len(on.of("input_audio_buffer.committed")) == 1
-            # On a busy machine the second one may be dropped, too, and the reply begin anew.
-            assert room.adopted + room.dropped == sum(before) + 2
-            assert room.dropped > before[1]
+            assert (room.adopted, room.dropped) == (before[0] + 1, before[1] + 1)
             assert room.running == 0
             check(on.events)
 
