@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import random
+import statistics
 import sys
 from pathlib import Path
 
@@ -166,14 +167,21 @@ def test_a_minute_of_fifty(parts: Parts) -> None:
                 await crowd(served, 50, 50, seed)
             await served.quiet()
             gc.collect()
-            before, memory = (handles(), len(asyncio.all_tasks())), _resident_bytes()
+            before = handles(), len(asyncio.all_tasks())
             loop = asyncio.get_running_loop()
-            end, seed = loop.time() + 60, 3
-            while loop.time() < end:
+            end, seed, memory = loop.time() + 60, 3, []
+            while loop.time() < end or len(memory) < 8:
                 await crowd(served, 50, 50, seed)
+                await served.quiet()
+                gc.collect()
+                memory.append(_resident_bytes())
                 seed += 1
             await back_to_normal(served, *before)
-            assert _resident_bytes() - memory < 64 << 20
+            # One crowd and the next differ by up to 60 MiB, because freed blocks lie in other
+            # places. Medians over a quarter of the minute stay within 15 MiB.
+            quarter = len(memory) // 4
+            growth = statistics.median(memory[-quarter:]) - statistics.median(memory[:quarter])
+            assert growth < 40 << 20, [each >> 20 for each in memory]
 
     asyncio.run(test())
 
