@@ -234,6 +234,32 @@ def test_every_end_of_a_call_frees_everything(
     run(test())
 
 
+def test_the_reason_arrives_in_spite_of_lost_packets(parts: Parts) -> None:
+    """A session that the server ends tells why, also if packets are lost just then."""
+
+    async def test() -> None:
+        async with serving(parts, idle_s=1.0) as served, calling(served, MANUAL) as caller:
+            sctp, lost = caller.peer.sctp, 0
+            assert sctp is not None
+            handle = sctp._handle_data
+
+            async def lossy(data: bytes) -> None:
+                nonlocal lost
+                if b"session_ended" in data and not lost:
+                    lost += 1
+                    return
+                await handle(data)
+
+            sctp._handle_data = lossy  # type: ignore[method-assign]
+            caller.microphone.stop()
+            last = await caller.until("error")
+            assert last["error"]["code"] == "session_ended"
+            assert lost == 1
+            await served.quiet()
+
+    run(test())
+
+
 def close_sockets(caller: Caller) -> None:
     """Closes the sockets of the peer without a message."""
     for transceiver in caller.peer.getTransceivers():

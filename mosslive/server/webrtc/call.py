@@ -45,7 +45,7 @@ WIRE_HZ = 24_000  # of a session's PCM; aiortc resamples the track to 48 kHz for
 LEAD_S = 0.3  # of sound is sent to the track ahead of time, so that a busy moment causes no gap
 CONNECT_S = 30.0  # from the answer until the peer is connected
 _MOST_WAITING_S = 120.0  # of queued sound: one-shot replies come faster than they are played
-_REASON_S = 0.5  # to send the last event
+_REASON_S = 3.0  # until the peer has the last event; a lost packet is sent again after 1 s
 _CLOSE_S = 5.0
 _CHANNEL_BYTES = 1 << 18  # in the data channel at once; the rest waits in the send queue
 
@@ -119,6 +119,7 @@ class Call:
                 delivered=self._delivered,
             )
             session.log.info("session ends", extra={"code": end.code, "reason": end.reason})
+            await session.close()  # nothing of the model waits for the peer
             await self._send_reason(end)
         finally:
             metrics.sessions.labels("webrtc").dec()
@@ -264,10 +265,17 @@ class Call:
         try:
             self._send(channel, json.dumps({"event_id": new_id("event")} | last))
             async with asyncio.timeout(_REASON_S):
-                while channel.bufferedAmount and channel.readyState == "open":
+                while channel.readyState == "open" and self._unacknowledged(channel):
                     await asyncio.sleep(0.01)
         except (SessionEnd, TimeoutError):
             return
+
+    def _unacknowledged(self, channel: RTCDataChannel) -> bool:
+        """Whether the peer may not have all events yet. Closing aborts the association, and what
+        is under way is lost. `bufferedAmount` does not count what aiortc has sent."""
+        sctp = self._peer.sctp
+        assert sctp is not None, "it has a channel"
+        return bool(channel.bufferedAmount or sctp._outbound_queue or sctp._sent_queue)
 
 
 async def _forever() -> None:
