@@ -101,16 +101,16 @@ class Record:
 
     async def finish(self) -> None:
         """After the last question: the answer, and the end of responses that are open by then."""
-        if not await self._progress(lambda: self.saw_answer() or self.close):
+        if not await self.progress(lambda: self.saw_answer() or self.close):
             last = [event["type"] for event in self.events[-4:]]
             self.fail(f"silent: no answer within {ANSWER_S + REPLY_S:g} s; last events: {last}")
             return
         self.answered = self.close is None
         left = set(self.open_responses)
-        if not await self._progress(lambda: not left & self.open_responses or self.close):
+        if not await self.progress(lambda: not left & self.open_responses or self.close):
             self.fail("silent: a response has no response.done")
 
-    async def _progress(self, done: Callable[[], object]) -> bool:
+    async def progress(self, done: Callable[[], object]) -> bool:
         """Waits for a condition as long as events come: a session may have hundreds of events to
         handle first. False: it came to a halt, or went on for ever."""
         for _ in range(_MOST_WAITS):

@@ -13,9 +13,11 @@ from pathlib import Path
 from tests.fuzz.record import PATIENCE
 from tests.server.processes import Process
 
-QUIET_S = (
-    10.0 * PATIENCE
-)  # after the last client has left, all of it is given back within this time
+# After the last client has left, all of it is given back within this time.
+QUIET_S = 10.0 * PATIENCE
+# A call whose goodbye was lost, as UDP may, ends when the peer has not answered six checks of ICE,
+# 5 s apart (RFC 7675).
+CALL_QUIET_S = 45.0 * PATIENCE
 GAUGES = {
     "sessions": "mosslive_sessions_live",
     "conversations": "mosslive_engine_conversations",
@@ -61,9 +63,9 @@ async def held(served: Process) -> Held:
     return Held(counts, sum(map(_private_mib, processes)))
 
 
-async def quiet(served: Process, before: Held) -> tuple[Held, str]:
+async def quiet(served: Process, before: Held, most_s: float = QUIET_S) -> tuple[Held, str]:
     """Waits until the server holds no more than before. Returns what it holds, and what is left."""
-    end = time.monotonic() + QUIET_S
+    end = time.monotonic() + most_s
     while True:
         now = await held(served)
         left = now.more_than(before)
@@ -71,7 +73,7 @@ async def quiet(served: Process, before: Held) -> tuple[Held, str]:
             return now, ""
         if time.monotonic() > end:
             text = ", ".join(f"{name} {old} → {new}" for name, (old, new) in left.items())
-            return now, f"left behind after {QUIET_S:g} s: {text}"
+            return now, f"left behind after {most_s:g} s: {text}"
         await asyncio.sleep(0.02)
 
 

@@ -16,7 +16,7 @@ from tests.fuzz.invariants import broken_rules, log_faults
 from tests.fuzz.player_webrtc import missing
 from tests.fuzz.players import play
 from tests.fuzz.record import Record
-from tests.fuzz.resources import Held, held, quiet
+from tests.fuzz.resources import CALL_QUIET_S, QUIET_S, Held, held, quiet
 from tests.fuzz.script import Run, events_of
 from tests.fuzz.server import serving
 from tests.server.processes import Process
@@ -67,7 +67,9 @@ class Target:
         if served.process.returncode is not None:
             failures.append(f"ended: the server, with status {served.process.returncode}")
         else:
-            after, left = await quiet(served, self.before)
+            calls = any(session.transport == "webrtc" for session in run)
+            most_s = CALL_QUIET_S if calls else QUIET_S
+            after, left = await quiet(served, self.before, most_s)
             if left:
                 failures.append(left)
             elif after.memory_mib > self.before.memory_mib + _MEMORY_MIB:
