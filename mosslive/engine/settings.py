@@ -29,6 +29,7 @@ class EngineSettings:
     ahead_rows: int = 50  # unread rows at which a reply pauses
     headroom_rows: int = 125  # per active reply, kept free by admission for its growth
     deadline_margin: float = 0.8  # longest step that admission accepts, as a share of a row's 80 ms
+    admit_slow_steps: bool = False  # accept speech replies even if steps take longer
     gather_s: float = 0.24  # appended rows wait this long for a larger batch while a reply speaks
     text_wait_s: float = 0.5  # after a text row, until the next one is as urgent as speech
     patience_s: float = 0.5  # prefill overdue by this runs even if speech underruns

@@ -21,7 +21,7 @@ from mosslive.config import SECONDS_PER_CODE, Sampling, refuse
 from mosslive.config.capabilities import Capabilities, Medium
 from mosslive.config.codec_precision import codec_precision
 from mosslive.config.folders import Parts, find_parts
-from mosslive.engine import Engine
+from mosslive.engine import Engine, EngineSettings
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
 from mosslive.engine.stage_seconds import stage_seconds
@@ -252,6 +252,7 @@ def load_backend(settings: ServerSettings) -> Backend:
             settings.device,
             settings.dtype,
             priority=priority,
+            settings=EngineSettings(admit_slow_steps=settings.admit_overload),
             goal_rows=goal,
             most_requests=min(_MOST_IN_STEP, settings.max_sessions + settings.max_requests),
             before_pages=before_pages,

@@ -124,7 +124,7 @@ class ServerSettings:
     max_sessions_per_key: int = _setting(32, "Allow this many sessions at once per key.", 1)
     max_requests: int = _setting(32, "Allow this many HTTP replies at once.", 1)
     admit_overload: bool = _setting(
-        False, "Accept new sessions even if replies would be slower than real time."
+        False, "Accept sessions and replies even if they would be slower than real time."
     )
     promise_ttfa_ms: float = _setting(
         500.0, "Accept so many sessions that replies begin within this many milliseconds.", 1

@@ -307,6 +307,8 @@ def test_admission_uses_the_estimated_step_time() -> None:
     costs = StepCosts((8.0, 4.0))  # 8 streams: 40 ms, 9 to 16: 72 ms
     assert [misses_deadlines(n, costs, 0.0, rules) for n in (1, 8, 9)] == [False, False, True]
     assert [misses_deadlines(n, StepCosts(GUESS), 0.0, rules) for n in (12, 13)] == [False, True]
+    slow = replace(rules, admit_slow_steps=True)
+    assert [misses_deadlines(n, costs, 0.0, slow) for n in (9, 12, 13)] == [False, False, True]
 
 
 def test_a_single_reply_is_refused_only_by_fresh_measurements() -> None:
