@@ -32,7 +32,7 @@ from mosslive.server.server_state import ServerState
 from mosslive.server.speech import speaking_voice
 from mosslive.talk import TalkSettings
 from mosslive.talk.dialogue import HistoryTurn
-from mosslive.talk.events import AudioChunk, Event, ReplyDone, ReplyStarted, TextDelta, TimingReady
+from mosslive.talk.events import AudioChunk, Event, ReplyDone, TextDelta, TimingReady
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -42,6 +42,7 @@ _ROLES: dict[str, Role] = {
 }
 _MOST_MESSAGES = 500
 _TOTAL_FACTOR = 10  # all texts of a request together, in multiples of `max_text_chars`
+_OUTPUT = (TextDelta, AudioChunk, ReplyDone)
 
 
 @dataclass
@@ -79,7 +80,7 @@ async def completions(request: Request) -> Response:
         chat = await _read(server_state, owner, raw, stream)
         events = _events(server_state, chat, stack.pop_all())
     first = await anext(events)
-    while isinstance(first, ReplyStarted):  # the engine may still refuse the reply
+    while not isinstance(first, _OUTPUT):  # the engine may still refuse the reply
         first = await anext(events)
     # From here on the response starts: an error before it has its own status.
     if stream:

@@ -19,7 +19,7 @@ from mosslive.server import chat
 from mosslive.server.backend import Backend
 from mosslive.server.run import make_server
 from mosslive.server.server_state import ServerState
-from mosslive.talk.events import Event, ReplyStarted
+from mosslive.talk.events import ContextTrimmed, Event, ReplyStarted
 from tests.server.rig import (
     CODES,
     RATE,
@@ -318,6 +318,7 @@ def test_a_stream_that_is_refused(parts: Parts, monkeypatch: pytest.MonkeyPatch)
     gets status 503: the response has not started."""
 
     async def refused(*given: object) -> AsyncIterator[Event]:
+        yield ContextTrimmed(2, 40)
         yield ReplyStarted(1, "text")
         raise EngineFull("deadlines", "speech would stutter")
 
