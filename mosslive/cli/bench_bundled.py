@@ -32,8 +32,8 @@ def bundled(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            help="Run one part: answers, text, reference, hearing, codec, sampling, fp8, human or "
-            "live; repeatable (default: all)."
+            help="Run one part: answers, text, reference, hearing, codec, sampling, fp8, human, "
+            "live or conversations; repeatable (default: all)."
         ),
     ] = None,
     questions: Annotated[

@@ -12,7 +12,7 @@ from mosslive.cli.console import err
 from mosslive.cli.generate import ReplyOption
 from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
 from mosslive.cli.voice import CodecPrecisionOption, JsonOption, VocoderOption
-from mosslive.config.capabilities import Medium
+from mosslive.config.capabilities import LEAST_CONTEXT_ROWS, Medium
 from mosslive.config.codec_precision import codec_precision as precision_of
 from mosslive.config.folders import BUNDLED, find_parts
 
@@ -93,8 +93,9 @@ def chat(
     context_rows: Annotated[
         int | None,
         typer.Option(
-            help="Limit the rows of the conversation, 12.5 a second (default and maximum: the "
-            "model's limit)."
+            min=LEAST_CONTEXT_ROWS,
+            help="Limit the rows of the conversation, 12.5 a second (default: what the model was "
+            "trained for).",
         ),
     ] = None,
     resume: Annotated[
@@ -145,8 +146,8 @@ def chat(
                 f"this model was not trained for {medium}-to-{reply.value}; allowed: "
                 f"{', '.join(capabilities.modes)}"
             )
-    if voice and not capabilities.voices:
-        err.print("--voice has no effect: this model speaks with one voice")
+    for warning in capabilities.warnings(context_rows, voice):
+        err.print(warning, markup=False, soft_wrap=True)
     rows = capabilities.limit(context_rows)
     # "pad": text rows equal those of the prompt format, and the audio tail need not run for them.
     sampling = chosen_sampling(

@@ -8,6 +8,7 @@ import typer
 from mosslive.cli.console import print_json
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.config.codec_precision import HELP
+from mosslive.errors import MossliveError
 
 voice = typer.Typer(help="Prepare voices.", no_args_is_help=True)
 
@@ -44,6 +45,12 @@ def make(
     as_json: JsonOption = False,
 ) -> None:
     """Turn a recording into a .voice file: codes, mel and speaker vector."""
+    from mosslive.checkpoint.capabilities import codec_capabilities
+
+    if not codec_capabilities(codec).voices:
+        raise MossliveError(
+            f"{codec}: this model was trained on one voice and would not speak with another"
+        )
     from mosslive.codec import load_codec
 
     made = load_codec(codec).voice(recording)

@@ -44,15 +44,22 @@ class Capabilities:
         return f"{heard}-to-{reply}" in self.modes
 
     def limit(self, asked: int | None) -> int | None:
-        """Returns the limit of a conversation's rows; `asked`: the user's. None: no limit is set.
-        Raises `ConfigError` if the user asks for more rows than the model was trained for."""
-        most = self.context_rows
-        if asked is not None and most is not None and asked > most:
-            least = LEAST_CONTEXT_ROWS
-            raise refuse(
-                "context_rows", asked, f"{least} to {most}, which the model was trained for"
+        """Returns the limit of a conversation's rows. `asked`: the user's, which counts if there is
+        one. None: no limit is set."""
+        return self.context_rows if asked is None else asked
+
+    def warnings(self, context_rows: int | None, voice: object) -> list[str]:
+        """What the user asks for and the model was not trained for. `context_rows`, `voice`: the
+        values of the options, None if not given."""
+        found, most = [], self.context_rows
+        if context_rows is not None and most is not None and context_rows > most:
+            found.append(
+                f"--context-rows is {context_rows}; this model was trained for {most}, and its "
+                "replies become worse in longer conversations"
             )
-        return most if asked is None else asked
+        if voice is not None and not self.voices:
+            found.append("--voice has no effect: this model speaks with one voice")
+        return found
 
     def replies(self) -> tuple[Medium, ...]:
         """The kinds of output that it has for at least one kind of input."""

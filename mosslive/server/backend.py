@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -87,6 +88,20 @@ class Backend:
     def transcripts(self) -> bool:
         asked = self.settings.transcripts
         return self.capabilities.transcripts if asked is None else asked
+
+    def offered(self) -> dict[str, Any]:
+        """What the model was trained for, as far as this server has the parts and settings."""
+        stated = self.capabilities
+        hears = ("speech", "text") if self.codec else ("text",)
+        speaks = ("speech", "text") if self.speaks else ("text",)
+        pairs = (mode.split("-to-") for mode in stated.modes)
+        return {
+            "context_rows": self.limits.context_rows,
+            "modes": [f"{a}-to-{b}" for a, b in pairs if a in hears and b in speaks],
+            "languages": stated.languages,
+            "voices": stated.voices and self.speaks,
+            "transcripts": self.transcripts,
+        }
 
     def check_mode(self, heard: Medium, reply: Medium) -> None:
         """Raises `ApiError` if the model was not trained for this input and output."""
@@ -197,8 +212,8 @@ def load_backend(settings: ServerSettings) -> Backend:
     default_sampling = Sampling.driver() if driver else folder_sampling(parts.model)
     capabilities = folder_capabilities(parts.model)
     goal, clock = goal_rows(settings, capabilities), StartClock()
-    if settings.voice and not capabilities.voices:
-        _log.warning("--voice has no effect: this model speaks with one voice")
+    for warning in capabilities.warnings(settings.context_rows, settings.voice):
+        _log.warning(warning)
     codec = None
     if parts.codec:
         precision = codec_precision(settings.codec_precision, settings.device)

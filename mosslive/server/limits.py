@@ -38,8 +38,7 @@ class Limits:
 
 
 def wanted_rows(settings: ServerSettings, capabilities: Capabilities) -> int:
-    """Rows that a conversation should have. Raises `ConfigError` if `context_rows` exceeds what the
-    model was trained for."""
+    """Rows that a conversation should have."""
     return capabilities.limit(settings.context_rows) or TUNED_ROWS
 
 

@@ -82,7 +82,7 @@ class ServerSettings:
     )
     context_rows: int | None = _setting(
         None,
-        "Limit the rows of a conversation, 12.5 a second; default and maximum: the model's limit.",
+        "Limit the rows of a conversation, 12.5 a second; default: what the model was trained for.",
         64,
     )
     reply_pool_s: float | None = _setting(

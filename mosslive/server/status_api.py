@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mosslive.server.requests import state_of
+from mosslive.server.server_state import ServerState
 from mosslive.version import __version__
 
 
@@ -44,13 +45,23 @@ async def version(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    return JSONResponse({"object": "list", "data": [_model(state_of(request).settings.name)]})
+    server_state = state_of(request)
+    return JSONResponse({"object": "list", "data": [_model(server_state, None)]})
 
 
 async def model(request: Request) -> Response:
     """The one served model, under any requested name."""
-    return JSONResponse(_model(request.path_params["name"]))
+    return JSONResponse(_model(state_of(request), request.path_params["name"]))
 
 
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "mosslive"}
+def _model(server_state: ServerState, name: str | None) -> dict[str, Any]:
+    """`capabilities` is ours, and absent while the model is loaded."""
+    model = {
+        "id": name or server_state.settings.name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "mosslive",
+    }
+    if server_state.loaded:
+        model["capabilities"] = server_state.backend.offered()
+    return model

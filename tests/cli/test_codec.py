@@ -35,6 +35,15 @@ def test_encode_prints_the_codes(folder: Path) -> None:
     assert json.loads(run(*arguments, "--json").stdout) == {"codes": codes, "seconds": 1.6}
 
 
+def test_a_model_with_one_voice_makes_none(folder: Path, tmp_path: Path) -> None:
+    """`voice make` is refused where its result would have no effect."""
+    out = tmp_path / "a.voice"
+    made = run("voice", "make", folder / "anna.wav", "--codec", "bundled", "-o", out)
+    assert made.exit_code == 1
+    assert "trained on one voice" in str(made.exception)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("chunk", ["0", "5"])
 @pytest.mark.usefixtures("untraced")
 def test_voice_then_decode(folder: Path, tmp_path: Path, chunk: str) -> None:

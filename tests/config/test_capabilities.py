@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mosslive.checkpoint.capabilities import folder_capabilities
+from mosslive.checkpoint.capabilities import codec_capabilities, folder_capabilities
+from mosslive.checkpoint.layout import CAPABILITIES_FILE
 from mosslive.config import ConfigError
 from mosslive.config.capabilities import Capabilities, capabilities_from
 from mosslive.config.folders import shipped_folder
@@ -54,12 +55,29 @@ def test_an_error_names_the_file(tmp_path: Path) -> None:
         folder_capabilities(tmp_path)
 
 
-def test_a_user_may_ask_for_less_but_not_for_more() -> None:
-    """The model's limit holds where the user names none or more."""
-    stated = Capabilities(context_rows=240)
-    assert (stated.limit(None), stated.limit(100), stated.limit(240)) == (240, 100, 240)
-    with pytest.raises(ConfigError, match="context_rows is 241; allowed: 64 to 240, which the"):
-        stated.limit(241)
+def test_the_user_decides_and_is_warned() -> None:
+    """The model's limit holds where the user names none; a larger one and a voice that would have
+    no effect are warnings."""
+    stated = Capabilities(context_rows=240, voices=False)
+    assert (stated.limit(None), stated.limit(100), stated.limit(400)) == (240, 100, 400)
+    assert stated.warnings(240, None) == []
+    assert stated.warnings(241, Path("a.voice")) == [
+        "--context-rows is 241; this model was trained for 240, and its replies become worse in "
+        "longer conversations",
+        "--voice has no effect: this model speaks with one voice",
+    ]
+    assert Capabilities().warnings(9000, Path("a.voice")) == []
+
+
+def test_a_codec_shares_the_statement_of_its_model(nano_copy: Path, tmp_path: Path) -> None:
+    """The statement of MODEL/lm counts for MODEL/codec; a codec by itself has no limits."""
+    home = tmp_path / "model"
+    (home / "codec").mkdir(parents=True)
+    assert codec_capabilities(home / "codec") == Capabilities()
+    nano_copy.rename(home / "lm")
+    (home / "lm" / CAPABILITIES_FILE).write_text('{"voices": false}')
+    assert not codec_capabilities(home / "codec").voices
+    assert not codec_capabilities(home).voices
 
 
 def test_modes_are_pairs_of_input_and_output() -> None:
@@ -71,6 +89,7 @@ def test_modes_are_pairs_of_input_and_output() -> None:
 
 
 def test_the_bundled_model_states_what_it_can() -> None:
-    """It has one voice, English, and a short memory."""
+    """It has one voice, English, and a short memory, and its transcripts are shown."""
     stated = folder_capabilities(shipped_folder())
     assert (stated.context_rows, stated.languages, stated.voices) == (240, ("en",), False)
+    assert stated.transcripts

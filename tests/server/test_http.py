@@ -185,6 +185,7 @@ def test_models_version_and_page(parts: Parts) -> None:
         async with serving(parts) as served, client(served) as http:
             models = (await http.get("/v1/models")).json()
             assert [model["id"] for model in models["data"]] == ["moss-speech"]
+            assert models["data"][0]["capabilities"]["voices"] is True
             assert (await http.get("/v1/models/any/name")).json()["id"] == "any/name"
             assert "version" in (await http.get("/version")).json()
             assert (await http.get("/v1/nothing")).status_code == 404

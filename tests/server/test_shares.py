@@ -3,12 +3,10 @@
 from typing import Any
 
 import httpx
-import pytest
 
 from mosslive import Engine
 from mosslive.config.capabilities import Capabilities
 from mosslive.server.limits import limits_of
-from mosslive.server.settings import ServerSettings
 from tests.server import rig
 from tests.server.auth import denied
 from tests.server.rig import CODES, Event, Parts, run, serving, settings, spoken
@@ -97,7 +95,7 @@ def test_a_small_pool_allows_fewer_sessions(parts: Parts) -> None:
 
 
 def test_limits_follow_from_pool_model_and_settings(parts: Parts) -> None:
-    """The smallest limit applies; more rows than the model was trained for is an error."""
+    """The smallest limit applies; the user's wins over the model's."""
     engine = Engine.load(parts.lm)
     few, trained = settings(max_sessions=2, max_requests=2), Capabilities(context_rows=240)
     most = engine.rows_each(4)
@@ -105,8 +103,8 @@ def test_limits_follow_from_pool_model_and_settings(parts: Parts) -> None:
     assert limits_of(engine, few, trained).context_rows == 240
     small = settings(max_sessions=2, max_requests=2, context_rows=100)
     assert limits_of(engine, small, trained).context_rows == 100
-    with pytest.raises(ValueError, match="context_rows is 400; allowed: 64 to 240"):
-        limits_of(engine, ServerSettings(context_rows=400), trained)
+    large = settings(max_sessions=2, max_requests=2, context_rows=400)
+    assert limits_of(engine, large, trained).context_rows == 400
 
 
 def test_a_model_with_one_voice_refuses_uploads(parts: Parts) -> None:
@@ -117,6 +115,14 @@ def test_a_model_with_one_voice_refuses_uploads(parts: Parts) -> None:
             assert (await http.get("/v1/voices")).json()["uploads"] is True
             served.backend.capabilities = Capabilities(voices=False, modes=("speech-to-speech",))
             assert (await http.get("/v1/voices")).json()["uploads"] is False
+            (model,) = (await http.get("/v1/models")).json()["data"]
+            assert model["capabilities"] == {
+                "context_rows": served.backend.limits.context_rows,
+                "modes": ["speech-to-speech"],
+                "languages": [],
+                "voices": False,
+                "transcripts": False,
+            }
             files = {"file": ("a.wav", rig.wav(1.0))}
             answer = await http.post("/v1/voices", data={"name": "mine"}, files=files)
             assert (answer.status_code, answer.json()["error"]["code"]) == (

@@ -56,13 +56,19 @@ class Asker:
         return self._sampling
 
     def ask(
-        self, dialogues: Sequence[Sequence[UserTurn]], reply: ReplyKind, done: Callable[[int], None]
+        self,
+        dialogues: Sequence[Sequence[UserTurn]],
+        reply: ReplyKind,
+        done: Callable[[int], None],
+        system: str | None = None,
     ) -> list[ModelReply]:
-        """Returns one reply per dialogue. Calls `done` with the number of dialogues finished."""
+        """Returns one reply per dialogue. Calls `done` with the number of dialogues finished.
+        `system`: the system turn; None: the driver's."""
+        first_turn = Turn("system", text=DRIVER_SYSTEM[reply] if system is None else system)
         answers: dict[int, ModelReply] = {}
         for first in range(0, len(dialogues), _AT_ONCE):
             some = range(first, min(first + _AT_ONCE, len(dialogues)))
-            histories = {i: [Turn("system", text=DRIVER_SYSTEM[reply])] for i in some}
+            histories = {i: [first_turn] for i in some}
             for turn in range(max(len(dialogues[i]) for i in some)):
                 going = [i for i in some if turn < len(dialogues[i])]
                 for i in going:

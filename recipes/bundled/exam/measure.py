@@ -24,6 +24,7 @@ from recipes.bundled.exam.compare import (
     measure_rendering,
     measure_sampling,
 )
+from recipes.bundled.exam.conversations import measure_conversations
 from recipes.bundled.exam.examiner import Answer, Examiner, Stage
 from recipes.bundled.exam.fetch import JUDGES_FOLDER, NPM_PACKAGE
 from recipes.bundled.exam.figure import LEAST_COUNT, Figure
@@ -43,6 +44,7 @@ _PARTS: dict[str, str] = {
     "fp8": "the float8 build, same questions",
     "human": "two recordings of people through the codec",
     "live": "time to first audio and speed of live conversations",
+    "conversations": "conversations of eight turns, and the model's own transcripts",
 }
 PARTS = tuple(_PARTS)
 NOTES = {
@@ -172,6 +174,7 @@ def _measure(
         "sampling": measure_sampling,
         "fp8": measure_fp8,
         "live": measure_live,
+        "conversations": measure_conversations,
     }
     return measures[part](examiner, most)
 
