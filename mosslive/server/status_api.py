@@ -3,13 +3,17 @@
 Runs on the event loop and answers at once. Does not know sessions or conversations.
 """
 
+from dataclasses import asdict
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from mosslive.config.folders import BUNDLED
+from mosslive.server.api_errors import ApiError
 from mosslive.server.requests import state_of
+from mosslive.server.server_state import ServerState
 from mosslive.version import __version__
 
 
@@ -24,7 +28,18 @@ async def health(request: Request) -> Response:
     if reason := server_state.backend.engine.unavailable_reason():
         return JSONResponse({"status": "overloaded", "reason": reason}, 503)
     held = server_state.capacity()
-    return JSONResponse({"status": "ok"} | ({"capacity": held.document()} if held else {}))
+    capacity = {"capacity": held.document()} if held else {}
+    return JSONResponse({"status": "ok"} | capacity | _full(server_state))
+
+
+def _full(server_state: ServerState) -> dict[str, str]:
+    """Why no further session can start now, for browsers: they cannot read why a WebSocket was
+    refused. A full server is ready all the same."""
+    try:
+        with server_state.slots.take(""):
+            return {}
+    except ApiError as api_error:
+        return {"full": str(api_error)}
 
 
 async def alive(request: Request) -> Response:
@@ -44,13 +59,23 @@ async def version(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    return JSONResponse({"object": "list", "data": [_model(state_of(request).settings.name)]})
+    server_state = state_of(request)
+    return JSONResponse({"object": "list", "data": [_model(server_state, None)]})
 
 
 async def model(request: Request) -> Response:
     """The one served model, under any requested name."""
-    return JSONResponse(_model(request.path_params["name"]))
+    return JSONResponse(_model(state_of(request), request.path_params["name"]))
 
 
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "mosslive"}
+def _model(server_state: ServerState, name: str | None) -> dict[str, Any]:
+    """The fields of the public service, and once the model is loaded ours: what it can do."""
+    shown = {"object": "model", "created": 0, "owned_by": "mosslive"}
+    ours: dict[str, Any] = {}
+    if server_state.loaded:
+        backend = server_state.backend
+        ours = asdict(backend.capabilities) | {
+            "transcripts": backend.transcripts,
+            "bundled": str(server_state.settings.model) == BUNDLED,
+        }
+    return {"id": name or server_state.settings.name} | shown | ({"mosslive": ours} if ours else {})
