@@ -3,7 +3,6 @@
 Runs on the event loop and answers at once. Does not know sessions or conversations.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -55,27 +54,19 @@ async def metrics(request: Request) -> Response:
 
 
 async def version(request: Request) -> Response:
-    return JSONResponse({"version": __version__})
+    """`bundled`: the server serves the model that ships with it."""
+    bundled = str(state_of(request).settings.model) == BUNDLED
+    return JSONResponse({"version": __version__, "bundled": bundled})
 
 
 async def models(request: Request) -> Response:
-    server_state = state_of(request)
-    return JSONResponse({"object": "list", "data": [_model(server_state, None)]})
+    return JSONResponse({"object": "list", "data": [_model(state_of(request).settings.name)]})
 
 
 async def model(request: Request) -> Response:
     """The one served model, under any requested name."""
-    return JSONResponse(_model(state_of(request), request.path_params["name"]))
+    return JSONResponse(_model(request.path_params["name"]))
 
 
-def _model(server_state: ServerState, name: str | None) -> dict[str, Any]:
-    """The fields of the public service, and once the model is loaded ours: what it can do."""
-    shown = {"object": "model", "created": 0, "owned_by": "mosslive"}
-    ours: dict[str, Any] = {}
-    if server_state.loaded:
-        backend = server_state.backend
-        ours = asdict(backend.capabilities) | {
-            "transcripts": backend.transcripts,
-            "bundled": str(server_state.settings.model) == BUNDLED,
-        }
-    return {"id": name or server_state.settings.name} | shown | ({"mosslive": ours} if ours else {})
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "mosslive"}

@@ -107,7 +107,7 @@ def test_live_transcripts(parts: Parts) -> None:
                 first = await on.until("mosslive.transcript")
                 assert not on.of("response.done")
                 assert first["transcript"]
-                assert first["audio_ms"] >= 960
+                assert first["audio_ms"] > 0
                 done = (await on.until("response.done"))["response"]
                 last = on.of("mosslive.transcript")[-1]
                 assert last["audio_ms"] == 4000

@@ -16,9 +16,6 @@ import { View } from "./view.js";
 import { connectVoices, listVoices } from "./voices.js";
 import { Waves } from "./waves.js";
 
-const NO_WORDS =
-  "This server shows no words for speech. Start it with --transcripts to see what is said.";
-
 const log = new Log();
 const view = new View(log);
 const check = new MicrophoneCheck();
@@ -33,8 +30,6 @@ const page = {
   },
 };
 let call = null; // the current one
-let info = {}; // what the model can do
-let told = false; // that there are no transcripts
 
 page.watch = new ServerWatch((health) => {
   view.setIdle(stateInWords(health), health.state === "loading");
@@ -45,10 +40,10 @@ page.watch = new ServerWatch((health) => {
 async function learn() {
   try {
     const model = await modelInfo(apiKey());
-    info = model.mosslive ?? {};
-    view.server(model.id, `mosslive ${await version()}`);
-    view.captions(info.transcripts !== false);
-    suggest(info, write);
+    const software = await version();
+    view.server(model.id, `mosslive ${software.version}`);
+    if (model.capabilities?.transcripts === false) view.noCaptions();
+    suggest(software.bundled, write);
     find("key-form").hidden = true;
     await listVoices();
   } catch (error) {
@@ -63,13 +58,8 @@ function complain(error, quiet = false) {
 }
 
 async function begin(withMicrophone) {
-  view.error("");
   check.stop();
-  log.begin();
-  if (info.transcripts === false && !told) {
-    told = true;
-    log.note(NO_WORDS);
-  }
+  view.begin();
   const begun = (call = new Call(page));
   await attempt(begun, () => begun.begin(withMicrophone));
 }

@@ -23,9 +23,9 @@ address, or open this page on the server's own machine. ${TYPE}`;
 function refusal({ status, code, message, retryS }) {
   if (status === 401) return `${sentence(message)} Enter the key and try again.`;
   if (status === 429) {
-    const when = retryS ? `in ${retryS} s` : "in a few seconds";
-    const next = /try again/.test(message) ? "" : ` Try again ${when}.`;
-    return `The server is full. ${sentence(message)}${next}`;
+    const again = `Try again ${retryS > 1 ? `in ${retryS} s` : "in a few seconds"}.`;
+    const short = message.length < 80 ? `${sentence(message)} ` : ""; // others explain the load
+    return `The server is full. ${short}${/try again/i.test(short) ? "" : again}`.trim();
   }
   if (code === "loading") {
     return "The server is still loading its model. This page says when it is ready.";

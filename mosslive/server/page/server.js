@@ -38,13 +38,14 @@ async function errorOf(answer) {
   }
 }
 
-// The served model: its name, and in `mosslive` what it can do.
+// The served model: its name, and in `capabilities` what it was trained for.
 export async function modelInfo(key) {
   return (await (await ask("v1/models", key)).json()).data[0];
 }
 
+// { version, bundled }: of the server; whether it serves the model that ships with it.
 export async function version() {
-  return (await (await ask("version")).json()).version;
+  return await (await ask("version")).json();
 }
 
 // The names of the voices, and whether the model accepts uploaded voices.

@@ -12,16 +12,14 @@ const BUNDLED = [
   "Count to five.",
 ];
 
-// `info`: the `mosslive` field of the model. A model may bring its own `examples`.
-export function suggest(info, ask) {
-  const questions = info.examples?.length ? info.examples : info.bundled ? BUNDLED : [];
+export function suggest(bundled, ask) {
   find("suggestions").replaceChildren(
-    ...questions.slice(0, 6).map((question) => {
+    ...BUNDLED.map((question) => {
       const button = element("button", "chip", question);
       button.type = "button";
       button.addEventListener("click", () => ask(question));
       return button;
     }),
   );
-  find("suggest").hidden = !questions.length;
+  find("suggest").hidden = !bundled;
 }

@@ -104,18 +104,34 @@ export class View {
     find("hint").hidden = !words;
   }
 
+  // A call begins.
+  begin() {
+    this.error("");
+    this.log.begin();
+    if (find("captions").disabled) this.tellNoCaptions();
+  }
+
   // Shows the configuration that the server applies; it may differ from the selected one.
   session(session) {
     const kind = session.output_modalities[0];
     document.querySelector(`input[name="reply"][value="${kind}"]`).checked = true;
     learnInstructions(session);
+    if (!find("captions").checked || session.audio.input.transcription) return;
+    this.noCaptions();
+    this.tellNoCaptions();
   }
 
-  // Whether the model writes transcripts.
-  captions(possible) {
-    find("captions").disabled = !possible;
-    find("no-captions").hidden = possible;
-    if (!possible) find("captions").checked = false;
+  // The model writes no transcripts.
+  noCaptions() {
+    find("captions").checked = false;
+    find("captions").disabled = true;
+    find("no-captions").hidden = false;
+  }
+
+  // Once.
+  tellNoCaptions() {
+    if (!this.told) this.log.note(find("no-captions").textContent.replace(/\s+/g, " "));
+    this.told = true;
   }
 
   askForKey() {
