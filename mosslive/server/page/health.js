@@ -5,11 +5,12 @@
 import { Refused, Unreachable, fetched } from "./server.js";
 
 const IDLE_MS = 5000;
-const CALL_MS = 1500;
-const ANSWER_MS = 2500;
-const AGAIN_MS = 500; // one failure may be chance
+const CALL_MS = 1000;
+const ANSWER_MS = 3000;
+const AGAIN_MS = 500; // one refusal may be chance
 
 // { state: "ready" | "loading" | "draining" | "failed" | "overloaded" | "gone", reason, full }
+// Takes at most `ANSWER_MS`.
 export async function health() {
   try {
     const options = { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) };
@@ -55,22 +56,29 @@ export class ServerWatch {
     const round = ++this.round; // ends the loop before
     while (round === this.round) {
       const { call } = this;
-      const before = call ? await call.signs() : 0;
-      let seen = await health();
-      if (seen.state === "gone" && call) {
-        await pause(AGAIN_MS);
-        const alive = (await call.signs()) > before;
-        seen = alive ? seen : await health();
-        if (round !== this.round) return;
-        if (seen.state === "gone" && !alive && call === this.call) call.gone();
-      }
+      const seen = call ? await this.watchCall(call) : await health();
       if (round !== this.round) return;
-      if (seen.state !== this.state && !(seen.state === "gone" && this.call)) {
+      const lost = seen.state === "gone" && call;
+      if (lost && call === this.call) call.gone();
+      if (!lost && seen.state !== this.state) {
         this.state = seen.state;
         this.changed(seen);
       }
       await pause(this.call ? CALL_MS : document.hidden ? 4 * IDLE_MS : IDLE_MS);
     }
+  }
+
+  // Asks a second time if the first failed at once, so both take `ANSWER_MS` and a little at most.
+  async watchCall(call) {
+    const began = performance.now();
+    const before = await call.signs();
+    let seen = await health();
+    if (seen.state === "gone" && performance.now() - began < ANSWER_MS / 2) {
+      await pause(AGAIN_MS);
+      seen = await health();
+    }
+    const alive = (await call.signs()) > before;
+    return seen.state === "gone" && alive ? { ...seen, state: this.state } : seen;
   }
 }
 

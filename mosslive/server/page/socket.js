@@ -1,7 +1,7 @@
 // A conversation over a WebSocket: audio as events both ways, through two audio worklets.
 
 import { whyRefused } from "./health.js";
-import { ephemeralKey, socketAddress } from "./server.js";
+import { Unreachable, ephemeralKey, socketAddress } from "./server.js";
 
 const WIRE_HZ = 24000;
 const OPEN_MS = 10000;
@@ -20,8 +20,7 @@ export class SocketTransport {
   }
 
   async open({ key, session, microphone, context }) {
-    await context.audioWorklet.addModule(new URL("playback-worklet.js", import.meta.url));
-    await context.audioWorklet.addModule(new URL("capture-worklet.js", import.meta.url));
+    await loadWorklets(context);
     this.context = context;
     this.player = new AudioWorkletNode(context, "playback", {
       numberOfInputs: 0,
@@ -135,6 +134,15 @@ export class SocketTransport {
       this.close();
       this.on.closed(code, reason);
     }
+  }
+}
+
+async function loadWorklets({ audioWorklet }) {
+  try {
+    await audioWorklet.addModule(new URL("playback-worklet.js", import.meta.url));
+    await audioWorklet.addModule(new URL("capture-worklet.js", import.meta.url));
+  } catch {
+    throw new Unreachable("the worklets cannot be loaded");
   }
 }
 
