@@ -74,6 +74,18 @@ async function attempt(begun, work) {
   }
 }
 
+// Takes the microphone in a call, or another one. The call goes on if that fails.
+async function useMicrophone(current) {
+  view.error("");
+  try {
+    await current.useMicrophone();
+  } catch (error) {
+    if (current.over) return;
+    complain(error);
+    current.conversation.show();
+  }
+}
+
 async function write(text) {
   if (!call) await begin(false);
   if (call) call.write(text);
@@ -85,7 +97,7 @@ async function write(text) {
 find("talk").addEventListener("click", () => {
   if (!call) begin(true);
   else if (view.mode === "connecting") call.end();
-  else if (view.mode === "writing") attempt(call, () => call.useMicrophone());
+  else if (view.mode === "writing") useMicrophone(call);
   else if (!holdsToTalk()) call.mute(!call.muted);
 });
 find("hang-up").addEventListener("click", () => call?.end());
@@ -140,7 +152,7 @@ find("key-form").addEventListener("submit", (event) => {
 find("options").addEventListener("submit", (event) => event.preventDefault());
 find("options").addEventListener("change", ({ target }) => {
   const { id } = target;
-  if (id === "microphone" && call?.microphone) attempt(call, () => call.useMicrophone());
+  if (id === "microphone" && call?.microphone) useMicrophone(call);
   else if (id === "microphone" && check.on) check.start(check.stop()).catch(complain);
   else if (id === "speaker") useSpeaker(find("sink"), call?.context).catch(complain);
   else if (id === "log-events") page.events.show();

@@ -1,17 +1,13 @@
-// One call: the microphone, a conversation, and the connection that carries it, which is made again
-// when it breaks. Knows the transports and the view by their methods only.
+// One call: the microphone, a conversation, and the connection that carries it. Knows the view by its
+// methods only, and does not know how a connection is made.
 
+import { Connection } from "./connection.js";
 import { Conversation } from "./conversation.js";
 import { find } from "./elements.js";
-import { inWords, sentence } from "./errors.js";
-import { pause } from "./health.js";
 import { SilenceWatch, openMicrophone, useSpeaker } from "./microphone.js";
 import { PushToTalk } from "./push-to-talk.js";
-import { delays, isFinal, mayReturn } from "./reconnect.js";
-import { Refused } from "./server.js";
-import { apiKey, captions, chosenTransports, holdsToTalk, sessionConfig } from "./settings.js";
+import { apiKey, captions, holdsToTalk, sessionConfig } from "./settings.js";
 
-const STABLE_MS = 10000; // a connection that lasted so long begins the delays anew
 const NO_SOUND = "No sound comes from the microphone. Check that it is not muted, or choose another.";
 
 export class Call {
@@ -27,6 +23,7 @@ export class Call {
     this.sink = find("sink");
     this.sink.play().catch(() => {});
     if (navigator.audioSession) navigator.audioSession.type = "play-and-record";
+    this.connection = new Connection(page.watch, () => this.options(), this.listeners());
     this.startConversation();
   }
 
@@ -43,8 +40,8 @@ export class Call {
     view.state("connecting");
     useSpeaker(this.sink, this.context).catch(() => {});
     recorder.begin(this.context).catch(() => {});
-    await this.connect();
-    this.connected();
+    await this.connection.open();
+    this.alive();
     const silence = new SilenceWatch((silent) => view.hint(silent ? NO_SOUND : ""));
     waves.run((user, reply) => {
       view.level(Math.max(user, reply));
@@ -82,53 +79,60 @@ export class Call {
     );
   }
 
-  async connect() {
-    const transports = chosenTransports(Boolean(this.microphone));
-    for (const [index, Transport] of transports.entries()) {
-      const transport = (this.transport = new Transport(this.listeners()));
-      try {
-        await transport.open({
-          key: apiKey(),
-          session: sessionConfig(),
-          microphone: this.microphone ?? null,
-          context: this.context,
-          sink: this.sink,
-        });
-        return;
-      } catch (error) {
-        transport.close();
-        const final = error instanceof Refused && error.status < 500 && error.status !== 404;
-        if (this.over || final || index + 1 === transports.length) throw error;
-      }
-    }
+  get transport() {
+    return this.connection.transport;
   }
 
-  listeners() {
+  // What a transport opens with.
+  options() {
     return {
-      event: (event) => {
-        this.page.events.add("in", event);
-        this.conversation.take(event);
-      },
-      sent: (event) => this.page.events.add("out", event),
-      playing: (playing) => this.conversation.setPlaying(playing),
-      heard: (item, ms) => this.conversation.heard(item, ms),
-      output: (output) => this.showOutput(output),
-      closed: (code, reason) => this.closed(code, reason || this.conversation.ended),
+      key: apiKey(),
+      session: sessionConfig(),
+      microphone: this.microphone ?? null,
+      context: this.context,
+      sink: this.sink,
     };
   }
 
-  connected() {
-    this.alive();
-    const { view, watch } = this.page;
-    this.since = performance.now();
+  listeners() {
+    const { view, events } = this.page;
+    return {
+      event: (event) => {
+        events.add("in", event);
+        this.conversation.take(event);
+      },
+      sent: (event) => events.add("out", event),
+      playing: (playing) => this.conversation.setPlaying(playing),
+      heard: (item, ms) => this.conversation.heard(item, ms),
+      output: (output) => this.showOutput(output),
+      reason: () => this.conversation.ended,
+      connected: (again) => this.connected(again),
+      lost: (words) => this.lost(words),
+      tried: (words) => view.error(words),
+      failed: (words) => this.fail(words),
+    };
+  }
+
+  connected(again = false) {
+    const { view, log } = this.page;
+    if (again) {
+      log.note("Connected again. The model does not remember what was said before.");
+      view.error("");
+    }
     view.connection(`Connected over ${this.transport.constructor.name}`);
     view.call(this.microphone ? "talking" : "writing");
+    view.muted(this.muted && !holdsToTalk());
     this.conversation.show();
-    const { transport } = this;
-    watch.follow(
-      () => transport.signs(),
-      () => transport === this.transport && this.closed(0, ""),
-    );
+  }
+
+  // A new session follows.
+  lost(words) {
+    const { view, log } = this.page;
+    log.note(words);
+    view.connection("Reconnecting …");
+    view.call("connecting");
+    this.startConversation();
+    view.state("reconnecting");
   }
 
   showOutput(output) {
@@ -178,55 +182,10 @@ export class Call {
     // The voice is fixed after the first spoken reply.
     if (this.conversation.spoken) delete session.audio.output;
     this.transport?.send({ type: "session.update", session });
-    this.muted = false;
-    this.page.view.muted(false);
-    this.hearMicrophone(!holdsToTalk());
+    this.page.view.muted(this.muted && !holdsToTalk());
+    this.hearMicrophone(!this.muted && !holdsToTalk());
     this.setWaits();
     this.conversation.show();
-  }
-
-  // The connection is gone: makes a new one, unless the server meant the end.
-  async closed(code, reason) {
-    if (this.over || this.reconnecting) return;
-    const { view, log, watch } = this.page;
-    watch.unfollow();
-    this.transport?.close();
-    if (!mayReturn(code, reason)) {
-      this.fail(`The server ended the call: ${sentence(reason)} Press Talk to call again.`);
-      return;
-    }
-    log.note(reason ? `${sentence(reason)} Reconnecting …` : "Connection lost. Reconnecting …");
-    view.connection("Reconnecting …");
-    view.state("reconnecting");
-    view.call("connecting");
-    const lasted = performance.now() - this.since > STABLE_MS;
-    this.delays = lasted || !this.delays ? delays() : this.delays;
-    this.reconnecting = true;
-    await this.reconnect();
-    this.reconnecting = false;
-  }
-
-  async reconnect() {
-    let last = null;
-    for (const delayMs of this.delays) {
-      await pause(delayMs);
-      if (this.over) return;
-      this.startConversation();
-      try {
-        await this.connect();
-        if (this.over) return;
-        this.page.log.note("Connected again. The model does not remember what was said before.");
-        this.page.view.error("");
-        this.connected();
-        return;
-      } catch (error) {
-        if (this.over) return;
-        last = error;
-        this.page.view.error(inWords(error));
-        if (isFinal(error)) break;
-      }
-    }
-    this.fail(inWords(last ?? new Error("The connection was lost.")));
   }
 
   fail(message) {
@@ -237,9 +196,8 @@ export class Call {
 
   end() {
     this.over = true;
-    const { view, waves, watch, recorder } = this.page;
-    watch.unfollow();
-    this.transport?.close();
+    const { view, waves, recorder } = this.page;
+    this.connection.close();
     recorder.end();
     for (const track of this.microphone?.getTracks() ?? []) track.stop();
     this.lock?.release();

@@ -101,6 +101,7 @@ export class RtcTransport {
   }
 
   take(event) {
+    if (this.closed) return;
     if (event.type === "response.output_item.added") {
       this.itemOf.set(event.response_id, event.item.id);
     } else if (event.type === "output_audio_buffer.started") {

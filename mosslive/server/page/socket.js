@@ -79,6 +79,7 @@ export class SocketTransport {
     this.closed = true;
     this.source?.disconnect();
     this.capture?.port.close();
+    if (this.player) this.player.port.onmessage = null;
     this.player?.disconnect();
     this.socket?.close(1000);
   }
@@ -93,6 +94,7 @@ export class SocketTransport {
   }
 
   take(event) {
+    if (this.closed) return;
     this.received += 1;
     if (event.type === "response.output_audio.delta") {
       if (event.item_id === this.dropped) return;
