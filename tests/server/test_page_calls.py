@@ -66,7 +66,7 @@ def test_a_person_talks(parts: Parts, chrome: Chrome, transport: str) -> None:
             await chrome.shot(page, f"idle-{transport}")
             await page.evaluate(f"document.getElementById('transport').value = '{transport}'")
             await page.click("#check")
-            await page.wait_for_function("document.getElementById('level').value > 0.2")
+            await page.wait_for_function("() => document.getElementById('level').value > 0.2")
             await chrome.shot(page, f"check-{transport}")
             await page.click("#talk")
             await state(page, "speaking")
@@ -180,7 +180,7 @@ def test_voices(parts: Parts, chrome: Chrome, tmp_path: Path) -> None:
             assert (await sample.value).ok
             assert await page.input_value("#voice") == "my-voice"
             await page.click("#check")  # the browser tells names of devices now
-            await page.wait_for_function("document.getElementById('microphone').length > 1")
+            await page.wait_for_function("() => document.getElementById('microphone').length > 1")
             await page.click("#talk")
             await state(page, "speaking")
             other = await page.evaluate("document.getElementById('microphone').options[1].value")

@@ -43,28 +43,29 @@ def failing(name: str) -> str:
     return f"navigator.mediaDevices.getUserMedia = () => Promise.reject({raised});"
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("NotAllowedError", "The browser does not allow the microphone. Allow it in the address"),
-        ("NotFoundError", "No microphone was found. Connect one, then press Talk."),
-        ("NotReadableError", "another program may use it. Close that program"),
-    ],
-)
-def test_no_microphone(parts: Parts, chrome: Chrome, name: str, words: str) -> None:
+MICROPHONE = {
+    "NotAllowedError": "The browser does not allow the microphone. Allow it in the address bar",
+    "NotFoundError": "No microphone was found. Connect one, then press Talk.",
+    "NotReadableError": "another program may use it. Close that program",
+}
+
+
+def test_no_microphone(parts: Parts, chrome: Chrome) -> None:
     """Without a microphone the page says why and what to do, and typing works."""
 
     async def test() -> None:
-        async with serving(parts) as served, chrome.page(failing(name), **PHONE) as page:
-            await page.goto(f"{served.http}/")
-            await page.click("#talk")
-            await error(page, words)
-            await state(page, "off")
-            await chrome.shot(page, f"error-{name}")
-            await page.locator("#suggestions button").first.click()
-            await page.locator("#log .assistant").wait_for()
-            assert await page.locator("#error").is_hidden()
-            await page.click("#hang-up")
+        async with serving(parts) as served:
+            for name, words in MICROPHONE.items():
+                async with chrome.page(failing(name), **PHONE) as page:
+                    await page.goto(f"{served.http}/")
+                    await page.click("#talk")
+                    await error(page, words)
+                    await state(page, "off")
+                    await chrome.shot(page, f"error-{name}")
+                    await page.locator("#suggestions button").first.click()
+                    await page.locator("#log .assistant").wait_for()
+                    assert await page.locator("#error").is_hidden()
+                    await page.click("#hang-up")
 
     chrome.run(test())
 
@@ -179,35 +180,39 @@ def test_a_server_that_loads_and_ends(chrome: Chrome) -> None:
     chrome.run(test())
 
 
-@pytest.mark.parametrize("transport", ["webrtc", "websocket"])
-def test_a_server_that_goes_in_a_call(
-    nano_folder: Path, chrome: Chrome, tmp_path: Path, transport: str
-) -> None:
+def test_a_server_that_goes_in_a_call(nano_folder: Path, chrome: Chrome, tmp_path: Path) -> None:
     """A server that hangs in a call is noticed within 5 s on both transports, and called again when
-    it is back; a session of its own begins, and the log says so. Without the server the user can
-    hang up."""
+    it is back; a session of its own begins, and the log says so. The same for one that ends; without
+    it the user can hang up."""
+
+    async def lost(page: Any, how: signal.Signals, process: asyncio.subprocess.Process) -> None:
+        await state(page, "speaking")
+        before = await page.get_by_text("Connection lost. Reconnecting …").count()
+        process.send_signal(how)
+        stopped = time.monotonic()
+        await page.get_by_text("Connection lost. Reconnecting …").nth(before).wait_for()
+        assert time.monotonic() - stopped < NOTICED_S
 
     async def test() -> None:
         async with (
             faulty(nano_folder, tmp_path / "switch", "none", reply_s=30) as served,
             chrome.page(**PHONE) as page,
         ):
+            process = served.process
             await page.goto(f"http://127.0.0.1:{served.port}/")
-            await page.evaluate(f"document.getElementById('transport').value = '{transport}'")
-            await page.click("#talk")
-            await state(page, "speaking")
-            served.process.send_signal(signal.SIGSTOP)
-            stopped = time.monotonic()
-            await page.get_by_text("Connection lost. Reconnecting …").wait_for()
-            assert time.monotonic() - stopped < NOTICED_S
-            await chrome.shot(page, f"error-gone-during-{transport}")
-            served.process.send_signal(signal.SIGCONT)
-            await page.get_by_text("Connected again. The model does not remember").wait_for()
-            await state(page, "speaking")
-            served.process.kill()
-            stopped = time.monotonic()
-            await page.get_by_text("Connection lost. Reconnecting …").nth(1).wait_for()
-            assert time.monotonic() - stopped < NOTICED_S
+            for transport in ("webrtc", "websocket"):
+                await page.evaluate(f"document.getElementById('transport').value = '{transport}'")
+                await page.click("#talk")
+                await lost(page, signal.SIGSTOP, process)
+                await chrome.shot(page, f"error-gone-during-{transport}")
+                process.send_signal(signal.SIGCONT)
+                await page.get_by_text(
+                    "Connected again. The model does not remember"
+                ).last.wait_for()
+                if transport == "webrtc":
+                    await page.click("#hang-up")
+                    await page.click("#clear")
+            await lost(page, signal.SIGKILL, process)
             await error(page, "does not answer")
             await page.click("#hang-up")
             await state(page, "off")
