@@ -182,8 +182,8 @@ def test_a_server_that_loads_and_ends(chrome: Chrome) -> None:
 
 def test_a_server_that_goes_in_a_call(nano_folder: Path, chrome: Chrome, tmp_path: Path) -> None:
     """A server that hangs in a call is noticed within 5 s on both transports, and called again when
-    it is back; a session of its own begins, and the log says so. The same for one that ends; without
-    it the user can hang up."""
+    it is back; a new session begins, and the log says so. The same for one that ends; without it
+    the user can hang up."""
 
     async def lost(page: Any, how: signal.Signals, process: asyncio.subprocess.Process) -> None:
         await state(page, "speaking")
