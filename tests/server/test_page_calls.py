@@ -126,15 +126,13 @@ def test_a_person_talks(parts: Parts, chrome: Chrome, transport: str) -> None:
     chrome.run(test())
 
 
-@pytest.mark.parametrize("transport", ["webrtc", "websocket"])
-def test_push_to_talk(parts: Parts, chrome: Chrome, transport: str) -> None:
+def test_push_to_talk(parts: Parts, chrome: Chrome) -> None:
     """The turn lasts as long as the button or the space bar is held; the next press interrupts the
     reply. A model without transcripts says so once, and how to turn them on."""
 
     async def test() -> None:
         async with serving(parts, **LASTING) as served, chrome.page(**DESKTOP) as page:
             await page.goto(f"{served.http}/")
-            await choose(page, "transport", transport)
             await choose(page, "turns", "push")
             await page.evaluate("document.querySelector('.options').open = false")
             await page.click("#talk")
@@ -155,7 +153,7 @@ def test_push_to_talk(parts: Parts, chrome: Chrome, transport: str) -> None:
             await page.locator("#log").get_by_text("Interrupted after").wait_for()
             assert await page.locator("#log .user").count() == 2
             assert await page.locator("#log .remark").count() == 1
-            await chrome.shot(page, f"push-{transport}")
+            await chrome.shot(page, "push")
             await page.click("#hang-up")
             await state(page, "off")
 
