@@ -105,7 +105,7 @@ def test_a_key(parts: Parts, chrome: Chrome) -> None:
             await page.locator("#key").wait_for()
             await chrome.shot(page, "error-key-needed")
             await page.click("#talk")
-            await error(page, "An API key is required")
+            await error(page, "This server needs an API key. Enter the key and try again.")
             await page.fill("#key", "a-key-that-is-wrong")
             await page.locator("#key").press("Enter")
             await error(page, "The API key is wrong or has expired. Enter the key and try again.")

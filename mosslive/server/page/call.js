@@ -185,6 +185,7 @@ export class Call {
     this.page.view.muted(this.muted && !holdsToTalk());
     this.hearMicrophone(!this.muted && !holdsToTalk());
     this.setWaits();
+    this.conversation.refresh();
     this.conversation.show();
   }
 

@@ -2,6 +2,7 @@
 // Reports it to `view`. Does not know page elements or connections.
 
 import { Caption } from "./captions.js";
+import { sentence } from "./errors.js";
 
 const CODE_MS = 80; // of sound per audio token
 const SPOKEN = "Spoken";
@@ -50,6 +51,11 @@ export class Conversation {
     else if (this.playing) this.view.state("speaking");
     else if (this.replying) this.view.state("thinking");
     else this.view.state(this.waits);
+  }
+
+  // Captions were switched on or off.
+  refresh() {
+    for (const id of this.items.keys()) this.put(id, {});
   }
 
   take(event) {
@@ -132,7 +138,7 @@ export class Conversation {
   "response.done"({ response }) {
     this.replying = false;
     if (response.status === "failed") {
-      this.view.error(response.status_details?.error?.message ?? "The reply failed.");
+      this.view.error(sentence(response.status_details?.error?.message ?? "the reply failed"));
     }
     const codes = response.usage?.output_token_details?.audio_tokens;
     for (const { id } of response.output) {
@@ -159,10 +165,10 @@ export class Conversation {
   }
 
   error({ error }) {
-    // The response had just ended, or nothing was said: not an error.
+    // The response had just ended: not an error.
     if (error.code === "response_cancel_not_active") return;
     if (error.code === "session_ended") this.ended = error.message;
-    else this.view.error(error.message);
+    else this.view.error(sentence(error.message));
   }
 }
 

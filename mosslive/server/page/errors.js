@@ -21,7 +21,10 @@ address, or open this page on the server's own machine. ${TYPE}`;
 }
 
 function refusal({ status, code, message, retryS }) {
-  if (status === 401) return `${sentence(message)} Enter the key and try again.`;
+  if (status === 401) {
+    const wrong = /required/.test(message) ? "This server needs an API key." : sentence(message);
+    return `${wrong} Enter the key and try again.`;
+  }
   if (status === 429) {
     const again = `Try again ${retryS > 1 ? `in ${retryS} s` : "in a few seconds"}.`;
     const short = message.length < 80 ? `${sentence(message)} ` : ""; // others explain the load

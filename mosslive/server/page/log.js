@@ -52,10 +52,10 @@ export class Log {
   // All entries, as the text file that is saved.
   text() {
     const lines = [...find("log").children].map((line) => {
-      const note = line.querySelector(".note").textContent;
-      if (line.className === "remark") return `(${note})`;
-      const words = line.querySelector(".said").textContent;
-      return `${line.querySelector(".who").textContent}: ${[words, note && `(${note})`].filter(Boolean).join(" ")}`;
+      const [who, words, note] = [".who", ".said", ".note"].map(
+        (part) => line.querySelector(part)?.textContent ?? "",
+      );
+      return [who && `${who}:`, words, note && `(${note})`].filter(Boolean).join(" ");
     });
     return `${lines.join("\n")}\n`;
   }

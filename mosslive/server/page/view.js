@@ -21,7 +21,8 @@ const STATES = {
 export class View {
   constructor(log) {
     this.log = log;
-    this.idle = ""; // why no call can begin
+    this.idle = ""; // why no call can begin ...
+    this.waits = false; // ... and whether the button does not work meanwhile
     find("error-close").addEventListener("click", () => this.error(""));
     this.ended();
   }
@@ -39,8 +40,10 @@ export class View {
   // Why no call can begin now; empty: one can. `wait`: the button does not work meanwhile.
   setIdle(words, wait = false) {
     this.idle = words;
-    find("talk").disabled = wait;
-    if (this.mode === "off") this.state("off");
+    this.waits = wait;
+    if (this.mode !== "off") return;
+    this.call("off");
+    this.state("off");
   }
 
   connection(words) {
@@ -59,6 +62,7 @@ export class View {
     const labels = { off: "Talk", connecting: "Cancel", talking: "Mute", writing: "Talk" };
     find("talk-label").textContent = push ? "Hold to talk" : labels[mode];
     find("talk").setAttribute("aria-busy", String(mode === "connecting"));
+    find("talk").disabled = mode === "off" && this.waits;
     find("talk").removeAttribute("aria-pressed");
     find("hang-up").disabled = mode === "off";
     find("before").hidden = mode !== "off";
