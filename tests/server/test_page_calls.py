@@ -53,7 +53,7 @@ def test_a_person_talks(parts: Parts, chrome: Chrome, transport: str) -> None:
 
     async def test() -> None:
         async with (
-            serving(parts, transcripts=True, **LASTING) as served,
+            serving(parts, transcripts=True, max_reply_s=10, min_reply_s=10) as served,
             chrome.page(**context) as page,
         ):
             wrong: list[str] = []
@@ -80,9 +80,9 @@ def test_a_person_talks(parts: Parts, chrome: Chrome, transport: str) -> None:
             # interrupts.
             log = page.locator("#log")
             await page.wait_for_selector("body[data-state=speaking] #log .assistant .said:visible")
-            interrupted = page.locator("#log .assistant", has_text="Interrupted after").first
-            await interrupted.wait_for()
-            await interrupted.locator(".said:visible").wait_for()
+            words = page.locator(".said:visible")
+            cut = page.locator("#log .assistant", has_text="Interrupted after").filter(has=words)
+            await cut.first.wait_for()
             await state(page, "speaking")
             assert await page.locator("#log .user").count() >= 2
             await page.locator("#log .user .said:visible").first.wait_for()
@@ -112,7 +112,7 @@ def test_a_person_talks(parts: Parts, chrome: Chrome, transport: str) -> None:
             await page.locator("#text").press("Enter")
             await log.get_by_text("Hello.").wait_for()
             await page.locator("#log .assistant").last.locator(".said:visible").wait_for()
-            assert await interrupted.count() == 1
+            assert await cut.count() >= 1
             await log.get_by_text("New call").wait_for()
             await page.locator("#events li", has_text="response.create").first.wait_for()
             await page.locator("#events", has_text="Be brief.").wait_for()

@@ -34,6 +34,7 @@ class LiveTranscript:
         self._begun = 0  # codes of the latest pass
         self._before = ""  # its transcript
         self._busy = False
+        self._interrupted = ""  # item of the latest interrupted reply
         self._done: tuple[list[int], str] = ([], "")  # the latest pass of a whole reply
 
     @property
@@ -54,9 +55,10 @@ class LiveTranscript:
         self._start_if_due()
 
     def interrupt(self, turn: int) -> None:
-        """The reply was interrupted: transcribes all that it was going to say so far."""
+        """The reply was interrupted: sends the words of all that it was going to say so far. A pass
+        that runs is the last if the next reply begins before another one can."""
         if self._wanted and turn == self._turn and self._codes:
-            self._whole = True
+            self._whole, self._interrupted = True, self._item_id
             self._start_if_due()
 
     def known(self, codes: list[int]) -> str | None:
@@ -86,7 +88,8 @@ class LiveTranscript:
             whole = whole or (self._whole and len(codes) == len(self._codes))
         if whole:
             self._done = (codes, text)
-        sure = text if whole else common_words(before, text)
+        last = whole or item_id == self._interrupted
+        sure = text if last else common_words(before, text)
         if sure:
             seconds = len(codes) * SECONDS_PER_CODE * len(sure) / len(text)
             session.send(events.live(item_id, sure, round(1000 * seconds)))
