@@ -6,8 +6,11 @@ import io
 
 import pytest
 import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mosslive.server.backend import Backend
+from mosslive.server.realtime.live_transcript import common_words
 from tests.server import bench as benches
 from tests.server.bench import bench, message
 from tests.server.grammar import check, check_types
@@ -125,6 +128,15 @@ def test_live_transcripts(parts: Parts) -> None:
                 check([event for event in on.events if event["type"] != "mosslive.transcript"])
 
         run(talk())
+
+
+@given(*[st.lists(st.sampled_from(["a", "bc", "d."]), max_size=5)] * 2)
+def test_words_on_which_two_passes_agree(one: list[str], other: list[str]) -> None:
+    """They are the longest beginning that both have, in whole words."""
+    common = common_words(" ".join(one), " ".join(other)).split()
+    assert common == one[: len(common)] == other[: len(common)]
+    after = one[len(common) : len(common) + 1], other[len(common) : len(common) + 1]
+    assert after[0] != after[1] or not after[0]
 
 
 @pytest.mark.parametrize("manual", [False, True])

@@ -1,5 +1,5 @@
-// One call: the microphone, a conversation, and the connection that carries it. Knows the view by its
-// methods only, and does not know how a connection is made.
+// One call: the microphone, a conversation, and the connection that carries it. Knows the view by
+// its methods only, and does not know how a connection is made.
 
 import { Connection } from "./connection.js";
 import { Conversation } from "./conversation.js";
@@ -8,7 +8,8 @@ import { SilenceWatch, openMicrophone, useSpeaker } from "./microphone.js";
 import { PushToTalk } from "./push-to-talk.js";
 import { apiKey, captions, holdsToTalk, sessionConfig } from "./settings.js";
 
-const NO_SOUND = "No sound comes from the microphone. Check that it is not muted, or choose another.";
+const NO_SOUND =
+  "No sound comes from the microphone. Check that it is not muted, or choose another.";
 
 export class Call {
   // `page`: view, waves, watch, recorder, events (the event log); ended(call, message).

@@ -1,5 +1,5 @@
-// The connection of a call: made over the first transport that works, and made again when it breaks,
-// with a new session. Does not know the microphone's controls or page elements.
+// The connection of a call: made over the first transport that works, and made again, with a new
+// session, when it breaks. Does not know the controls or elements of the page.
 
 import { inWords, sentence } from "./errors.js";
 import { pause } from "./health.js";

@@ -19,7 +19,8 @@ export function showTiming(timing) {
   if (!words) return; // a reply in text
   const [, total, rest] = words.match(/^([\d.]+ s)(.*)$/);
   find("latency").replaceChildren(element("strong", "", total), rest);
-  const stages = Object.entries(timing.stages_s).map(([name, took]) => [STAGES[name] ?? name, took]);
+  const named = ([name, took]) => [STAGES[name] ?? name, took];
+  const stages = Object.entries(timing.stages_s).map(named);
   const waited = timing.detection_s;
   const shown = waited === null ? stages : [["turn detection", waited], ...stages];
   find("bar").replaceChildren(
