@@ -64,8 +64,16 @@ async def one_shot_reply(
 
 async def transcribe_turn(backend: Backend, said: HistoryTurn) -> str:
     """The transcript of a spoken turn, from the model's text mode."""
+    return await transcribe_codes(backend, codes_of(backend, said))
+
+
+def codes_of(backend: Backend, said: HistoryTurn) -> list[int]:
     ids = backend.engine.ids
-    codes = [row[1] for row in said.rows if ids.is_speech(row) and row[1] < ids.eosp]
+    return [row[1] for row in said.rows if ids.is_speech(row) and row[1] < ids.eosp]
+
+
+async def transcribe_codes(backend: Backend, codes: list[int]) -> str:
+    """The transcript of speech that is given as codes."""
     if not codes:
         return ""
     form = backend.engine.format

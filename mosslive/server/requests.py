@@ -120,7 +120,9 @@ class HttpMiddleware:
             status = statuses[0] if statuses else _GONE
             path = _label(scope)
             self._server_state.metrics.requests.labels(path, str(status)).inc()
-            _log.info("request", extra={"path": path, "status": status})
+            # Pages in a call ask for the health every 1.5 s.
+            level = logging.DEBUG if path.startswith("/health") else logging.INFO
+            _log.log(level, "request", extra={"path": path, "status": status})
 
     def _admit(self, request: Request) -> None:
         """Paths outside `/v1` are public: health, version, the page; metrics without a key."""

@@ -9,6 +9,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from mosslive.config.folders import BUNDLED
+from mosslive.server.api_errors import ApiError
 from mosslive.server.requests import state_of
 from mosslive.server.server_state import ServerState
 from mosslive.version import __version__
@@ -25,7 +27,18 @@ async def health(request: Request) -> Response:
     if reason := server_state.backend.engine.unavailable_reason():
         return JSONResponse({"status": "overloaded", "reason": reason}, 503)
     held = server_state.capacity()
-    return JSONResponse({"status": "ok"} | ({"capacity": held.document()} if held else {}))
+    capacity = {"capacity": held.document()} if held else {}
+    return JSONResponse({"status": "ok"} | capacity | _full(server_state))
+
+
+def _full(server_state: ServerState) -> dict[str, str]:
+    """Why no further session can start now, for browsers: they cannot read why a WebSocket was
+    refused. A full server is ready all the same."""
+    try:
+        with server_state.slots.take(""):
+            return {}
+    except ApiError as api_error:
+        return {"full": str(api_error)}
 
 
 async def alive(request: Request) -> Response:
@@ -41,7 +54,9 @@ async def metrics(request: Request) -> Response:
 
 
 async def version(request: Request) -> Response:
-    return JSONResponse({"version": __version__})
+    """`bundled`: the server serves the model that ships with it."""
+    bundled = str(state_of(request).settings.model) == BUNDLED
+    return JSONResponse({"version": __version__, "bundled": bundled})
 
 
 async def models(request: Request) -> Response:

@@ -69,6 +69,19 @@ class LiveReply:
     def begun(self) -> bool:
         return self._stream is not None
 
+    @property
+    def codes(self) -> list[int]:
+        """The codes so far; those of the end may not be heard yet."""
+        if self._stream is None or self._dialogue is None:
+            return []
+        rows = self._stream.rows
+        return [rows[index][1] for index in code_rows(rows, self._dialogue.ids)]
+
+    @property
+    def generated(self) -> bool:
+        """Whether the model has ended the reply; its sound may still wait."""
+        return self._stream is not None and self._stream.stop is not None
+
     def release(self) -> None:
         """The user's turn is over: sends the events held so far; further ones are sent at once."""
         self._released.set()

@@ -224,6 +224,12 @@ class Talk:
         """From the end of the user's turn until the last sample of the reply is heard."""
         return self._controller.reply is not None
 
+    @property
+    def reply_codes(self) -> tuple[list[int], bool]:
+        """The codes of the current reply so far, and whether the model has ended it."""
+        reply = self._controller.reply
+        return (reply.codes, reply.generated) if reply else ([], True)
+
     def on_reply_over(self, call: Callable[[], None]) -> None:
         """Calls `call` on the event loop soon after `replying` has become False. The next reply may
         have begun by then, so `call` must check `replying`."""

@@ -6,8 +6,11 @@ import io
 
 import pytest
 import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mosslive.server.backend import Backend
+from mosslive.server.realtime.live_transcript import common_words
 from tests.server import bench as benches
 from tests.server.bench import bench, message
 from tests.server.grammar import check, check_types
@@ -91,6 +94,49 @@ def test_transcripts(parts: Parts) -> None:
                 check(on.events)
 
         run(talk())
+
+
+def test_live_transcripts(parts: Parts) -> None:
+    """A session that asks for it gets the transcript of a reply while it is spoken, and of the
+    beginning of one that is interrupted; the standard events are as without it."""
+    included = {"type": "realtime", "include": ["mosslive.transcript"]}
+
+    with benches.backend(parts, transcripts=True, max_reply_s=4, min_reply_s=4) as served:
+
+        async def talk() -> None:
+            async with bench(served, lead_s=0.3) as on:
+                await on.send("session.update", session=included)
+                await on.send("input_audio_buffer.append", audio=pcm(turn()))
+                first = await on.until("mosslive.transcript")
+                assert not on.of("response.done")
+                assert first["transcript"]
+                assert first["audio_ms"] > 0
+                done = (await on.until("response.done"))["response"]
+                last = on.of("mosslive.transcript")[-1]
+                assert last["audio_ms"] == 4000
+                assert done["output"][0]["content"][0]["transcript"] == last["transcript"]
+                assert last["item_id"] == done["output"][0]["id"]
+                await on.quiet()
+                await on.send("input_audio_buffer.append", audio=pcm(turn()))
+                await on.until("response.content_part.added")
+                await on.until("response.output_audio.delta")
+                await on.send("response.cancel")
+                cut = (await on.until("response.done"))["response"]
+                assert cut["status"] == "cancelled"
+                item = cut["output"][0]["id"]
+                await until(lambda: on.of("mosslive.transcript")[-1]["item_id"] == item)
+                check([event for event in on.events if event["type"] != "mosslive.transcript"])
+
+        run(talk())
+
+
+@given(*[st.lists(st.sampled_from(["a", "bc", "d."]), max_size=5)] * 2)
+def test_words_on_which_two_passes_agree(one: list[str], other: list[str]) -> None:
+    """They are the longest beginning that both have, in whole words."""
+    common = common_words(" ".join(one), " ".join(other)).split()
+    assert common == one[: len(common)] == other[: len(common)]
+    after = one[len(common) : len(common) + 1], other[len(common) : len(common) + 1]
+    assert after[0] != after[1] or not after[0]
 
 
 @pytest.mark.parametrize("manual", [False, True])

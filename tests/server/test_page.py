@@ -1,25 +1,26 @@
-"""The page at `/`: its files, its security policy, and a conversation in a browser."""
+"""The page at `/`: its files, its security policy, and the parts that need no browser.
 
+`test_page_calls.py` and `test_page_errors.py` use it in a browser.
+"""
+
+import itertools
+import json
 import math
-import os
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
+import soundfile
 
 from mosslive.server.web_page import FOLDER, POLICY
-from tests.server.browser import browsing, chromium, microphone
-from tests.server.rig import Parts, run, serving, until
+from tests.server.rig import Parts, run, serving
 
 FILES = sorted(path.name for path in FOLDER.iterdir())
 SCRIPTS = [name for name in FILES if name.endswith(".js")]
-ARTIFACTS = "TEST_ARTIFACTS"  # a folder where screenshots are kept
-LASTING: dict[str, Any] = {"max_reply_s": 30.0, "min_reply_s": 30.0}  # until it is interrupted
 
 
 class Elements(HTMLParser):
@@ -67,7 +68,7 @@ def test_elements_are_found_and_labelled() -> None:
         wanted = re.findall(r"\bfind\(\"([\w-]+)\"\)", (FOLDER / name).read_text("utf-8"))
         assert set(wanted) <= set(ids), name
     labelled = {attributes.get("for") for attributes in elements.of("label")}
-    for control in elements.of("input", "select"):
+    for control in elements.of("input", "select", "textarea"):
         assert control.get("type") == "radio" or control["id"] in labelled
     (html,) = elements.of("html")
     assert html["lang"]
@@ -79,15 +80,114 @@ def test_elements_are_found_and_labelled() -> None:
         assert not [key for key in attributes if key.startswith("on") or key == "style"]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts_parse(name: str, tmp_path: Path) -> None:
-    """Every script parses; there is no build step that would find a syntax error."""
+def node_output(folder: Path, script: str) -> str:
+    """What a script prints that imports modules of the page; skips where there is no node."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
-    module = tmp_path / "script.mjs"
-    module.write_text((FOLDER / name).read_text("utf-8"), "utf-8")
-    subprocess.run([node, "--check", str(module)], check=True, capture_output=True)
+    if not (folder / "package.json").exists():
+        (folder / "package.json").write_text('{"type": "module"}', "utf-8")
+        for name in SCRIPTS:
+            (folder / name).write_text((FOLDER / name).read_text("utf-8"), "utf-8")
+    (folder / "main.js").write_text(script, "utf-8")
+    command = [node, "--experimental-vm-modules", str(folder / "main.js")]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_scripts_parse(tmp_path: Path) -> None:
+    """Every script parses, and imports only names that exist; there is no build step that would
+    find such an error."""
+    script = f"""
+      import {{ readFileSync }} from "node:fs";
+      import {{ SourceTextModule }} from "node:vm";
+      for (const name of {json.dumps(SCRIPTS)})
+        new SourceTextModule(readFileSync(new URL(name, import.meta.url), "utf8"));
+    """
+    node_output(tmp_path, script)
+    for name in SCRIPTS:
+        text = (FOLDER / name).read_text("utf-8")
+        for names, module in re.findall(r"import \{([^}]+)\} from \"\./([\w-]+\.js)\"", text):
+            there = (FOLDER / module).read_text("utf-8")
+            exported = set(re.findall(r"^export (?:async )?[\w*]+\*? (\w+)", there, re.M))
+            assert {one.strip() for one in names.split(",") if one.strip()} <= exported, name
+
+
+def test_latency_in_words(tmp_path: Path) -> None:
+    """The total comes first, and is the sum of the two numbers that follow it."""
+    script = """
+      globalThis.document = { getElementById: () => null };
+      const { sentence } = await import("./latency.js");
+      console.log(sentence({ detection_s: 0.5249, ttfa_s: 0.336 }));
+      console.log(sentence({ detection_s: null, ttfa_s: 0.336 }));
+    """
+    first, second = node_output(tmp_path, script).splitlines()
+    assert first == "0.86 s after you stopped speaking: 0.52 turn detection + 0.34 first sound"
+    assert second == "0.34 s to first sound"
+
+
+def test_captions_follow_the_sound(tmp_path: Path) -> None:
+    """Words appear in order as their sound is heard: none before it, all of it at the end, and none
+    after the place where it was cut."""
+    script = """
+      import { Caption, wordsHeard } from "./captions.js";
+      const text = "The capital of Germany is Berlin.";
+      const shown = [];
+      for (let ms = 0; ms <= 2000; ms += 20) shown.push(wordsHeard(text, 2000, ms));
+      const cut = new Caption();
+      cut.replace(text, 2000);
+      cut.heardMs = 1500;
+      cut.cutMs = 700;
+      const late = new Caption();
+      late.heardMs = Infinity;
+      late.append(text);
+      console.log(JSON.stringify({ shown, cut: cut.words, late: late.words }));
+    """
+    out = json.loads(node_output(tmp_path, script))
+    shown, text = out["shown"], "The capital of Germany is Berlin."
+    assert shown[0] == ""
+    assert shown[-1] == text
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(shown))
+    assert len(set(shown)) == 7  # one word at a time
+    assert out["cut"] == "The capital"
+    assert out["late"] == text
+
+
+def test_reconnect_delays(tmp_path: Path) -> None:
+    """Delays double up to a limit, with chance; sessions that the server ended for a reason of the
+    client are not made again."""
+    script = """
+      globalThis.document = { baseURI: "http://localhost/" };
+      const { delays, mayReturn } = await import("./reconnect.js");
+      const gone = [[1006, ""], [1001, "the server is shutting down"], [0, ""],
+        [0, "the server is shutting down"], [1011, "internal error"]]
+        .map((one) => mayReturn(...one));
+      const ended = [[1008, "idle for too long"], [0, "idle for too long"], [1009, ""]]
+        .map((one) => mayReturn(...one));
+      console.log(JSON.stringify({ waits: [...delays(() => 0.5)], gone, ended }));
+    """
+    out = json.loads(node_output(tmp_path, script))
+    assert out["waits"][:6] == [500, 1000, 2000, 4000, 8000, 8000]
+    assert 60_000 < sum(out["waits"]) < 180_000
+    assert all(out["gone"])
+    assert not any(out["ended"])
+
+
+def test_saved_sound(tmp_path: Path) -> None:
+    """The saved file is a WAV file of both sides or of the replies alone."""
+    script = """
+      import { writeFileSync } from "node:fs";
+      import { Recorder } from "./recorder.js";
+      const recorder = new Recorder(() => {});
+      recorder.packets = [Int16Array.of(1, -1, 2, -2), Int16Array.of(3, -3)];
+      for (const both of [true, false])
+        writeFileSync(new URL(`${both}.wav`, import.meta.url),
+          Buffer.from(await recorder.wav(both).arrayBuffer()));
+    """
+    node_output(tmp_path, script)
+    both, rate = soundfile.read(tmp_path / "true.wav", dtype="int16")
+    assert rate == 24_000
+    assert both.tolist() == [[1, -1], [2, -2], [3, -3]]
+    assert soundfile.read(tmp_path / "false.wav", dtype="int16")[0].tolist() == [-1, -2, -3]
 
 
 @pytest.mark.parametrize(
@@ -96,12 +196,8 @@ def test_scripts_parse(name: str, tmp_path: Path) -> None:
 def test_resampler(from_hz: int, to_hz: int, tmp_path: Path) -> None:
     """The page's resampler keeps a tone, however the sound is cut, and removes what the lower rate
     cannot hold."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
-    (tmp_path / "resampler.mjs").write_text((FOLDER / "resampler.js").read_text("utf-8"), "utf-8")
     script = f"""
-      import {{ Resampler }} from "./resampler.mjs";
+      import {{ Resampler }} from "./resampler.js";
       const tone = (hz) => Float32Array.from({{ length: {from_hz} / 2 }},
         (_, n) => Math.sin(2 * Math.PI * hz * n / {from_hz}));
       const run = (wave, cut) => {{
@@ -123,9 +219,7 @@ def test_resampler(from_hz: int, to_hz: int, tmp_path: Path) -> None:
         if (n > 200) leak = Math.max(leak, Math.abs(value)); }});
       console.log(whole.length, error, apart, leak);
     """
-    (tmp_path / "main.mjs").write_text(script, "utf-8")
-    command = [node, str(tmp_path / "main.mjs")]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    out = node_output(tmp_path, script)
     count, error, apart, leak = map(float, out.split())
     assert math.isclose(count, to_hz / 2, abs_tol=60)
     assert error < 2e-3
@@ -151,129 +245,5 @@ def test_headers(parts: Parts) -> None:
             assert (await http.get("/v1/voices")).status_code == 401
         assert "unsafe" not in POLICY
         assert "default-src 'none'" in POLICY
-
-    run(test())
-
-
-@pytest.mark.clients
-@pytest.mark.parametrize("transport", ["webrtc", "websocket"])
-def test_a_person_talks(parts: Parts, transport: str, tmp_path: Path) -> None:
-    """In a real browser with a microphone, over both transports, the second turn interrupts the
-    first reply, the key interrupts the next, and no other host is contacted."""
-    chromium()
-    kept = Path(os.environ.get(ARTIFACTS) or tmp_path)
-    phone = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
-    desktop = {"viewport": {"width": 1280, "height": 900}}
-
-    async def test() -> None:
-        async with (
-            serving(parts, **LASTING) as served,
-            browsing(
-                microphone(tmp_path / "voice.wav"),
-                **(desktop if transport == "webrtc" else phone),
-            ) as page,
-        ):
-            wrong: list[str] = []
-            asked: list[str] = []
-            page.on("pageerror", lambda error: wrong.append(str(error)))
-            page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else 0)
-            page.on("request", lambda request: asked.append(request.url))
-            await page.goto(f"{served.http}/")
-            await page.select_option("#transport", transport)
-            await page.click("#talk")
-            await page.wait_for_selector("body[data-state=speaking]")
-            connected = await page.text_content("#line")
-            assert connected.lower() == f"connected over {transport}"
-            # The file repeats, and its second turn interrupts.
-            log = page.locator("#log")
-            await log.get_by_text("Interrupted after").first.wait_for()
-            await page.wait_for_selector("body[data-state=speaking]")
-            assert await page.locator("#log .user").count() >= 2
-            assert re.fullmatch(r"\d+ ms", await page.text_content("#ttfa"))
-            kept.mkdir(parents=True, exist_ok=True)
-            await page.screenshot(path=kept / f"page-{transport}.png", full_page=True)
-            wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert wide <= 0
-            await page.click("#mute")
-            await page.wait_for_selector("body[data-state=speaking]")
-            before = await log.get_by_text("Interrupted").count()
-            await page.keyboard.press("Escape")
-            await log.get_by_text("Interrupted").nth(before).wait_for()
-            await page.click("#talk")
-            await page.wait_for_selector("body[data-state=off]")
-            await served.quiet()
-            # In text, without a microphone.
-            await page.check("input[name=reply][value=text]")
-            await page.fill("#text", "Hello.")
-            await page.keyboard.press("Enter")
-            await log.get_by_text("Hello.").wait_for()
-            await page.locator("#log .assistant .said").wait_for()
-            assert not wrong
-            assert all(url.startswith(served.http) for url in asked)
-
-    run(test())
-
-
-@pytest.mark.clients
-def test_the_page_asks_for_a_key_and_falls_back(parts: Parts, tmp_path: Path) -> None:
-    """The page shows errors in words, asks for a key if one is needed and falls back to a WebSocket
-    if WebRTC fails, with reduced motion too."""
-    chromium()
-
-    async def test() -> None:
-        key = "a-key-long-enough"
-        async with (
-            serving(parts, api_keys=(key,)) as served,
-            browsing(
-                microphone(tmp_path / "voice.wav"), reduced_motion="reduce", color_scheme="dark"
-            ) as page,
-        ):
-            await page.goto(f"{served.http}/")
-            await page.wait_for_selector("#key-row:not([hidden])")
-            await page.click("#talk")
-            error = page.locator("#error:not([hidden])")
-            await error.wait_for()
-            assert "API key" in await error.text_content()
-            await page.fill("#key", key)
-            await page.keyboard.press("Tab")
-            await page.locator("#voice option[value=default]").wait_for(state="attached")
-            await page.route("**/v1/realtime/calls", lambda route: route.fulfill(status=503))
-            await page.click("#talk")
-            await page.get_by_text("Connected over WebSocket").wait_for()
-            await page.wait_for_selector("body[data-state=speaking]")
-            assert served.server_state.slots.taken == 1
-            # A key in a link is removed from the address.
-            await page.evaluate("sessionStorage.clear()")
-            await page.goto("about:blank")
-            await page.goto(f"{served.http}/#key={key}")
-            await page.locator("#voice option[value=default]").wait_for(state="attached")
-            assert key not in page.url
-
-    run(test())
-
-
-@pytest.mark.clients
-def test_a_closed_page_leaves_nothing(
-    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A page closed in the middle of a reply ends its session; a killed browser is detected."""
-    chromium()
-    monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.5)  # s; 5 in use
-
-    async def test() -> None:
-        async with (
-            serving(parts, **LASTING) as served,
-            browsing(microphone(tmp_path / "voice.wav")) as page,
-        ):
-            path = "/v1/realtime/calls/{call}/hangup"
-            hung_up = served.server_state.metrics.requests.labels(path, "200")
-            for leave in ("navigate", "close"):
-                await page.goto(f"{served.http}/")
-                await page.click("#talk")
-                await page.wait_for_selector("body[data-state=speaking]")
-                assert served.server_state.slots.taken == 1
-                await (page.goto("about:blank") if leave == "navigate" else page.close())
-                await until(lambda: served.server_state.slots.taken == 0)
-                assert leave == "close" or hung_up._value.get() == 1
 
     run(test())

@@ -1,7 +1,8 @@
 // Plays replies at 24 kHz, one after the other, and reports how much of each was played.
 //
 // In:  { item, pcm: Int16Array } · { end: item } the item is complete · { flush: true }
-// Out: { started: item } · { stopped: item } · { flushed: [{ item, samples, whole }] }
+// Out: { started: item } · { heard: item, ms } ten times a second · { stopped: item } ·
+//      { flushed: [{ item, samples, whole }] }
 
 import { Resampler } from "./resampler.js";
 
@@ -11,6 +12,7 @@ class Playback extends AudioWorkletProcessor {
   constructor() {
     super();
     this.queue = []; // replies; the first is being played
+    this.reported = 0; // frame of the last report
     this.port.onmessage = ({ data }) => this.receive(data);
   }
 
@@ -44,6 +46,10 @@ class Playback extends AudioWorkletProcessor {
       const first = one.played === 0;
       filled += one.fill(out, filled);
       if (first && one.played) this.port.postMessage({ started: one.item });
+      if (currentFrame - this.reported >= sampleRate / 10) {
+        this.reported = currentFrame;
+        this.port.postMessage({ heard: one.item, ms: (one.played * 1000) / sampleRate });
+      }
       if (one.pieces.length) continue;
       if (!one.ended) break;
       this.queue.shift();

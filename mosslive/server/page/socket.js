@@ -1,6 +1,7 @@
 // A conversation over a WebSocket: audio as events both ways, through two audio worklets.
 
-import { ephemeralKey, socketAddress } from "./server.js";
+import { whyRefused } from "./health.js";
+import { Unreachable, ephemeralKey, socketAddress } from "./server.js";
 
 const WIRE_HZ = 24000;
 const OPEN_MS = 10000;
@@ -8,17 +9,18 @@ const OPEN_MS = 10000;
 export class SocketTransport {
   static name = "WebSocket";
 
-  // `on`: event(event), closed(reason), playing(boolean), output(node).
+  // `on`: event(event), sent(event), closed(code, reason), playing(boolean), heard(item, ms),
+  // output(node).
   constructor(on) {
     this.on = on;
     this.closed = false;
+    this.received = 0;
     this.item = null; // item being received
     this.dropped = null; // last interrupted item: its remaining audio is not played
   }
 
   async open({ key, session, microphone, context }) {
-    await context.audioWorklet.addModule(new URL("playback-worklet.js", import.meta.url));
-    await context.audioWorklet.addModule(new URL("capture-worklet.js", import.meta.url));
+    await loadWorklets(context);
     this.context = context;
     this.player = new AudioWorkletNode(context, "playback", {
       numberOfInputs: 0,
@@ -31,23 +33,31 @@ export class SocketTransport {
     const names = ["realtime", ...(ephemeral ? [`openai-insecure-api-key.${ephemeral}`] : [])];
     this.socket = new WebSocket(socketAddress(), names);
     await this.opened();
-    this.socket.onclose = ({ reason }) => this.gone(reason);
-    this.socket.onmessage = ({ data }) => this.heard(JSON.parse(data));
+    this.socket.onclose = ({ code, reason }) => this.gone(code, reason);
+    this.socket.onmessage = ({ data }) => this.take(JSON.parse(data));
     this.send({ type: "session.update", session });
     if (microphone) this.listen(microphone);
   }
 
-  // May be called later, when a text conversation continues by voice.
+  // Also later: when a text conversation continues by voice, or with another microphone.
   listen(microphone) {
+    this.source?.disconnect();
     this.source = this.context.createMediaStreamSource(microphone);
-    this.capture = new AudioWorkletNode(this.context, "capture", { numberOfOutputs: 0 });
-    this.capture.port.onmessage = ({ data }) =>
-      this.send({ type: "input_audio_buffer.append", audio: toBase64(data) });
+    this.capture ??= this.makeCapture();
     this.source.connect(this.capture);
   }
 
+  makeCapture() {
+    const capture = new AudioWorkletNode(this.context, "capture", { numberOfOutputs: 0 });
+    capture.port.onmessage = ({ data }) =>
+      this.send({ type: "input_audio_buffer.append", audio: toBase64(data) });
+    return capture;
+  }
+
   send(event) {
-    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(event));
+    if (this.socket?.readyState !== WebSocket.OPEN) return;
+    this.socket.send(JSON.stringify(event));
+    this.on.sent(event);
   }
 
   interrupt(replying) {
@@ -60,24 +70,32 @@ export class SocketTransport {
     this.player.port.postMessage({ flush: true });
   }
 
+  // Grows while the server sends.
+  async signs() {
+    return this.received;
+  }
+
   close() {
     this.closed = true;
     this.source?.disconnect();
     this.capture?.port.close();
+    if (this.player) this.player.port.onmessage = null;
     this.player?.disconnect();
     this.socket?.close(1000);
   }
 
   opened() {
     return new Promise((resolve, reject) => {
-      const fail = () => reject(new Error("The server refused the connection."));
+      const fail = () => whyRefused().then(reject);
       this.socket.onopen = resolve;
       this.socket.onclose = fail;
       setTimeout(fail, OPEN_MS);
     });
   }
 
-  heard(event) {
+  take(event) {
+    if (this.closed) return;
+    this.received += 1;
     if (event.type === "response.output_audio.delta") {
       if (event.item_id === this.dropped) return;
       this.item = event.item_id;
@@ -96,7 +114,11 @@ export class SocketTransport {
   // The client plays, so it reports to the server what was heard.
   played(data) {
     if (data.started) this.on.playing(true);
-    if (data.stopped) this.on.playing(false);
+    if (data.heard) this.on.heard(data.heard, data.ms);
+    if (data.stopped) {
+      this.on.heard(data.stopped, Infinity);
+      this.on.playing(false);
+    }
     for (const { item, samples, whole } of data.flushed ?? []) {
       this.on.playing(false);
       if (whole) continue;
@@ -109,11 +131,20 @@ export class SocketTransport {
     }
   }
 
-  gone(reason) {
+  gone(code, reason) {
     if (!this.closed) {
       this.close();
-      this.on.closed(reason);
+      this.on.closed(code, reason);
     }
+  }
+}
+
+async function loadWorklets({ audioWorklet }) {
+  try {
+    await audioWorklet.addModule(new URL("playback-worklet.js", import.meta.url));
+    await audioWorklet.addModule(new URL("capture-worklet.js", import.meta.url));
+  } catch {
+    throw new Unreachable("the worklets cannot be loaded");
   }
 }
 

@@ -1,34 +1,88 @@
-// Shows state, messages and timing in the elements of the page. Makes no decisions.
+// Shows the state of the page and of a call in its elements. Makes no decisions.
 
-import { STATES } from "./conversation.js";
+import { find } from "./elements.js";
+import { showTiming } from "./latency.js";
+import { holdsToTalk, learnInstructions } from "./settings.js";
 
-export const find = (id) => document.getElementById(id);
-const ERROR_MS = 12000;
+const STATES = {
+  off: "Press the button and talk.",
+  microphone: "Please allow the microphone.",
+  connecting: "Connecting …",
+  reconnecting: "Reconnecting …",
+  listening: "Listening.",
+  writing: "Connected. Type, or press to talk.",
+  holding: "Hold the button or the space bar, and speak.",
+  muted: "Muted. The model does not hear you.",
+  hearing: "You are speaking.",
+  thinking: "One moment …",
+  speaking: "Replying. Speak to interrupt.",
+};
 
 export class View {
+  constructor(log) {
+    this.log = log;
+    this.idle = ""; // why no call can begin ...
+    this.waits = false; // ... and whether the button does not work meanwhile
+    find("error-close").addEventListener("click", () => this.error(""));
+    this.ended();
+  }
+
   state(name) {
-    const words = STATES[name];
+    this.name = name;
+    let words = STATES[name];
+    if (name === "off" && this.idle) words = this.idle;
+    if (name === "speaking" && holdsToTalk()) words = "Replying. Hold the button to interrupt.";
     if (find("state").textContent !== words) find("state").textContent = words;
     document.body.dataset.state = name;
     find("interrupt").disabled = !["speaking", "thinking"].includes(name);
+  }
+
+  // Why no call can begin now; empty: one can. `wait`: the button does not work meanwhile.
+  setIdle(words, wait = false) {
+    this.idle = words;
+    this.waits = wait;
+    if (this.mode !== "off") return;
+    this.call("off");
+    this.state("off");
   }
 
   connection(words) {
     find("line").textContent = words;
   }
 
-  // `talking`: the microphone is on.
-  talking(talking, busy = false) {
-    const button = find("talk");
-    button.setAttribute("aria-pressed", String(talking));
-    button.setAttribute("aria-busy", String(busy));
-    find("talk-label").textContent = busy ? "Cancel" : talking ? "Stop" : "Talk";
-    find("mute").disabled = !talking;
+  server(model, title) {
+    find("server").textContent = `${model} · ${location.host}`;
+    find("server").title = title;
+  }
+
+  // `mode`: off, connecting, talking (with a microphone), writing (without).
+  call(mode) {
+    this.mode = document.body.dataset.call = mode;
+    const push = mode === "talking" && holdsToTalk();
+    const labels = { off: "Talk", connecting: "Cancel", talking: "Mute", writing: "Talk" };
+    find("talk-label").textContent = push ? "Hold to talk" : labels[mode];
+    find("talk").setAttribute("aria-busy", String(mode === "connecting"));
+    find("talk").disabled = mode === "off" && this.waits;
+    find("talk").removeAttribute("aria-pressed");
+    find("hang-up").disabled = mode === "off";
+    find("before").hidden = mode !== "off";
+    find("pair").hidden = mode === "off";
   }
 
   muted(muted) {
-    find("mute").setAttribute("aria-pressed", String(muted));
-    find("mute").textContent = muted ? "Unmute" : "Mute";
+    if (this.mode !== "talking") return;
+    this.call("talking");
+    if (!muted) return;
+    find("talk").setAttribute("aria-pressed", "true");
+    find("talk-label").textContent = "Unmute";
+  }
+
+  ended() {
+    this.level(0);
+    this.hint("");
+    this.call("off");
+    this.connection("Not connected");
+    this.state("off");
   }
 
   level(level) {
@@ -36,96 +90,56 @@ export class View {
   }
 
   said(id, role, words, note) {
-    const log = find("log");
-    let line = [...log.children].find((one) => one.dataset.item === id);
-    if (!line) {
-      line = document.createElement("li");
-      line.dataset.item = id;
-      line.append(element("span", "who"), element("p", "said"), element("p", "note"));
-      log.append(line);
-    }
-    line.className = role;
-    const [who, text, detail] = line.children;
-    who.textContent = role === "user" ? "You" : "Reply";
-    text.textContent = words;
-    text.hidden = !words;
-    detail.textContent = note;
-    detail.hidden = !note;
-    log.scrollTop = log.scrollHeight;
+    this.log.said(id, role, words, note);
   }
 
-  forget() {
-    find("log").replaceChildren();
-  }
-
-  // Stages of the time to first audio. The detection of the end of speech is not part of it.
   timing(timing) {
-    const total = timing.ttfa_s;
-    find("no-turn").hidden = true;
-    find("times").hidden = false;
-    find("ttfa").textContent = total === null ? "–" : milliseconds(total);
-    const stages = Object.entries(timing.stages_s);
-    const waited = timing.detection_s;
-    const shown = waited === null ? stages : [["end of speech detected", waited], ...stages];
-    find("bar").replaceChildren(
-      ...shown.map(([, took], index) => {
-        const part = element("li", waited !== null && index === 0 ? "waiting" : "");
-        part.style.flexGrow = String(Math.max(0, 1000 * took));
-        return part;
-      }),
-    );
-    const more = [["audio produced", `${timing.audio_s.toFixed(1)} s`]];
-    if (timing.rtf !== null) more.push(["real-time factor", timing.rtf.toFixed(2)]);
-    if (timing.underruns) more.push(["gaps", String(timing.underruns)]);
-    const rows = [...shown.map(([name, took]) => [name, milliseconds(took)]), ...more];
-    find("stages").replaceChildren(
-      ...rows.map(([name, value]) => {
-        const row = element("div");
-        row.append(element("dt", "", name), element("dd", "", value));
-        return row;
-      }),
-    );
+    showTiming(timing);
   }
 
+  // Stays until it is closed, or until the next attempt.
   error(message) {
-    const box = find("error");
-    box.textContent = message;
-    box.hidden = !message;
-    clearTimeout(this.hiding);
-    this.hiding = setTimeout(() => (box.hidden = true), ERROR_MS);
+    find("error").hidden = !message;
+    find("error-text").textContent = message;
   }
 
-  voices({ names, uploads }) {
-    find("voice-row").hidden = !uploads && names.length < 2; // there is no choice
-    const chosen = find("voice").value;
-    const options = names.map((name) => new Option(name, name));
-    if (options.length) find("voice").replaceChildren(...options);
-    if (names.includes(chosen)) find("voice").value = chosen;
+  hint(words) {
+    find("hint").textContent = words;
+    find("hint").hidden = !words;
+  }
+
+  // A call begins.
+  begin() {
+    this.error("");
+    this.log.begin();
+    if (find("captions").disabled) this.tellNoCaptions();
   }
 
   // Shows the configuration that the server applies; it may differ from the selected one.
   session(session) {
     const kind = session.output_modalities[0];
     document.querySelector(`input[name="reply"][value="${kind}"]`).checked = true;
-    if (find("transcript").checked && !session.audio.input.transcription) {
-      find("transcript").checked = false;
-      this.error("This server does not provide transcripts.");
-    }
+    learnInstructions(session);
+    if (!find("captions").checked || session.audio.input.transcription) return;
+    this.noCaptions();
+    this.tellNoCaptions();
+  }
+
+  // The model writes no transcripts.
+  noCaptions() {
+    find("captions").checked = false;
+    find("captions").disabled = true;
+    find("no-captions").hidden = false;
+  }
+
+  // Once.
+  tellNoCaptions() {
+    if (!this.told) this.log.note(find("no-captions").textContent.replace(/\s+/g, " "));
+    this.told = true;
   }
 
   askForKey() {
-    find("key-row").hidden = false;
+    find("key-form").hidden = false;
     find("key").focus();
   }
-}
-
-function element(name, className = "", text = "") {
-  const made = document.createElement(name);
-  made.className = className;
-  made.textContent = text;
-  return made;
-}
-
-function milliseconds(seconds) {
-  return `${Math.round(seconds * 1000)} ms`;
 }

@@ -35,7 +35,7 @@ export class Waves {
       for (const who of ["user", "reply"]) {
         this.now[who] = Math.max(this.now[who], peak(this.analysers[who]));
       }
-      onLevel(Math.max(this.now.user, this.now.reply));
+      onLevel(this.now.user, this.now.reply);
       if (time - this.since >= (this.calm.matches ? CALM_MS : BAR_MS)) {
         this.since = time;
         this.peaks.push(this.now);

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from mosslive.errors import MossliveError
 from mosslive.server.api_errors import ApiError, as_api_error
 from mosslive.server.gaps import HeardGaps
-from mosslive.server.one_shot import transcribe_turn
+from mosslive.server.one_shot import codes_of, transcribe_turn
 from mosslive.server.realtime.client_events.input_audio_buffer import commit_item, commit_silence
 from mosslive.server.realtime.client_events.response import respond
+from mosslive.server.realtime.live_transcript import LiveTranscript
 from mosslive.server.realtime.response_output import ResponseEvents
 from mosslive.server.realtime.response_state import Phase
 from mosslive.server.realtime.server_events import input_audio_buffer as input_events
@@ -45,6 +46,7 @@ class TalkEventForwarder:
 
     def __post_init__(self) -> None:
         self._reply = (0, "")  # turn and response id of the latest reply
+        self._live = LiveTranscript(self.session)
         self.session.on_event = self._forward
         self.session.idle.on_idle = self._idle
 
@@ -78,11 +80,14 @@ class TalkEventForwarder:
                 if response := session.responses.of_turn(turn):
                     session.responses.use_voice()
                     response.audio(pcm)
+                    if response.item:
+                        self._live.grow(turn, response.item.id)
             case ReplyDone(turn=turn):
                 if response := session.responses.of_turn(turn):
                     self._reply_done(response, event)
             case ReplyInterrupted(turn):
                 reason = session.responses.take_cancel_reason()
+                self._live.interrupt(turn)
                 if response := session.responses.of_turn(turn):
                     response.finish("cancelled", reason)
                     self._end(response)
@@ -179,7 +184,10 @@ class TalkEventForwarder:
         self, response: ResponseEvents, said: HistoryTurn, done: ReplyDone, usage: dict[str, object]
     ) -> None:
         try:
-            response.text(await transcribe_turn(self.session.backend, said))
+            text = self._live.known(codes_of(self.session.backend, said))
+            if text is None:
+                text = await transcribe_turn(self.session.backend, said)
+            response.text(text)
         except Exception as error:
             self.session.log.warning("no transcript: %s", error)
         finally:

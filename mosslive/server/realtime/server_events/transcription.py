@@ -1,7 +1,9 @@
-"""`conversation.item.input_audio_transcription.*`: transcripts of the user's speech."""
+"""`conversation.item.input_audio_transcription.*`: transcripts of the user's speech; and
+`mosslive.transcript`, an extension of ours: those of a reply, while it is spoken."""
 
 from mosslive.server.api_errors import Event
 
+LIVE = "mosslive.transcript"  # sent to clients whose session `include` names it
 _FAMILY = "conversation.item.input_audio_transcription"
 
 
@@ -23,3 +25,8 @@ def failed(item_id: str, message: str) -> Event:
         "content_index": 0,
         "error": {"type": "server_error", "code": "transcription_failed", "message": message},
     }
+
+
+def live(item_id: str, transcript: str, audio_ms: int) -> Event:
+    """`transcript`: of the first `audio_ms` of the reply. Replaces the one before it."""
+    return {"type": LIVE, "item_id": item_id, "transcript": transcript, "audio_ms": audio_ms}
