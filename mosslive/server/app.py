@@ -34,6 +34,11 @@ def make_app(server_state: ServerState) -> Starlette:
         Route("/v1/realtime/ice_servers", endpoints.ice_servers),
         Route("/v1/realtime/client_secrets", secrets_api.client_secrets, methods=["POST"]),
         Route("/v1/realtime/sessions", secrets_api.beta_sessions, methods=["POST"]),
+        Route(
+            "/v1/realtime/transcription_sessions",
+            secrets_api.beta_transcription_sessions,
+            methods=["POST"],
+        ),
         Route("/v1/chat/completions", chat.completions, methods=["POST"]),
         Route("/v1/audio/speech", speech.speech, methods=["POST"]),
         Route("/v1/audio/transcriptions", transcriptions.transcription, methods=["POST"]),
