@@ -33,8 +33,8 @@ function fieldRows(schema, resolve, prefix = "", seen = []) {
     const notes = [field.description, limits(field)].filter(Boolean).join(" ");
     rows.push(make("tr", {},
       make("th", { scope: "row" }, make("code", { text: prefix + name })),
-      make("td", { class: "type", text: typeName(raw, resolve) }),
-      make("td", { text: needed ? "required" : "" }),
+      make("td", {}, make("span", { class: "type", text: typeName(raw, resolve) }),
+        needed && make("span", { text: ", required" })),
       make("td", { class: "note", text: notes })));
     const inner = field.type === "array" ? resolve(field.items) : field;
     const variants = inner.anyOf?.map(resolve) ?? [inner];
