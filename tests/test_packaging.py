@@ -43,7 +43,11 @@ def test_everything_bundled_is_packaged(packaged: set[str]) -> None:
 
 def test_data_and_code_are_packaged(packaged: set[str]) -> None:
     """The wheel has all code, the web page and py.typed; no tests, recipes or partial files."""
-    assert {"mosslive/py.typed", "mosslive/server/page/index.html"} <= packaged
+    assert {
+        "mosslive/py.typed",
+        "mosslive/server/page/index.html",
+        "mosslive/server/docs_page/index.html",
+    } <= packaged
     code = {p.relative_to(ROOT).as_posix() for p in (ROOT / "mosslive").rglob("*.py")}
     assert code <= packaged
     assert all(path.startswith("mosslive/") for path in packaged)

@@ -10,7 +10,15 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 
-from mosslive.server import chat, secrets_api, speech, status_api, transcriptions, voices_api
+from mosslive.server import (
+    api_docs,
+    chat,
+    secrets_api,
+    speech,
+    status_api,
+    transcriptions,
+    voices_api,
+)
 from mosslive.server.not_found import METHODS, not_found
 from mosslive.server.requests import HttpMiddleware, http_error
 from mosslive.server.server_state import ServerState
@@ -34,6 +42,11 @@ def make_app(server_state: ServerState) -> Starlette:
         Route("/v1/realtime/ice_servers", endpoints.ice_servers),
         Route("/v1/realtime/client_secrets", secrets_api.client_secrets, methods=["POST"]),
         Route("/v1/realtime/sessions", secrets_api.beta_sessions, methods=["POST"]),
+        Route(
+            "/v1/realtime/transcription_sessions",
+            secrets_api.beta_transcription_sessions,
+            methods=["POST"],
+        ),
         Route("/v1/chat/completions", chat.completions, methods=["POST"]),
         Route("/v1/audio/speech", speech.speech, methods=["POST"]),
         Route("/v1/audio/transcriptions", transcriptions.transcription, methods=["POST"]),
@@ -47,9 +60,12 @@ def make_app(server_state: ServerState) -> Starlette:
         Route("/health/live", status_api.alive),
         Route("/metrics", status_api.metrics),
         Route("/version", status_api.version),
+        Route("/openapi.json", api_docs.openapi),
+        Route("/docs", api_docs.docs),
     ]
     # Otherwise the page's static files would answer unknown API paths with a bare 404.
     routes.append(Route("/v1/{rest:path}", not_found(routes), methods=METHODS))
+    routes.append(Mount("/docs", api_docs.DocsFiles()))
     routes.append(Mount("/", WebPage()))
     app = Starlette(
         routes=routes, lifespan=lifespan, exception_handlers={HTTPException: http_error}

@@ -13,34 +13,40 @@ PyTorch, and knows nothing of the server.
 import json
 import sys
 from io import BytesIO
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_CHANNELS = 8
+from mosslive.server.container_decode import decode_container, demuxer_of
+from mosslive.server.decode_limits import MOST_CHANNELS, MOST_RATE_HZ, Refused
+
 _BLOCK_FRAMES = 1 << 16
-_MOST_RATE_HZ = 192_000
 _OWN_BYTES = 1 << 30  # of addresses: the interpreter, its libraries and one file
-
-Refusal = Literal["unreadable", "too_long", "empty", "not_finite"]
-
-
-class Refused(Exception):
-    def __init__(self, code: Refusal) -> None:
-        self.code: Refusal = code
-        super().__init__(code)
 
 
 def decode(data: bytes, most_s: float) -> tuple[NDArray[np.float32], int]:
     """The first channel in [-1, 1], and its rate in Hz. Raises `Refused`."""
+    demuxer = demuxer_of(data)
+    wave, rate_hz = (
+        decode_container(data, demuxer, most_s) if demuxer else _decode_plain(data, most_s)
+    )
+    if not len(wave):
+        raise Refused("empty")
+    if not np.isfinite(wave).all():
+        raise Refused("not_finite")
+    return wave.clip(-1, 1), rate_hz
+
+
+def _decode_plain(data: bytes, most_s: float) -> tuple[NDArray[np.float32], int]:
+    """WAV, FLAC, OGG and MP3, by libsndfile."""
     import soundfile
 
     pieces, count = [np.zeros(0, np.float32)], 0
     try:
         with soundfile.SoundFile(BytesIO(data)) as file:
             rate_hz = int(file.samplerate)
-            most = int(most_s * min(rate_hz, _MOST_RATE_HZ))
+            most = int(most_s * min(rate_hz, MOST_RATE_HZ))
             if file.frames > most or file.channels > MOST_CHANNELS:
                 raise Refused("too_long")
             while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
@@ -50,12 +56,7 @@ def decode(data: bytes, most_s: float) -> tuple[NDArray[np.float32], int]:
                 pieces.append(block[:, 0].copy())
     except (soundfile.LibsndfileError, OSError, RuntimeError, ValueError, MemoryError):
         raise Refused("unreadable") from None
-    if not count:
-        raise Refused("empty")
-    wave = np.concatenate(pieces)
-    if not np.isfinite(wave).all():
-        raise Refused("not_finite")
-    return wave.clip(-1, 1), rate_hz
+    return np.concatenate(pieces), rate_hz
 
 
 def answer(request: dict[str, Any], data: bytes, out: IO[bytes]) -> None:
@@ -75,7 +76,7 @@ def _limit_memory(most_s: float) -> None:
         import resource
     except ImportError:  # not on Windows
         return
-    wanted = _OWN_BYTES + 4 * 4 * int(most_s * _MOST_RATE_HZ)
+    wanted = _OWN_BYTES + 4 * 4 * int(most_s * MOST_RATE_HZ)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     within = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_AS, (within, hard))

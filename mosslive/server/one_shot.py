@@ -15,7 +15,7 @@ from mosslive.server.api_errors import ReplyFailed
 from mosslive.server.backend import Backend
 from mosslive.talk import TalkSettings
 from mosslive.talk.dialogue import HistoryTurn
-from mosslive.talk.events import Event, ReplyDone, TalkFault, TimingReady
+from mosslive.talk.events import Event, ReplyDone, TalkFault, TextDelta, TimingReady
 
 
 async def turn_of(backend: Backend, role: Role, content: str | Sound) -> HistoryTurn:
@@ -62,28 +62,47 @@ async def one_shot_reply(
         await backend.end(talk)
 
 
+def reply_rows(backend: Backend, said: Sequence[HistoryTurn]) -> int:
+    """How many rows the model has produced for these turns: their headers and footers are ours."""
+    form = backend.engine.format
+    own = len(form.header("assistant")) + len(form.footer())
+    return sum(max(0, len(one.rows) - own) for one in said)
+
+
+def codes_of(backend: Backend, said: HistoryTurn) -> list[int]:
+    """The speech of a turn."""
+    ids = backend.engine.ids
+    return [row[1] for row in said.rows if ids.is_speech(row) and row[1] < ids.eosp]
+
+
 async def transcribe_turn(backend: Backend, said: HistoryTurn) -> str:
     """The transcript of a spoken turn, from the model's text mode."""
     return await transcribe_codes(backend, codes_of(backend, said))
 
 
-def codes_of(backend: Backend, said: HistoryTurn) -> list[int]:
-    ids = backend.engine.ids
-    return [row[1] for row in said.rows if ids.is_speech(row) and row[1] < ids.eosp]
-
-
 async def transcribe_codes(backend: Backend, codes: list[int]) -> str:
     """The transcript of speech that is given as codes."""
+    async with aclosing(transcription_events(backend, codes)) as events:
+        async for event in events:
+            if isinstance(event, ReplyDone):
+                return event.text
+    return ""
+
+
+async def transcription_events(
+    backend: Backend, codes: list[int], written: list[HistoryTurn] | None = None
+) -> AsyncGenerator[TextDelta | ReplyDone]:
+    """The transcript of speech as the model writes it; its turn is appended to `written` at the
+    end. Yields nothing without codes. Closing the iterator cancels it."""
     if not codes:
-        return ""
+        return
     form = backend.engine.format
     turns = [
         HistoryTurn("system", "text", tuple(form.turn(Turn("system", text=WRITE_DOWN_SYSTEM)))),
         HistoryTurn("user", "speech", tuple(form.turn(Turn("user", codes=codes)))),
     ]
     settings = backend.task_settings("text")
-    async with aclosing(one_shot_reply(backend, turns, settings, None)) as reply:
+    async with aclosing(one_shot_reply(backend, turns, settings, None, written)) as reply:
         async for event in reply:
-            if isinstance(event, ReplyDone):
-                return event.text
-    return ""
+            if isinstance(event, TextDelta | ReplyDone):
+                yield event

@@ -1,4 +1,5 @@
-"""`POST /v1/realtime/client_secrets` and, for beta, `/v1/realtime/sessions`: ephemeral keys.
+"""`POST /v1/realtime/client_secrets`, and beta's `sessions` and `transcription_sessions`: ephemeral
+keys.
 
 A client uses its permanent key to get a key for a browser, with the configuration of the session
 that the browser will open. Runs on the event loop. Does not know how keys are stored (`keys.py`).
@@ -33,8 +34,16 @@ async def client_secrets(request: Request) -> Response:
 
 async def beta_sessions(request: Request) -> Response:
     raw = await body_of(request)
+    return _beta_answer(request, raw, session_from_beta(raw))
+
+
+async def beta_transcription_sessions(request: Request) -> Response:
+    raw = await body_of(request)
+    return _beta_answer(request, raw, session_from_beta(raw) | {"type": "transcription"})
+
+
+def _beta_answer(request: Request, raw: dict[str, Any], session: dict[str, Any]) -> Response:
     server_state, bearer = state_of(request), bearer_of(request)
-    session = session_from_beta(raw)
     shown = session_to_beta(_shown(server_state, bearer, session))
     secret = fields.record(raw, "client_secret", default={})
     key, expires_at = _issue(server_state, bearer, secret, session)

@@ -19,6 +19,7 @@ from mosslive.server.capacity import Capacity, Promise
 from mosslive.server.keys import KeyStore
 from mosslive.server.metrics import Metrics
 from mosslive.server.overload import is_overloaded
+from mosslive.server.reply_store import ReplyStore
 from mosslive.server.settings import ServerSettings
 from mosslive.server.slots import Slots
 from mosslive.talk.cpu_threads import usable_cores
@@ -42,6 +43,7 @@ class ServerState:
         self.keys = keys or KeyStore(settings.api_keys)
         self.access = AccessCheck(settings, self.keys)
         self.metrics = Metrics()
+        self.replies = ReplyStore()  # spoken ones of chat completions
         # Without keys all clients are one owner, so only the total limit applies.
         per_key = settings.max_sessions_per_key if self.keys.needed else settings.max_sessions
         most = settings.max_requests

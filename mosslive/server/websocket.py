@@ -18,6 +18,7 @@ from mosslive.server.connections import abort_connection, send_and_confirm, take
 from mosslive.server.front.input_settings import InputSettings
 from mosslive.server.gaps import Gaps
 from mosslive.server.keys import Bearer
+from mosslive.server.realtime.config import with_intent
 from mosslive.server.realtime.handlers import HANDLERS
 from mosslive.server.realtime.session import Client, RealtimeSession
 from mosslive.server.requests import error_response
@@ -53,7 +54,7 @@ async def _serve(
         bearer.owner,
         wants_beta(websocket.headers, offered),
         websocket.query_params.get("model"),
-        bearer.session,
+        with_intent(bearer.session, websocket.query_params.get("intent")),
     )
     try:
         session = RealtimeSession(
@@ -92,14 +93,10 @@ async def _serve(
 
 
 def _check_query(websocket: WebSocket) -> None:
-    """Refuses query parameters of kinds of session that this server does not have."""
-    query = websocket.query_params
-    if "call_id" in query:
+    """Refuses a query parameter that this server does not have."""
+    if "call_id" in websocket.query_params:
         message = "call_id is not supported; use the data channel of the WebRTC call"
         raise ApiError(message, "unsupported", "call_id")
-    if query.get("intent") == "transcription":
-        message = "intent 'transcription' is not supported; use /v1/audio/transcriptions"
-        raise ApiError(message, "unsupported", "intent")
 
 
 async def _read(

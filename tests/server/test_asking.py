@@ -15,9 +15,10 @@ from mosslive.server.realtime.session import Client
 from mosslive.talk import Talk, TalkSettings
 from mosslive.talk.dialogue import HistoryTurn
 from recipes.bundled.vocabulary import TASK_SYSTEM
+from tests.faults.containers import contained
 from tests.server import bench as benches
 from tests.server.bench import Bench, bench
-from tests.server.rig import WAIT_S, Parts, run, serving, wav
+from tests.server.rig import RATE, WAIT_S, Parts, run, serving, spoken, wav
 
 
 def system_rows(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Row, ...]]:
@@ -132,9 +133,13 @@ def test_a_server_without_a_voice_asks_for_text(parts: Parts) -> None:
     run(test())
 
 
+FORMAT, GRANULARITY = "response_format", "timestamp_granularities[]"
+
+
 def test_transcriptions(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """`audio.transcriptions` of the openai package returns the text of any common audio format,
-    prompts the model as it was trained, and names unsupported parameters in the error."""
+    whole and as it is written, prompts the model as it was trained, and names unsupported
+    parameters in the error."""
 
     async def test() -> None:
         async with serving(parts) as served:
@@ -147,11 +152,29 @@ def test_transcriptions(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
             flac = ("x.flac", wav(0.4, "FLAC"))
             plain: Any = await ask(model="any", file=flac, response_format="text")
             assert plain == f"{written.text}\n"  # the same seed and sound, the same words
+            wave = spoken(0.4)
+            for kind in ("M4A", "WEBM"):
+                assert (await ask(model="any", file=("x", contained(kind, wave, RATE)))).text
+            seen = [one async for one in await ask(model="any", file=flac, stream=True)]
+            assert "".join(one.delta for one in seen[:-1]) == written.text  # type: ignore
+            last: Any = seen[-1]
+            assert (last.type, last.text) == ("transcript.text.done", written.text)
+            assert last.usage.output_tokens > 0
+            verbose: Any = await ask(
+                model="any", file=flac, response_format="verbose_json", language="en"
+            )
+            assert (verbose.text, verbose.language) == (written.text, "en")
+            assert verbose.duration == pytest.approx(0.4, abs=0.01)
+            assert verbose.segments is None  # there are no times
             async with httpx.AsyncClient(base_url=served.http, timeout=WAIT_S) as http:
                 for file, more, param in (
                     (b"no sound", {}, "file"),
                     (wav(), {"response_format": "srt"}, "response_format"),
-                    (wav(), {"stream": "true"}, "stream"),
+                    (wav(), {"response_format": "vtt"}, "response_format"),
+                    (wav(), {"stream": "maybe"}, "stream"),
+                    (wav(), {"stream": "true", "response_format": "verbose_json"}, FORMAT),
+                    (wav(), {GRANULARITY: "word"}, GRANULARITY),
+                    (wav(), {"include[]": "logprobs"}, "include[]"),
                     (None, {"model": "any"}, "file"),
                 ):
                     files = {"file": ("x", file)} if file else None

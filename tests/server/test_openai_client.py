@@ -129,3 +129,44 @@ def test_manual_turns(parts: Parts) -> None:
                 assert not [e for e in seen if "speech_" in e.type]
 
     run(test())
+
+
+def test_transcription_sessions(parts: Parts) -> None:
+    """A session of type transcription writes down each turn: in GA after an update, with server
+    VAD; in beta by the query, with manual commits; and nobody replies."""
+    family = "conversation.item.input_audio_transcription"
+
+    def check(seen: list[Any], done: Any) -> None:
+        deltas = [event.delta for event in seen if event.type == f"{family}.delta"]
+        assert "".join(deltas) == done.transcript != ""
+        assert not [event for event in seen if event.type.startswith("response")]
+
+    async def test() -> None:
+        async with serving(parts) as served:
+            client = AsyncOpenAI(
+                api_key="unused",
+                base_url=f"{served.http}/v1",
+                websocket_base_url=f"ws://127.0.0.1:{served.port}/v1",
+            )
+            async with client.realtime.connect(model="moss") as connection:
+                seen: list[Any] = []
+                transcription: Any = {"input": {"transcription": {"model": "moss"}}}
+                await connection.session.update(
+                    session={"type": "transcription", "audio": transcription}
+                )
+                updated = await _until(connection, "session.updated", seen)
+                assert updated.session.type == "transcription"
+                await _say(connection, turn())
+                check(seen, await _until(connection, f"{family}.completed", seen))
+                assert "input_audio_buffer.speech_stopped" in {event.type for event in seen}
+            intent = {"intent": "transcription"}
+            async with client.beta.realtime.connect(model="moss", extra_query=intent) as beta:
+                seen = []
+                await beta.transcription_session.update(session={"turn_detection": None})  # type: ignore
+                updated = await _until(beta, "transcription_session.updated", seen)
+                assert updated.session.turn_detection is None
+                await _say(beta, spoken(0.4))
+                await beta.input_audio_buffer.commit()
+                check(seen, await _until(beta, f"{family}.completed", seen))
+
+    run(test())

@@ -66,6 +66,7 @@ SAMPLES: list[tuple[Builder, tuple[Any, ...]]] = [
     (conversation_item.retrieved, (USER_ITEM,)),
     (conversation_item.truncated, ("item_1", 80)),
     (conversation_item.deleted, ("item_1",)),
+    (transcription.delta, ("item_1", "Hel")),
     (transcription.completed, ("item_1", "Hello.", 0.5)),
     (transcription.failed, ("item_1", "the engine is full")),
     (error.error, (FULL, "mine")),

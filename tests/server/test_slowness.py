@@ -41,8 +41,8 @@ def test_a_reader_that_does_not_read(parts: Parts, fronts: int) -> None:
             )
             await reader.readuntil(b"\r\n\r\n")
             # Requests its configuration repeatedly and reads none of the answers.
-            tools = json.dumps([{"type": "function", "name": "y" * 15_000}])
-            event = f'{{"type":"session.update","session":{{"tools":{tools}}}}}'.encode()
+            tracing = json.dumps({"workflow_name": "y" * 15_000})
+            event = f'{{"type":"session.update","session":{{"tracing":{tracing}}}}}'.encode()
             frame = b"\x81\xfe" + len(event).to_bytes(2, "big") + bytes(4) + event
 
             async def flood() -> None:

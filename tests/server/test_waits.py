@@ -146,7 +146,7 @@ def test_a_client_that_vanishes_while_the_session_sends(
     """A client that answers no ping has left, even if much is still to be sent to it: its session
     ends at once, not when a write times out, and nothing counts as failed."""
     monkeypatch.setattr(http_config, "_PING_S", 0.2)
-    large = {"tools": [{"type": "function", "name": "x" * 1_000_000}]}  # shown in every answer
+    large = {"tracing": {"workflow_name": "x" * 1_000_000}}  # shown in every answer
     limits: dict[str, Any] = {"send_queue_bytes": 1 << 28, "send_timeout_s": 600.0}
 
     async def test() -> None:

@@ -9,19 +9,21 @@ from typing import Any
 from starlette.types import Message
 
 from mosslive.server.api_errors import ApiError, read_json
+from mosslive.server.realtime.beta_events import TRANSCRIPTION_UPDATE
 from mosslive.server.realtime.input_buffer import decode_base64
 
-UPDATE = "session.update"
+# A beta client updates a session of type transcription by an event of its own.
+UPDATES = ("session.update", TRANSCRIPTION_UPDATE)
 _APPEND = "input_audio_buffer.append"
 
 
 async def with_event(message: Message) -> tuple[Message, bool]:
-    """A frame with text: appended sound becomes an `event` with bytes. True: it is a
-    `session.update`, which the core will answer."""
+    """A frame with text: appended sound becomes an `event` with bytes. True: it is an
+    update of the session, which the core will answer."""
     try:
         event = read_json(message["text"], "frame")
         if not _is_append(event):
-            return message, isinstance(event, dict) and event.get("type") == UPDATE
+            return message, isinstance(event, dict) and event.get("type") in UPDATES
         sound = await decode_base64(event["audio"])
     except (ApiError, ValueError):
         return message, False

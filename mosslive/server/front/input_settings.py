@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from mosslive.server.front.client_events import UPDATE
+from mosslive.server.front.client_events import UPDATES
 from mosslive.server.realtime.session import RealtimeSession
 from mosslive.talk.end_checks import CheckTimes
 from mosslive.talk.turn_detection import longest_silence_s
@@ -31,7 +31,7 @@ class InputSettings:
 
     def handled(self, event: object) -> None:
         """Call it after each client event that the front has not converted."""
-        if isinstance(event, dict) and event.get("type") == UPDATE:
+        if isinstance(event, dict) and event.get("type") in UPDATES:
             self.send()
 
     def send(self) -> None:

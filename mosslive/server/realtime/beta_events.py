@@ -19,6 +19,7 @@ _BETA_TYPES = {
     "response.output_audio_transcript.delta": "response.audio_transcript.delta",
     "response.output_audio_transcript.done": "response.audio_transcript.done",
 }
+TRANSCRIPTION_UPDATE = "transcription_session.update"
 _NOT_IN_BETA = {"conversation.item.done", "input_audio_buffer.timeout_triggered"}
 _CONTENT_TO_BETA = {"output_text": "text", "output_audio": "audio"}
 _CONTENT_FROM_BETA = {"text": "output_text", "audio": "output_audio"}
@@ -30,6 +31,8 @@ def to_beta(event: Event) -> Event | None:
     if event["type"] in _NOT_IN_BETA:
         return None
     event = event | {"type": _BETA_TYPES.get(event["type"], event["type"])}
+    if event.get("session", {}).get("type") == "transcription":
+        event["type"] = f"transcription_{event['type']}"
     if "session" in event:
         event["session"] = session_to_beta(event["session"])
     if "response" in event:
@@ -44,6 +47,10 @@ def from_beta(event: Event) -> Event:
     event = dict(event)
     if isinstance(event.get("session"), dict):
         event["session"] = session_from_beta(event["session"])
+    if event["type"] == TRANSCRIPTION_UPDATE:
+        event["type"] = "session.update"
+        if isinstance(event.get("session"), dict):
+            event["session"]["type"] = "transcription"
     if isinstance(event.get("response"), dict):
         event["response"] = _response_from_beta(event["response"])
     if isinstance(event.get("item"), dict):
@@ -53,8 +60,10 @@ def from_beta(event: Event) -> Event:
 
 def session_to_beta(session: dict[str, Any]) -> dict[str, Any]:
     """The flat session object of beta."""
+    if session["type"] == "transcription":
+        return _transcription_to_beta(session)
     audio_in, audio_out = session["audio"]["input"], session["audio"]["output"]
-    shown = _some(session, ("tools", "tool_choice"))
+    shown = _some(session, ("tools", "tool_choice", "notices"))
     ids = _some(session, ("id", "expires_at"))
     return {
         **ids,
@@ -77,7 +86,10 @@ def session_to_beta(session: dict[str, Any]) -> dict[str, Any]:
 
 def session_from_beta(raw: dict[str, Any]) -> dict[str, Any]:
     """A session object in GA names. Fields that have GA names already stay."""
-    same = ("instructions", "temperature", "tools", "tool_choice", "tracing", "audio", "model")
+    same = (
+        *("instructions", "temperature", "tools", "tool_choice", "tracing", "audio", "model"),
+        "include",
+    )
     session = _some(raw, same)
     session |= _renamed(raw, {"max_response_output_tokens": "max_output_tokens"})
     session |= _modalities_from_beta(raw)
@@ -91,6 +103,18 @@ def session_from_beta(raw: dict[str, Any]) -> dict[str, Any]:
     if audio_in or audio_out:
         session["audio"] = {"input": audio_in, "output": audio_out}
     return session
+
+
+def _transcription_to_beta(session: dict[str, Any]) -> dict[str, Any]:
+    audio_in = session["audio"]["input"]
+    return {
+        **_some(session, ("id", "expires_at", "object", "include")),
+        "modalities": ["text"],
+        "input_audio_format": BETA_NAMES[audio_in["format"]["type"]],
+        "input_audio_transcription": audio_in["transcription"],
+        "input_audio_noise_reduction": audio_in["noise_reduction"],
+        "turn_detection": audio_in["turn_detection"],
+    }
 
 
 def _response_from_beta(raw: dict[str, Any]) -> dict[str, Any]:

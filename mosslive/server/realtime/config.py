@@ -1,10 +1,11 @@
 """The configuration of a session: reads a client's fields, keeps what is in force, shows it.
 
 An update changes only the fields that it has. Fields that have no effect here and do no harm
-(tools, tracing, ...) are kept and shown as given. Fields that would change the sound and are not
-supported (speed, noise reduction) are checked, and shown with the value in force. A malformed field
-raises `ApiError`, and nothing changes. Always in GA names; `beta_events` translates. Pure functions
-over frozen data, for every thread. Knows no events and no conversation.
+(tracing, ...) are kept and shown as given. Fields that would change the replies and are not
+supported (tools, speed, noise reduction) are shown with the value in force; `notices` says that
+tools are not. A malformed field raises `ApiError`, and nothing changes. Always in GA names;
+`beta_events` translates. Pure functions over frozen data, for every thread. Knows no events and no
+conversation.
 """
 
 from collections.abc import Callable
@@ -15,19 +16,19 @@ from mosslive.server.realtime import fields
 from mosslive.server.realtime.formats import AudioFormat, read_format
 
 Modality = Literal["audio", "text"]
+Kind = Literal["realtime", "transcription"]
 
 MOST_TOKENS = 4096
 LEAST_IDLE_MS, MOST_IDLE_MS = 100, 30_000
 _EAGERNESS = ("low", "medium", "high", "auto")
 # Shown as given.
 _SHOWN: dict[str, Any] = {
-    "tools": [],
-    "tool_choice": "auto",
     "truncation": "auto",
     "tracing": None,
     "prompt": None,
     "include": None,
 }
+NO_TOOLS = "tools and tool_choice are not in force: this model calls no functions"
 SERVER_VAD: dict[str, Any] = {
     "type": "server_vad",
     "threshold": 0.5,
@@ -52,16 +53,25 @@ class SessionConfig:
     transcription: dict[str, Any] | None = None
     temperature: float | None = None  # of beta, and an extension of ours in GA; None: the server's
     shown: dict[str, Any] = field(default_factory=lambda: dict(_SHOWN))
+    kind: Kind = "realtime"
+    tools_asked: bool = False  # by the client; they are not in force
+
+    @property
+    def replies(self) -> bool:
+        """Whether the session has responses. One of type transcription has none."""
+        return self.kind == "realtime"
 
     @property
     def creates(self) -> bool:
         """Whether the end of the user's turn creates a response."""
-        return bool(self.turn_detection and self.turn_detection["create_response"])
+        detection = self.turn_detection
+        return self.replies and bool(detection and detection["create_response"])
 
     @property
     def interrupts(self) -> bool:
         """Whether speech of the user cancels a response."""
-        return bool(self.turn_detection and self.turn_detection["interrupt_response"])
+        detection = self.turn_detection
+        return self.replies and bool(detection and detection["interrupt_response"])
 
     @property
     def included(self) -> list[Any]:
@@ -70,8 +80,14 @@ class SessionConfig:
         return include if isinstance(include, list) else []
 
     def document(self) -> dict[str, Any]:
+        if not self.replies:
+            return self._transcription_document()
         tokens: int | str = "inf" if self.max_tokens is None else self.max_tokens
-        extension = {} if self.temperature is None else {"temperature": self.temperature}
+        extension: dict[str, Any] = {}
+        if self.temperature is not None:
+            extension["temperature"] = self.temperature
+        if self.tools_asked:
+            extension["notices"] = [NO_TOOLS]
         return {
             "type": "realtime",
             "object": "realtime.session",
@@ -92,8 +108,29 @@ class SessionConfig:
                     "speed": 1.0,
                 },
             },
+            "tools": [],
+            "tool_choice": "none",
             **self.shown,
             **extension,
+        }
+
+    def _transcription_document(self) -> dict[str, Any]:
+        of_replies = ("create_response", "interrupt_response", "idle_timeout_ms")
+        detection = self.turn_detection and {
+            name: value for name, value in self.turn_detection.items() if name not in of_replies
+        }
+        return {
+            "type": "transcription",
+            "object": "realtime.transcription_session",
+            "audio": {
+                "input": {
+                    "format": self.input_format.document(),
+                    "noise_reduction": None,
+                    "transcription": self.transcription,
+                    "turn_detection": detection,
+                }
+            },
+            "include": self.shown["include"],
         }
 
 
@@ -107,6 +144,7 @@ class Offer:
     max_chars: int
     instructions: Callable[[Modality], str]  # if the client gives none
     writes: bool = True  # whether the model was trained to reply in text
+    transcribes: bool = True  # whether it can write down speech; sessions of that type need it
 
 
 def first_config(offer: Offer, model: str) -> SessionConfig:
@@ -117,9 +155,8 @@ def first_config(offer: Offer, model: str) -> SessionConfig:
 
 def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionConfig:
     """The configuration with the fields of a `session.update`."""
-    kind = raw.get("type", "realtime")  # transcription sessions are not supported
-    fields.choice(kind, ("realtime",), "session.type")
-    changes: dict[str, Any] = output_changes(raw, offer, "session.")
+    config = _of_kind(config, _kind(raw, config, offer), offer)
+    changes = output_changes(raw, offer, "session.") if config.replies else {}
     audio_in = fields.record(_audio(raw, "session."), "input", "session.audio.", {})
     where = "session.audio.input."
     if audio_in.get("format") is not None:
@@ -129,15 +166,51 @@ def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionC
         changes["turn_detection"] = _detection(detection, config.turn_detection)
     if "transcription" in audio_in:
         wanted = fields.record(audio_in, "transcription", where, None)
-        changes["transcription"] = wanted if offer.transcripts else None
+        if config.replies:
+            wanted = wanted if offer.transcripts else None
+        changes["transcription"] = wanted if config.replies else wanted or config.transcription
     if "noise_reduction" in audio_in:
         fields.record(audio_in, "noise_reduction", where, None)
     modality = changes.get("modality", config.modality)
     if config.instructions == offer.instructions(config.modality):
         # Default instructions follow the modality: a prompt to speak does not fit a text reply.
         changes.setdefault("instructions", offer.instructions(modality))
+    if config.replies and ("tools" in raw or "tool_choice" in raw):
+        asked = bool(raw.get("tools")) or raw.get("tool_choice") not in (None, "none", "auto")
+        changes["tools_asked"] = asked
     shown = {name: raw[name] for name in config.shown if name in raw}
     return replace(config, **changes, shown=config.shown | shown)
+
+
+def with_intent(raw: dict[str, Any] | None, intent: str | None) -> dict[str, Any] | None:
+    """The fields that a session begins with. `intent`: of the query; beta clients, and GA clients
+    before their first update, choose the type of the session by it."""
+    if intent != "transcription":
+        return raw
+    return (raw or {}) | {"type": "transcription"}
+
+
+def _kind(raw: dict[str, Any], config: SessionConfig, offer: Offer) -> Kind:
+    asked = raw.get("type", config.kind)
+    if asked == "transcription" and not offer.transcribes:
+        why = "this server does not write down speech"
+        raise fields.bad("session.type", asked, f"realtime; {why}")
+    kinds: tuple[Kind, ...] = ("realtime", "transcription")
+    fields.choice(asked, kinds, "session.type")
+    return kinds[kinds.index(asked)]
+
+
+def _of_kind(config: SessionConfig, kind: Kind, offer: Offer) -> SessionConfig:
+    """The configuration for a session of this type. What both types have in common stays."""
+    if kind == config.kind:
+        return config
+    if kind == "transcription":
+        # Transcripts are text replies, so the conversation needs no voice.
+        wanted = config.transcription or {"model": config.model}
+        return replace(config, kind=kind, modality="text", transcription=wanted)
+    first = first_config(offer, config.model)
+    common = {"input_format": config.input_format, "turn_detection": config.turn_detection}
+    return replace(first, **common)  # type: ignore[arg-type]
 
 
 def output_changes(raw: dict[str, Any], offer: Offer, where: str) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class RealtimeSession:
         self.gap_reports = gap_reports
         self.over = asyncio.Event()  # the conversation cannot go on
         self.transcribing = asyncio.Lock()
+        self.transcripts = 0  # being made
         named = {"session": self.id, "key": client.owner}
         self.log = Named(logging.getLogger("mosslive.session"), named)
         self.on_event: Callable[[TalkEvent], None] = lambda event: None  # set by the forwarder
@@ -109,13 +110,13 @@ class RealtimeSession:
         try:
             if not isinstance(event, dict) or not isinstance(event.get("type"), str):
                 raise ApiError("the event is not an object with a type", "invalid_event", "type")
+            if self.client.beta:
+                event = beta_events.from_beta(event)
             handler = self._handlers.get(event["type"])
             if handler is None:
                 known = ", ".join(self._handlers)
                 name = event["type"][:80]
                 raise ApiError(f"type is {name!r}; allowed: {known}", "invalid_value", "type")
-            if self.client.beta:
-                event = beta_events.from_beta(event)
             if event["type"] != _APPEND:  # appended sound is processed on another thread
                 self.catch_up()
             await handler(self, event)
@@ -265,8 +266,10 @@ class RealtimeSession:
 
     @property
     def busy(self) -> bool:
-        """Whether a response is made or played."""
-        return self.responses.phase is not Phase.NONE or self.responses.tasks > 0
+        """Whether a response is made or played, or a transcript is made that is all a client of
+        this session waits for."""
+        transcribes = not self.config.replies and self.transcripts > 0
+        return self.responses.phase is not Phase.NONE or self.responses.tasks > 0 or transcribes
 
     def start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Starts a task that ends with the session at the latest."""

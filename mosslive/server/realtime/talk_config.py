@@ -52,6 +52,7 @@ def offer(backend: Backend, owner: str) -> Offer:
         backend.settings.max_text_chars,
         instructions,
         writes="text" in backend.capabilities.replies(),
+        transcribes=backend.codec is not None and backend.capabilities.supports("speech", "text"),
     )
 
 

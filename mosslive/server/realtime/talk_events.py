@@ -218,6 +218,10 @@ class TalkEventForwarder:
 
     def _fault(self, fault: TalkFault) -> None:
         session, responses = self.session, self.session.responses
+        if not session.config.replies and fault.stage == "listening" and not fault.fatal:
+            # Its sound is transcribed all the same, and the client hears of that.
+            session.log.info("a turn is not part of the context: %s", fault.message)
+            return
         session.log.error("the conversation failed: %s", fault.message)
         api_error = ApiError(fault.message, _code(fault), kind="server_error")
         response = responses.of_turn(fault.turn)

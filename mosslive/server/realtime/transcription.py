@@ -1,34 +1,87 @@
-"""Transcripts of the user's speech, made by the model if the session and the server enable them.
+"""Transcripts of the user's speech, made by the model, and sent as the model writes them.
 
-Each transcript is made by a task of the session, parallel to the conversation, and sent when it is
-ready. Knows items; `one_shot.transcribe_turn` knows how a turn is transcribed.
+A session of type transcription has one for every turn and nothing else; another session has them if
+it asks for them and the server enables them. Each is made by a task of the session, parallel to the
+conversation. Knows items; `one_shot.transcription_events` knows how a turn is transcribed.
 """
 
+from contextlib import aclosing
+
+import numpy as np
+import torch
+
+from mosslive.codec import Sound
 from mosslive.errors import MossliveError
-from mosslive.server.api_errors import as_api_error
-from mosslive.server.one_shot import transcribe_turn
+from mosslive.server.api_errors import ApiError, as_api_error
+from mosslive.server.one_shot import codes_of, transcription_events, turn_of
+from mosslive.server.realtime.formats import Samples
+from mosslive.server.realtime.history_edits import drop
 from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.server_events import transcription as events
 from mosslive.server.realtime.session import RealtimeSession
+from mosslive.talk.dialogue import HistoryTurn
+from mosslive.talk.events import TextDelta
+
+_LEAST_S = 0.1  # of sound that the codec can encode
+
+
+def require_replies(session: RealtimeSession, event_type: str) -> None:
+    """Refuses an event that a session without responses does not have."""
+    if not session.config.replies:
+        raise ApiError(
+            f"{event_type} is not part of a session of type transcription; allowed: "
+            "session.update and input_audio_buffer events",
+            "not_in_transcription_session",
+            "type",
+        )
 
 
 def transcribe(session: RealtimeSession, item: Item) -> None:
     """Starts the transcription of a spoken turn of the user."""
-    if session.config.transcription and session.backend.transcripts:
+    config = session.config
+    if not config.replies or (config.transcription and session.backend.transcripts):
+        session.transcripts += 1
         session.start(_transcribe(session, item))
 
 
 async def _transcribe(session: RealtimeSession, item: Item) -> None:
+    sound = list(item.sound)  # it may be forgotten before the turn is needed
     try:
-        turns = await session.talk.settled()
-        said = [one for one in turns if one.turn in item.turns and one.role == "user"]
         # One at a time, because each needs pages beyond the session's share.
         async with session.transcribing:
-            text = await transcribe_turn(session.backend, said[0]) if said else ""
+            said = await _said(session, item, sound)
+            text = await _write(session, item, said) if said else ""
+        item.content = [{"type": "input_audio", "transcript": text}]
+        session.send(events.completed(item.id, text, item.sound_ms / 1000))
     except Exception as error:
         if not isinstance(error, MossliveError):
             session.log.error("a transcription failed", exc_info=error)
         session.send(events.failed(item.id, str(as_api_error(error))))
-        return
-    item.content = [{"type": "input_audio", "transcript": text}]
-    session.send(events.completed(item.id, text, item.sound_ms / 1000))
+    finally:
+        session.transcripts -= 1
+        if not session.config.replies:  # nobody answers the turn, and the context stays short
+            session.edit(drop(item.turns, "user"))
+        session.progressed()
+
+
+async def _said(session: RealtimeSession, item: Item, sound: list[Samples]) -> HistoryTurn | None:
+    """The turn of the history; or its sound, encoded again, if the history does not have it: it
+    was too long for the context, or the user speaks again and it is not complete yet."""
+    turns = await session.talk.settled()
+    for one in turns:
+        if one.turn in item.turns and one.role == "user":
+            return one
+    wave = np.concatenate([*sound, np.zeros(0, np.float32)])
+    if len(wave) < _LEAST_S * item.rate_hz:
+        return None
+    return await turn_of(session.backend, "user", Sound(torch.from_numpy(wave), item.rate_hz))
+
+
+async def _write(session: RealtimeSession, item: Item, said: HistoryTurn) -> str:
+    text, codes = "", codes_of(session.backend, said)
+    async with aclosing(transcription_events(session.backend, codes)) as written:
+        async for event in written:
+            text = text + event.text if isinstance(event, TextDelta) else event.text
+            if isinstance(event, TextDelta):
+                session.send(events.delta(item.id, event.text))
+    return text

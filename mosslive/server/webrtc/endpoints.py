@@ -16,6 +16,7 @@ from mosslive.errors import MossliveError
 from mosslive.server.access import wants_beta
 from mosslive.server.api_errors import ApiError, as_api_error
 from mosslive.server.realtime.beta_events import session_from_beta
+from mosslive.server.realtime.config import with_intent
 from mosslive.server.realtime.session import Client
 from mosslive.server.requests import bearer_of, state_of
 from mosslive.server.server_state import ServerState
@@ -71,7 +72,8 @@ async def create(request: Request) -> Response:
     offer, given = await read_call(request)
     beta = wants_beta(request.headers, ())
     given = session_from_beta(given) if beta else given
-    requested = merge(bearer.session, given)
+    intent = request.query_params.get("intent")
+    requested = with_intent(merge(bearer.session, given), intent) or {}
     model = request.query_params.get("model") or requested.get("model")
     client = Client(bearer.owner, beta, model if isinstance(model, str) else None)
     client = replace(client, session=without_formats(requested) or None)

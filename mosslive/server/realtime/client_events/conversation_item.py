@@ -14,6 +14,7 @@ from mosslive.server.realtime.history_edits import drop, move, truncate_reply
 from mosslive.server.realtime.item_input import read_item, role_of
 from mosslive.server.realtime.server_events import conversation_item as events
 from mosslive.server.realtime.session import Handler, RealtimeSession
+from mosslive.server.realtime.transcription import require_replies
 
 _MOST_ENCODING = 8  # sounds of created items that wait for the codec
 # Clients count what they have played in their own way. Up to this far beyond the end is the end.
@@ -21,6 +22,7 @@ _PAST_THE_END_MS = 1000
 
 
 async def create(session: RealtimeSession, event: Event) -> None:
+    require_replies(session, "conversation.item.create")
     raw = fields.record(event, "item")
     after = fields.text(event, "previous_item_id", default=None)
     session.items.place(after)  # raises before the item is read

@@ -14,11 +14,13 @@ from mosslive.server.realtime.config import SessionConfig, output_changes
 from mosslive.server.realtime.one_shot_response import start_one_shot, start_out_of_band
 from mosslive.server.realtime.response_state import Phase
 from mosslive.server.realtime.session import Handler, RealtimeSession
+from mosslive.server.realtime.transcription import require_replies
 
 _MOST_METADATA = 16
 
 
 async def create(session: RealtimeSession, event: Event) -> None:
+    require_replies(session, "response.create")
     raw = fields.record(event, "response", default={})
     where = "response."
     config = replace(session.config, **output_changes(raw, session.offer, where))

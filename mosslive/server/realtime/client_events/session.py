@@ -19,6 +19,13 @@ async def update(session: RealtimeSession, event: Event) -> None:
     config = merged(session.config, raw, session.offer)
     # The connection fixes the model. Clients repeat it here, which must not fail.
     config = replace(config, model=session.config.model)
+    if config.kind != session.config.kind and _has_begun(session):
+        raise ApiError(
+            f"the type of the session cannot change after its first turn; it is "
+            f"{session.config.kind}",
+            "cannot_update_session_type",
+            "session.type",
+        )
     if config.voice != session.config.voice and session.responses.voice_used:
         raise ApiError(
             "the voice cannot change after the first sound of the session",
@@ -35,6 +42,10 @@ async def update(session: RealtimeSession, event: Event) -> None:
         clear_input(session)  # one turn has one configuration
     session.apply(config, system)
     session.send(events.updated(session.document()))
+
+
+def _has_begun(session: RealtimeSession) -> bool:
+    return len(session.items) > 0 or session.busy or session.talk.listening
 
 
 def _input_config(config: SessionConfig) -> object:

@@ -7,6 +7,15 @@ LIVE = "mosslive.transcript"  # sent to clients whose session `include` names it
 _FAMILY = "conversation.item.input_audio_transcription"
 
 
+def delta(item_id: str, text: str) -> Event:
+    return {
+        "type": f"{_FAMILY}.delta",
+        "item_id": item_id,
+        "content_index": 0,
+        "delta": text,
+    }
+
+
 def completed(item_id: str, transcript: str, seconds: float) -> Event:
     """`seconds`: of audio, which is the usage."""
     return {
