@@ -10,6 +10,7 @@ from mosslive.cli.chat import chat
 from mosslive.cli.codec import codec
 from mosslive.cli.command_group import CommandGroup
 from mosslive.cli.demo import demo
+from mosslive.cli.doctor import doctor
 from mosslive.cli.generate import generate
 from mosslive.cli.inspect import inspect
 from mosslive.cli.serve import serve
@@ -45,6 +46,7 @@ def _options(
 app.command()(build)
 app.command()(chat)
 app.command()(demo)
+app.command()(doctor)
 app.command()(generate)
 app.command()(inspect)
 app.command()(serve)

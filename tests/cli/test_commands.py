@@ -36,12 +36,11 @@ def test_flags_have_no_type(path: str) -> None:
     assert "<bool>" not in shown
 
 
-@pytest.mark.parametrize("only", ["lm", "codec"])
-def test_synth_json(tmp_path: Path, only: str) -> None:
+def test_synth_json(tmp_path: Path) -> None:
     """`synth --json` prints one JSON document with the folders that it wrote."""
-    result = CliRunner().invoke(app, ["synth", str(tmp_path), "--only", only, "--json"])
+    result = CliRunner().invoke(app, ["synth", str(tmp_path), "--only", "lm", "--json"])
     document: dict[str, Any] = json.loads(result.stdout)
-    assert document["written"] == [str(tmp_path / only)]
+    assert document["written"] == [str(tmp_path / "lm")]
 
 
 @pytest.mark.parametrize(
