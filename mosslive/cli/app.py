@@ -8,7 +8,9 @@ from mosslive.cli.bench import bench
 from mosslive.cli.build import build
 from mosslive.cli.chat import chat
 from mosslive.cli.codec import codec
+from mosslive.cli.command_group import CommandGroup
 from mosslive.cli.demo import demo
+from mosslive.cli.doctor import doctor
 from mosslive.cli.generate import generate
 from mosslive.cli.inspect import inspect
 from mosslive.cli.serve import serve
@@ -17,10 +19,8 @@ from mosslive.cli.verify import verify
 from mosslive.cli.voice import voice
 from mosslive.version import __version__
 
-app = typer.Typer(
-    help="Run MOSS-Speech, an open speech-to-speech language model, in live conversations.",
-    no_args_is_help=True,
-    add_completion=False,
+app = CommandGroup(
+    "Run MOSS-Speech, an open speech-to-speech language model, in live conversations.",
     pretty_exceptions_enable=False,
 )
 
@@ -46,6 +46,7 @@ def _options(
 app.command()(build)
 app.command()(chat)
 app.command()(demo)
+app.command()(doctor)
 app.command()(generate)
 app.command()(inspect)
 app.command()(serve)

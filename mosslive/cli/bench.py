@@ -10,15 +10,14 @@ from mosslive.cli.bench_capacity import capacity
 from mosslive.cli.bench_precision import codec_precision
 from mosslive.cli.bench_talk import talk
 from mosslive.cli.bench_turns import turns
+from mosslive.cli.command_group import CommandGroup
 from mosslive.cli.console import err, out, print_json
 
 if TYPE_CHECKING:
     from mosslive.bench.report import BenchResult
     from mosslive.bench.subject import Subject
 
-bench = typer.Typer(
-    help="Run benchmarks. Every output is verified before it is timed.", no_args_is_help=True
-)
+bench = CommandGroup("Run benchmarks. Every output is verified before it is timed.")
 
 Size = Annotated[str, typer.Option(help="Use random weights of size full, small or nano.")]
 Device = Annotated[str, typer.Option(help="Run on cuda or cpu.")]
@@ -50,6 +49,7 @@ def step(
     ] = 256,
     steps: Annotated[int, typer.Option(min=10, help="Set the number of timed steps.")] = 100,
     dtype: Annotated[str, typer.Option(help="Compute in float32 or bfloat16.")] = "float32",
+    json: Json = False,
 ) -> None:
     """Time the decode step on the CPU against its bare matrix products.
 
@@ -59,7 +59,8 @@ def step(
     from mosslive.bench.lm.step import measure_step, step_table
 
     result = measure_step(model, context, steps, dtype)
-    out.print(step_table(result))
+    if not json:
+        out.print(step_table(result))
     print_json(vars(result))
 
 
@@ -73,6 +74,7 @@ def codec(
     parts: Annotated[
         str, typer.Option(help="Measure these parts, separated by commas.")
     ] = "encoder,vocoder,flow",
+    json: Json = False,
 ) -> None:
     """Time encoder, flow with HiFT, and BigVGAN at random weights, each verified against the CPU.
 
@@ -88,7 +90,8 @@ def codec(
         parts=[part.strip() for part in parts.split(",")],
         seen=lambda row: err.print("  ".join(filter(None, cells(row))), style="dim"),
     )
-    out.print(codec_table(result))
+    if not json:
+        out.print(codec_table(result))
     print_json(result.document())
 
 

@@ -11,8 +11,10 @@ import typer
 from mosslive.cli.console import err
 from mosslive.cli.generate import ReplyOption
 from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
+from mosslive.cli.setting_options import check_settings, setting_option
 from mosslive.cli.voice import CodecPrecisionOption, JsonOption, VocoderOption
-from mosslive.config.capabilities import LEAST_CONTEXT_ROWS, Medium
+from mosslive.config import SECONDS_PER_CODE
+from mosslive.config.capabilities import Medium
 from mosslive.config.codec_precision import codec_precision as precision_of
 from mosslive.config.folders import BUNDLED, find_parts
 
@@ -50,7 +52,18 @@ def chat(
     vocoder: VocoderOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Write the reply as WAV; several are numbered."),
+        typer.Option(
+            "-o",
+            "--output",
+            help="Write the reply: .wav, .flac, .ogg, .opus or .mp3; several are numbered.",
+        ),
+    ] = None,
+    play: Annotated[
+        bool | None,
+        typer.Option(
+            "--play/--no-play",
+            help="Play the reply if there is a sound card (default: unless -o or --json).",
+        ),
     ] = None,
     text: Annotated[
         list[str] | None, typer.Option("--text", help="Send a text turn; repeatable.")
@@ -62,8 +75,14 @@ def chat(
         ReplyOption, typer.Option(help="Choose the kind of reply.")
     ] = ReplyOption.speech,
     system: Annotated[
-        str | None, typer.Option(help="Set the system turn, '' for none (default: the driver's).")
+        str | None,
+        typer.Option(
+            "--system",
+            "--instructions",
+            help="Set the system prompt, '' for none (default: the model publishers').",
+        ),
     ] = None,
+    transcripts: Annotated[bool | None, setting_option("transcripts")] = None,
     history: Annotated[
         HistoryOption, typer.Option(help="Keep replies as generated codes, or encode their audio.")
     ] = HistoryOption.generated,
@@ -89,15 +108,10 @@ def chat(
     min_new: Annotated[
         int | None, typer.Option(help="Prevent the end of speech before this row.")
     ] = None,
+    max_reply_s: Annotated[float | None, setting_option("max_reply_s")] = None,
+    min_reply_s: Annotated[float | None, setting_option("min_reply_s")] = None,
     seed: Annotated[int | None, typer.Option(help="Set the random seed.")] = None,
-    context_rows: Annotated[
-        int | None,
-        typer.Option(
-            min=LEAST_CONTEXT_ROWS,
-            help="Limit the rows of the conversation, 12.5 a second (default: what the model was "
-            "trained for).",
-        ),
-    ] = None,
+    context_rows: Annotated[int | None, setting_option("context_rows")] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Continue a saved conversation.")
     ] = None,
@@ -108,9 +122,7 @@ def chat(
         Path | None, typer.Option(metavar="HTML", help="Write a timeline of the latencies.")
     ] = None,
     device: Annotated[str, typer.Option(help="Run on cpu or cuda.")] = "cpu",
-    dtype: Annotated[
-        str | None, typer.Option(help="Use float32 or bfloat16 (default: by device).")
-    ] = None,
+    dtype: Annotated[str | None, setting_option("dtype")] = None,
     codec_precision: CodecPrecisionOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -122,6 +134,9 @@ def chat(
         raise typer.BadParameter("--mic cannot be combined with audio files or --text")
     if mic and output:
         raise typer.BadParameter("--mic plays its replies and cannot be combined with -o")
+    check_settings(max_reply_s=max_reply_s, min_reply_s=min_reply_s, context_rows=context_rows)
+    max_new = _rows("max", max_new, max_reply_s)
+    min_new = _rows("min", min_new, min_reply_s)
     parts = find_parts(model, codec, voice)
     if reply is ReplyOption.speech and not (parts.codec and parts.voice):
         raise typer.BadParameter(
@@ -160,6 +175,7 @@ def chat(
         ignored_audio="pad",
     )
 
+    from mosslive.cli.chat_words import Transcripts, Words
     from mosslive.cli.conversation import Chat
     from mosslive.talk import AdaptiveSilence, FixedSilence, TalkSettings, TurnSettings
     from mosslive.talk.cpu_threads import share_cpu_threads
@@ -181,5 +197,14 @@ def chat(
     if parts.codec:
         share_cpu_threads(device)
     precision = precision_of(codec_precision, device)
-    job = Chat(parts, settings, output, as_json, device, dtype, vocoder, precision)
+    words = Words(Transcripts(transcripts, capabilities, settings), as_json)
+    plays = output is None and not as_json if play is None else play
+    job = Chat(parts, settings, words, output, as_json, device, dtype, vocoder, precision, plays)
     asyncio.run(job.run(files or [], text or [], mic, resume, save, timeline))
+
+
+def _rows(bound: str, rows: int | None, seconds: float | None) -> int | None:
+    """The bound of a reply in rows; it may be given as rows or as seconds."""
+    if rows is not None and seconds is not None:
+        raise typer.BadParameter(f"give --{bound}-new or --{bound}-reply-s, not both")
+    return rows if seconds is None else max(1, round(seconds / SECONDS_PER_CODE))

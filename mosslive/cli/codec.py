@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mosslive.cli.codes_file import read_codes
+from mosslive.cli.command_group import CommandGroup
 from mosslive.cli.console import advance, err, print_json, step_progress
 from mosslive.cli.voice import CodecOption, CodecPrecisionOption, JsonOption, VocoderOption
 from mosslive.config import SECONDS_PER_CODE, refuse
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from mosslive.codec import Codec, Sound, Voice
 
-codec = typer.Typer(help="Convert audio to codes and codes to audio.", no_args_is_help=True)
+codec = CommandGroup("Convert audio to codes and codes to audio.")
 
 SoundArgument = Annotated[
     Path, typer.Argument(metavar="IN", help="Read this WAV, FLAC or OGG file.")

@@ -4,15 +4,15 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mosslive.cli import sound_card
+from mosslive.cli.chat_words import TurnResult, Words
 from mosslive.cli.console import advance, err, print_json, step_progress
-from mosslive.codec import Sound, load_codec, read_sound, write_sound
+from mosslive.codec import Sound, load_codec, read_sound, sound_format, write_sound
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.config.codec_precision import CodecPrecision, codec_precision
 from mosslive.config.folders import Parts
@@ -44,37 +44,29 @@ _PIECE_S = 0.2  # seconds of a file per push
 _MICROPHONE = "microphone"  # the `question` of a live turn
 
 
-@dataclass
-class TurnResult:
-    """The reply to one turn."""
-
-    question: str
-    text: str = ""
-    codes: int = 0
-    stop: str = ""
-    sound: list[NDArray[np.float32]] = field(default_factory=list)
-    output: Path | None = None
-
-
 class Chat:
     def __init__(
         self,
         parts: Parts,
         settings: TalkSettings,
+        words: Words,
         output: Path | None = None,
         as_json: bool = False,
         device: str = "cpu",
         dtype: str | None = None,
         vocoder: Path | None = None,
         precision: CodecPrecision | None = None,
+        play: bool = False,
     ) -> None:
-        """`precision`: of the codec; default: the device's."""
-        self._parts, self._settings = parts, settings
+        """`precision`: of the codec; default: the device's. `play`: replies, if there is a sound
+        card."""
+        self._parts, self._settings, self._words = parts, settings, words
         self._output, self._as_json = output, as_json
         self._device, self._dtype, self._vocoder = device, dtype, vocoder
         self._precision = precision or codec_precision(None, device)
+        self._play = play
         self._replies: list[TurnResult] = []
-        self._rate_hz = 0  # of the written WAV files
+        self._rate_hz = 0  # of the written files
         self._timings: list[TurnTiming] = []
 
     async def run(
@@ -92,6 +84,8 @@ class Chat:
                 raise MossliveError(f"{path}: cannot be written: its folder does not exist")
             if path.is_dir():
                 raise MossliveError(f"{path}: cannot be written: it is a folder")
+        if self._output:
+            sound_format(self._output)  # raises for an unknown suffix
         if resume:
             read_saved(resume)
         sounds = [(path, read_sound(path)) for path in files]
@@ -117,11 +111,11 @@ class Chat:
             talk = Talk(engine, thread, voice, self._settings, turns=turns, vad=vad)
             try:
                 if mic:
-                    await self._run_live(talk)
+                    await self._run_live(talk, engine)
                 elif sounds or texts:
-                    await self._run_files(talk, sounds, texts)
+                    await self._run_files(talk, engine, sounds, texts)
                 else:
-                    await self._run_typed(talk)
+                    await self._run_typed(talk, engine)
             finally:
                 try:
                     talk.cancel()  # keeps the part of an interrupted reply that was heard
@@ -135,7 +129,7 @@ class Chat:
             print_json(self._document())
 
     async def _run_files(
-        self, talk: Talk, sounds: list[tuple[Path, Sound]], texts: list[str]
+        self, talk: Talk, engine: Engine, sounds: list[tuple[Path, Sound]], texts: list[str]
     ) -> None:
         events = talk.events()
         several = len(sounds) + len(texts) > 1
@@ -148,42 +142,59 @@ class Chat:
                     advance(progress, 1)
                     await asyncio.sleep(0)
             talk.commit()
-            await self._reply(events, str(path), several)
+            replied = await self._reply(events, TurnResult(str(path)))
+            await self._finish(talk, engine, replied, several)
         for text in texts:
+            self._words.begin(text, self._writes)
             talk.push_text(text)
-            await self._reply(events, text, several)
+            replied = await self._reply(events, TurnResult(text, question_text=text))
+            await self._finish(talk, engine, replied, several)
 
-    async def _run_typed(self, talk: Talk) -> None:
+    async def _run_typed(self, talk: Talk, engine: Engine) -> None:
         events = talk.events()
-        if sys.stdin.isatty():
+        at_terminal = sys.stdin.isatty()
+        if at_terminal:
             err.print("Type your message; an empty line ends the conversation.")
         while text := (await _typed_line()).strip():
+            self._words.begin(text, self._writes, shown=at_terminal)
             talk.push_text(text)
-            await self._reply(events, text, several=True)
+            replied = await self._reply(events, TurnResult(text, question_text=text))
+            await self._finish(talk, engine, replied, several=True)
 
-    async def _run_live(self, talk: Talk) -> None:
+    async def _run_live(self, talk: Talk, engine: Engine) -> None:
         from mosslive.cli.microphone import Duplex
 
         assert talk.codec is not None, "checked before loading"
         with Duplex(talk, talk.codec.sample_rate, asyncio.get_running_loop()) as duplex:
             err.print("Listening. Press Ctrl-C to end the conversation.")
+            # Words come when they are ready: the conversation does not wait for them.
+            words: set[asyncio.Task[None]] = set()
             try:
-                await self._play_events(talk, duplex)
+                await self._play_events(talk, engine, duplex, words)
             except asyncio.CancelledError:  # Ctrl-C; files and JSON are still written
                 if task := asyncio.current_task():
                     task.uncancel()
+            finally:
+                for task in words:
+                    task.cancel()
+                await asyncio.gather(*words, return_exceptions=True)
 
-    async def _play_events(self, talk: Talk, duplex: "Duplex") -> None:
+    async def _play_events(
+        self, talk: Talk, engine: Engine, duplex: "Duplex", words: set[asyncio.Task[None]]
+    ) -> None:
         async for event in talk.events():
             match event:
                 case AudioChunk(pcm=pcm):
                     duplex.play(pcm)
                 case ReplyStarted() | ReplyInterrupted():
                     duplex.new_reply()
-                case ReplyDone(_, text, codes, stop):
-                    self._replies.append(TurnResult(_MICROPHONE, text, codes, stop))
+                case ReplyDone(turn, text, codes, stop):
+                    replied = TurnResult(_MICROPHONE, text, codes, stop)
+                    self._replies.append(replied)
+                    said = [one for one in talk.turns if one.turn == turn]
+                    words.add(asyncio.create_task(self._words.end(engine, replied, said)))
                 case SpeechStarted():
-                    err.print("[dim]hearing you[/dim]")
+                    err.print("[dim]listening[/dim]")
                 case TurnDetected():
                     err.print("[dim]thinking[/dim]")
                 case TimingReady(timing):
@@ -192,9 +203,8 @@ class Chat:
                 case _:
                     self._show(event)
 
-    async def _reply(self, events: AsyncIterator[Event], question: str, several: bool) -> None:
-        """Collects the events of one reply and writes its audio."""
-        replied = TurnResult(question)
+    async def _reply(self, events: AsyncIterator[Event], replied: TurnResult) -> TurnResult:
+        """Collects the events of one reply."""
         with step_progress("speaking", self._settings.sampling.max_new) as progress:
             async for event in events:
                 match event:
@@ -211,41 +221,45 @@ class Chat:
                     case _:
                         self._show(event)
         self._replies.append(replied)
-        if not self._as_json:
-            print()
-        if self._output and replied.sound:
-            count = len(self._replies)
-            path = self._output
+        return replied
+
+    async def _finish(self, talk: Talk, engine: Engine, replied: TurnResult, several: bool) -> None:
+        """Prints the words of a turn, and writes or plays its sound."""
+        turn = self._timings[-1].turn
+        said = [one for one in await talk.settled() if one.turn == turn]
+        await self._words.end(engine, replied, said)
+        sound = np.concatenate(replied.sound) if replied.sound else None
+        if self._output and sound is not None:
+            count, path = len(self._replies), self._output
             replied.output = path.with_stem(f"{path.stem}-{count}") if several else path
-            write_sound(replied.output, np.concatenate(replied.sound), self._rate_hz)
-        if self._output and not replied.sound:
+            write_sound(replied.output, sound, self._rate_hz)
+        if self._output and sound is None:
             unwritten = f"the reply has no audio; {self._output} was not written"
             err.print(unwritten, soft_wrap=True, markup=False)
         if not self._as_json:
             wrote = f"wrote {replied.output}; " if replied.output else ""
             err.print(f"{wrote}{_summary(self._timings[-1])}", soft_wrap=True, markup=False)
+        if self._play and sound is not None:
+            self._play = await sound_card.play(sound, self._rate_hz)
+            if not self._play and not self._output:
+                err.print("no sound card: the answer is not played; -o answer.wav writes it")
 
     def _show(self, event: Event) -> None:
         match event:
-            case TextDelta(_, text) if not self._as_json:
-                print(text, end="", flush=True)
+            case TextDelta(_, text):
+                self._words.write(text)
             case ContextTrimmed(turns=turns):
                 err.print(f"the context is full: the oldest {turns} turns were dropped")
             case TalkFault(message=message):
                 err.print(f"error: {message}", soft_wrap=True, markup=False)
 
     def _document(self) -> dict[str, Any]:
-        turns = [
-            {
-                "question": replied.question,
-                "text": replied.text,
-                "codes": replied.codes,
-                "stop": replied.stop,
-                "output": str(replied.output) if replied.output else None,
-            }
-            for replied in self._replies
-        ]
+        turns = [replied.document() for replied in self._replies]
         return {"turns": turns, "timings": [timing.document() for timing in self._timings]}
+
+    @property
+    def _writes(self) -> bool:
+        return self._settings.reply == "text"
 
 
 async def _typed_line() -> str:

@@ -5,7 +5,6 @@ Needs a model folder with all parts. Prints nothing.
 
 import asyncio
 from dataclasses import dataclass, replace
-from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,24 +79,3 @@ async def _ask(talk: Talk, question: Sound, in_real_time: bool) -> Answer:
     finally:
         await talk.close()
     return Answer(np.concatenate(sound), talk.codec.sample_rate, text, timing)
-
-
-def play(sound: NDArray[np.float32], rate_hz: int) -> bool:
-    """Plays the whole answer. Returns False if there is no sound device."""
-    device = _sounddevice()
-    if device is None:
-        return False
-    try:
-        device.play(np.clip(sound, -1, 1), rate_hz, blocking=True)
-    except (device.PortAudioError, ValueError):
-        return False
-    return True
-
-
-def _sounddevice() -> ModuleType | None:
-    try:
-        import sounddevice
-    except (ImportError, OSError):  # the package or PortAudio is missing
-        return None
-    module: ModuleType = sounddevice
-    return module

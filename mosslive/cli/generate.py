@@ -148,5 +148,6 @@ def _show(lm: "LanguageModel", generation: "Generation", prompt_rows: int) -> No
     length = len(codes) * SECONDS_PER_CODE
     seconds = f", {len(codes)} codes = {length:.2f} s of speech" if codes else ""
     err.print(
-        f"{prompt_rows} rows in, {len(generation.rows)} out{seconds}; ended by {generation.stop}"
+        f"prompt {prompt_rows} rows, reply {len(generation.rows)} rows{seconds}; "
+        f"ended by {generation.stop}"
     )

@@ -7,13 +7,13 @@ plays queued audio and reports how much was played. Does not know turns.
 import asyncio
 import threading
 from collections import deque
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mosslive.errors import MossliveError
+from mosslive.cli.sound_card import NoSoundCard, sounddevice
 from mosslive.talk import Talk
 
 _BLOCK_S = 0.02
@@ -23,7 +23,7 @@ class Duplex:
     """Context manager: records and plays while it is open."""
 
     def __init__(self, talk: Talk, out_hz: int, loop: asyncio.AbstractEventLoop) -> None:
-        device = _sounddevice()
+        device = sounddevice()
         self._talk, self._loop = talk, loop
         self._queue: deque[NDArray[np.float32]] = deque()
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class Duplex:
                 ),
             )
         except (device.PortAudioError, ValueError) as error:
-            raise MossliveError(
+            raise NoSoundCard(
                 f"no sound device: {error}; --mic needs a microphone and a loudspeaker. Without "
                 f"them, send audio files instead"
             ) from None
@@ -95,14 +95,3 @@ class Duplex:
             played = self._played
         if filled:
             self._loop.call_soon_threadsafe(self._talk.played, played)
-
-
-def _sounddevice() -> ModuleType:
-    try:
-        import sounddevice
-    except ImportError:
-        raise MossliveError("--mic needs sounddevice: pip install 'mosslive[talk]'") from None
-    except OSError as error:  # the package is installed, PortAudio is not
-        raise MossliveError(f"--mic needs PortAudio (apt install libportaudio2): {error}") from None
-    module: ModuleType = sounddevice
-    return module

@@ -3,13 +3,14 @@
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mosslive.server.settings import CONFIG_VARIABLE, ServerSettings, kind_of, read_settings
+from mosslive.cli.setting_options import setting_names, setting_option, setting_type
+from mosslive.server.environment import CONFIG_VARIABLE as _CONFIG
+from mosslive.server.settings import read_settings
 
 
 def _run(config: Path | None, **flags: Any) -> None:
@@ -18,12 +19,13 @@ def _run(config: Path | None, **flags: Any) -> None:
     Each setting can be a flag, a MOSSLIVE_* variable or a name in a TOML file (--config). Flags
     override variables, and variables override the file.
     """
-    settings = read_settings(flags, os.environ, config)
+    warnings: list[str] = []
+    settings = read_settings(flags, os.environ, config, warnings.append)
     from mosslive.server.run import serve as run_server
     from mosslive.talk.cpu_threads import share_cpu_threads
 
     share_cpu_threads(settings.device)
-    run_server(settings)
+    run_server(settings, warnings)
 
 
 def _command() -> Callable[..., None]:
@@ -32,31 +34,19 @@ def _command() -> Callable[..., None]:
     def serve(**given: Any) -> None:
         _run(**given)
 
-    parameters = [_parameter("config", Path, "Read settings from this TOML file.", CONFIG_VARIABLE)]
-    for one in fields(ServerSettings):
-        kind, _ = kind_of(one)
-        default = "" if one.default in (None, (), False) else f" (default: {one.default})"
-        flag_kind = str if kind is tuple else kind
-        says = one.metadata["help"] + default
-        negative = kind is bool and one.default is not False  # false differs from not given
-        parameters.append(_parameter(one.name, flag_kind, says, negative=negative))
+    config = typer.Option("--config", help="Read settings from this TOML file.", envvar=_CONFIG)
+    parameters = [_parameter("config", Path | None, config)]
+    for name in setting_names():
+        parameters.append(_parameter(name, setting_type(name), setting_option(name)))
     serve.__doc__ = _run.__doc__
     serve.__annotations__ = {one.name: one.annotation for one in parameters}
     vars(serve)["__signature__"] = inspect.Signature(parameters)
     return serve
 
 
-def _parameter(
-    name: str, kind: type, text: str, variable: str | None = None, negative: bool = False
-) -> inspect.Parameter:
-    flag = name.replace("_", "-")
-    names = f"--{flag}/--no-{flag}" if negative else f"--{flag}"
-    option = typer.Option(names, help=text, envvar=variable)
+def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
     return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind | None, option],
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option]
     )
 
 

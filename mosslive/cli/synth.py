@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mosslive.cli.console import byte_progress
+from mosslive.cli.console import byte_progress, print_json
+from mosslive.cli.voice import JsonOption
 from mosslive.errors import MossliveError
 
 
@@ -48,6 +49,7 @@ def synth(
         ),
     ] = MelOption.published,
     only: Annotated[PartOption | None, typer.Option(help="Write one part only.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a random model with the files, names and shapes of the published one.
 
@@ -56,6 +58,13 @@ def synth(
     """
     if only is not PartOption.lm:
         _require_voice_extra()  # before anything is written
+    written: list[Path] = []
+
+    def report(target: Path) -> None:
+        written.append(target)
+        if not as_json:
+            print(f"wrote {target}")  # not with rich, which would wrap a long path
+
     if only in (None, PartOption.lm):
         from mosslive.checkpoint import synthesise
 
@@ -68,15 +77,17 @@ def synth(
                 vocab,
                 lambda done, total: progress.update(task, completed=done, total=total),
             )
-        _report(target)
+        report(target)
     if only in (None, PartOption.codec):
         from mosslive.codec.synth import synthesise_codec
 
-        _report(synthesise_codec(folder, size.value, seed))
+        report(synthesise_codec(folder, size.value, seed))
     if only in (None, PartOption.bigvgan):
         from mosslive.codec.synth import synthesise_bigvgan
 
-        _report(synthesise_bigvgan(folder, size.value, seed, bigvgan_mel.value))
+        report(synthesise_bigvgan(folder, size.value, seed, bigvgan_mel.value))
+    if as_json:
+        print_json({"written": [*map(str, written)], "size": size.value, "seed": seed})
 
 
 def _require_voice_extra() -> None:
@@ -86,7 +97,3 @@ def _require_voice_extra() -> None:
             f"writing a codec needs {', '.join(lacking)}: pip install 'mosslive[voice]', or write "
             f"the language model alone with --only lm"
         )
-
-
-def _report(target: Path) -> None:
-    print(f"wrote {target}")  # not with rich, which would wrap a long path

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
+from mosslive.cli.command_group import CommandGroup
 from mosslive.cli.console import print_json
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.config.codec_precision import HELP
 from mosslive.errors import MossliveError
 
-voice = typer.Typer(help="Prepare voices.", no_args_is_help=True)
+voice = CommandGroup("Prepare voices.")
 
 CodecOption = Annotated[
     Path, typer.Option("--codec", metavar="DIR", help="Load this codec folder, or its parent.")

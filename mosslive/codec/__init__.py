@@ -2,7 +2,7 @@
 
 from mosslive.codec.bigvgan import BigVgan, load_bigvgan
 from mosslive.codec.codec import Codec, load_codec
-from mosslive.codec.sound import Sound, read_sound, write_sound
+from mosslive.codec.sound import Sound, read_sound, sound_format, write_sound
 from mosslive.codec.voice import Voice
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "load_bigvgan",
     "load_codec",
     "read_sound",
+    "sound_format",
     "write_sound",
 ]

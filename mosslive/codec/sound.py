@@ -16,6 +16,14 @@ from mosslive.errors import MossliveError
 
 Pcm = NDArray[Any] | Tensor
 
+# Formats of written files by suffix: libsndfile's container and encoding.
+_FORMATS = {
+    ".wav": ("WAV", "PCM_16"),
+    ".flac": ("FLAC", "PCM_16"),
+    ".ogg": ("OGG", "VORBIS"),
+    ".opus": ("OGG", "OPUS"),
+    ".mp3": ("MP3", "MPEG_LAYER_III"),
+}
 _MOST_CHANNELS = 64
 _BLOCK_FRAMES = 1 << 16  # of a file, read at once
 
@@ -86,11 +94,32 @@ def read_sound(path: str | Path) -> Sound:
         raise BadSound(f"{path}: {error}") from None
 
 
-def write_sound(path: str | Path, wave: NDArray[np.float32], rate_hz: int) -> None:
-    """16-bit WAV. Samples are clipped first: a cross-fade may exceed full scale by 7 %."""
+def sound_format(path: str | Path) -> tuple[str, str]:
+    """The container and encoding that the suffix of a path asks for; without a suffix: WAV. Raises
+    `BadSound` for a suffix that cannot be written, with those that can."""
     import soundfile
 
+    suffix = Path(path).suffix.lower()
+    chosen = _FORMATS.get(suffix or ".wav")
+    if chosen and soundfile.check_format(*chosen):  # libsndfile before 1.1 has no MP3
+        return chosen
+    known = [one for one, form in _FORMATS.items() if soundfile.check_format(*form)]
+    raise BadSound(f"{path}: cannot write {suffix} files; use {', '.join(known)}")
+
+
+def write_sound(path: str | Path, wave: NDArray[np.float32], rate_hz: int) -> None:
+    """WAV, FLAC, OGG, OPUS or MP3 by the suffix, 16 bits where samples are stored. Samples are
+    clipped first: a cross-fade may exceed full scale by 7 %."""
+    import soundfile
+
+    container, coding = sound_format(path)
+    clipped = np.clip(wave, -1, 1)
     try:
-        soundfile.write(str(path), np.clip(wave, -1, 1), rate_hz, subtype="PCM_16", format="WAV")
+        with soundfile.SoundFile(
+            str(path), "w", rate_hz, channels=1, format=container, subtype=coding
+        ) as file:
+            # By blocks: libsndfile's Vorbis encoder overflows its stack with a long one.
+            for first in range(0, len(clipped), _BLOCK_FRAMES):
+                file.write(clipped[first : first + _BLOCK_FRAMES])
     except (soundfile.LibsndfileError, OSError) as error:
         raise BadSound(f"{path}: cannot be written: {error}") from None

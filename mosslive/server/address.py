@@ -9,7 +9,7 @@ import socket
 import ssl
 from pathlib import Path
 
-from mosslive.config import refuse
+from mosslive.config import ConfigError, refuse
 from mosslive.errors import MossliveError
 
 _ANY = ("", "0.0.0.0", "::")  # all addresses of this machine; a URL needs a single one
@@ -29,10 +29,11 @@ def check_address(host: str, port: int) -> None:
     faults = [fault for one in found if (fault := _bind(one[0], one[4]))]
     for fault in faults:
         if fault.errno == errno.EADDRINUSE:
-            allowed = f"a free port (another program uses this one on {host}); 0 picks a free port"
-            raise refuse("port", port, allowed)
+            raise ConfigError(f"Port {port} is in use; choose another or use --port 0.")
         if fault.errno == errno.EACCES:
-            raise refuse("port", port, "a port this user may bind, such as 1024 or above")
+            raise ConfigError(
+                f"Port {port} needs more rights than this user has; choose 1024 or above."
+            )
     if faults and len(faults) == len(found):
         raise refuse("host", host, f"an address of this machine ({faults[0].strerror})")
 

@@ -16,6 +16,7 @@ from mosslive.engine.step_costs import StepCosts
 from mosslive.server.capacity import STAGES, Capacity, Promise, capacity
 from mosslive.server.step_times import StepTimes
 
+RETRY_S = 5  # a conversation lasts minutes
 _EVERY_S = 1.0
 _HALF_S = 3.0  # a change of speed counts by half after this time
 _USUAL = 1.2  # times slower than at start: noise, and what the margin of the model is for
@@ -59,8 +60,8 @@ class Admission:
         if inside < max(1, held.conversations):
             return None
         return (
-            f"the server {held.sentence()}, and {inside} "
-            f"{'is' if inside == 1 else 'are'} inside; try again soon"
+            f"This server {held.sentence()}; {inside} {'is' if inside == 1 else 'are'} active. "
+            f"Try again in {RETRY_S} s."
         )
 
     def _slowdown(self, stage: str, now: float) -> float:

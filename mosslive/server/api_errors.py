@@ -18,7 +18,7 @@ from mosslive.talk.codec_requests import ThreadEnded
 Event = dict[str, Any]
 _LONG_CHARS = 200_000  # parsed in a few milliseconds, whatever it contains
 _MOST_ELEMENTS = 20_000
-_RETRY_S = "1"
+_RETRY_S = 1
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 ErrorType = Literal["invalid_request_error", "server_error", "authentication_error"]
 
@@ -43,8 +43,11 @@ class ApiError(MossliveError):
         *,
         kind: ErrorType = "invalid_request_error",
         status: int = 400,
+        retry_s: int = _RETRY_S,
     ) -> None:
+        """`retry_s`: when a client may try again, if the error is temporary."""
         self.code, self.param, self.kind, self.status = code, param, kind, status
+        self.retry_s = retry_s
         super().__init__(message)
 
 
@@ -120,7 +123,7 @@ def as_api_error(error: Exception) -> ApiError:
 def retry_headers(api_error: ApiError) -> dict[str, str]:
     """`Retry-After` for temporary errors; clients that retry by themselves wait that long."""
     temporary = api_error.kind == "server_error" and api_error.status in (429, 503)
-    return {"retry-after": _RETRY_S} if temporary else {}
+    return {"retry-after": str(api_error.retry_s)} if temporary else {}
 
 
 def error_body(api_error: ApiError) -> dict[str, Any]:

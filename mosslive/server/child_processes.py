@@ -7,7 +7,7 @@ of what a child does.
 import os
 import sys
 
-from mosslive.server.settings import PREFIX
+from mosslive.server.environment import PREFIX
 
 
 def child_environment() -> dict[str, str]:

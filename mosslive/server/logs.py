@@ -1,14 +1,17 @@
-"""Logging set-up: one JSON object per line on standard error.
+"""Logging set-up: lines for people on a terminal, one JSON object per line elsewhere.
 
 Texts of users and replies are not logged unless `log_content` is set; sound and keys never are.
-Loggers are usable on any thread. Does not know what is logged.
+Invariant of both formats: what a client sends cannot begin a new line or control the terminal.
+Loggers are usable on any thread.
 """
 
 import json
 import logging
+import os
 import sys
 import traceback
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {
@@ -17,6 +20,19 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {
     "taskName",
     "color_message",
 }
+# Of records with many fields, those that people read. JSON lines have all.
+_BRIEF = {
+    "turn": ("session", "turn", "reply", "ttfa_s", "audio_s", "rtf", "underruns"),
+    "listening": ("page",),
+    "ready": ("model", "context_s", "sessions", "requests", "conversations", "limited_by"),
+}
+_COLOURS = {"warning": "33", "error": "31", "critical": "31"}  # of ANSI terminals
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    level: str = "info"
+    form: str = "json"  # or "text"
 
 
 class JsonLines(logging.Formatter):
@@ -27,10 +43,33 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        document |= {k: v for k, v in vars(record).items() if k not in _STANDARD}
+        document |= _fields(record)
         if record.exc_info and record.exc_info[1]:
             document["error"] = "".join(traceback.format_exception(record.exc_info[1]))
         return json.dumps(document, default=str, ensure_ascii=False)
+
+
+class TextLines(logging.Formatter):
+    """`16:20:03 info    session begins  session=sess_1 beta=False`"""
+
+    def __init__(self, colour: bool = False) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
+        shown = f"{level:<7}"
+        if self._colour and level in _COLOURS:
+            shown = f"\033[{_COLOURS[level]}m{shown}\033[0m"
+        message = _printable(record.getMessage())
+        if not record.name.startswith("mosslive"):
+            message = f"{record.name}: {message}"
+        line = f"{self.formatTime(record, '%H:%M:%S')} {shown} {message}"
+        if fields := " ".join(f"{name}={_text(value)}" for name, value in _brief(record)):
+            line = f"{line}  {fields}"
+        if record.exc_info and record.exc_info[1]:
+            line += "\n" + "".join(traceback.format_exception(record.exc_info[1])).rstrip()
+        return line
 
 
 class Named(logging.LoggerAdapter[logging.Logger]):
@@ -44,14 +83,23 @@ class Named(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
-def set_up(level: str, stream: TextIO | None = None) -> None:
-    """Configures logging of the process; `serve` calls it once."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines())
+def log_settings(level: str, form: str, stream: TextIO | None = None) -> LogSettings:
+    """`form`: "text", "json", or "auto": text if the stream, standard error, is a terminal."""
+    if form == "auto":
+        form = "text" if (stream or sys.stderr).isatty() else "json"
+    return LogSettings(level, form)
+
+
+def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Configures logging of the process; `serve` and each front call it once."""
+    target = stream or sys.stderr
+    handler = logging.StreamHandler(target)
+    colour = target.isatty() and "NO_COLOR" not in os.environ
+    handler.setFormatter(TextLines(colour) if settings.form == "text" else JsonLines())
     for name in ("mosslive", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(level.upper())
+        logger.setLevel(settings.level.upper())
     # asyncio reports failed tasks and writes to closed sockets; at level info it counts time.
     logging.getLogger("asyncio").setLevel(max(logging.getLogger("asyncio").level, logging.WARNING))
     # uvicorn logs the full URL of each WebSocket at level info; clients choose that text.
@@ -59,3 +107,30 @@ def set_up(level: str, stream: TextIO | None = None) -> None:
     quiet.setLevel(max(quiet.level, logging.WARNING))
     logging.getLogger("uvicorn.access").handlers = []
     logging.getLogger("uvicorn.access").propagate = False
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _brief(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
+    """The fields and the members of fields that are dictionaries, without deeper ones."""
+    flat: dict[str, Any] = {}
+    for name, value in _fields(record).items():
+        flat |= value if isinstance(value, dict) else {name: value}
+    for name in _BRIEF.get(record.getMessage(), flat):
+        if flat.get(name) is not None and not isinstance(flat[name], dict | list | tuple):
+            yield name, flat[name]
+
+
+def _text(value: object) -> str:
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    return json.dumps(text, ensure_ascii=not text.isprintable()) if _needs_quotes(text) else text
+
+
+def _needs_quotes(text: str) -> bool:
+    return not text or " " in text or '"' in text or not text.isprintable()
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

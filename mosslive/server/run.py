@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from types import FrameType
@@ -110,7 +110,7 @@ class DrainingServer(uvicorn.Server):
         if error := task.exception():
             _log.error("loading failed: %s", error)
             self.fail(error)
-        elif sys.stderr.isatty():  # otherwise programs read standard error: JSON lines only
+        elif self._for_people():
             page, socket = self._url("http"), self._url("ws")
             if held := self._server_state.capacity():
                 most = self._server_state.settings.max_sessions
@@ -123,6 +123,11 @@ class DrainingServer(uvicorn.Server):
                 f"{socket}/v1/realtime. Press Ctrl-C to stop.",
                 file=sys.stderr,
             )
+
+    def _for_people(self) -> bool:
+        """Otherwise programs read standard error: JSON lines only."""
+        settings = self._server_state.settings
+        return logs.log_settings(settings.log_level, settings.log_format).form == "text"
 
     def _url(self, scheme: str) -> str:
         tls = "s" if self.config.ssl_certfile else ""
@@ -151,14 +156,17 @@ def make_server(
         from mosslive.server.front.supervisor import Fronts  # needs pyzmq
 
         restarts = server_state.metrics.front_restarts
-        level = settings.log_level
-        server.fronts = Fronts(app, count, http_settings, level, restarts.inc, server.fail)
+        log = logs.log_settings(settings.log_level, settings.log_format)
+        server.fronts = Fronts(app, count, http_settings, log, restarts.inc, server.fail)
     return server, server_state
 
 
-def serve(settings: ServerSettings) -> None:
-    """Runs the server until a signal ends it. Raises the error if the model cannot be loaded."""
-    logs.set_up(settings.log_level)
+def serve(settings: ServerSettings, warnings: Sequence[str] = ()) -> None:
+    """Runs the server until a signal ends it. Raises the error if the model cannot be loaded.
+    `warnings`: about the settings, for the log."""
+    logs.set_up(logs.log_settings(settings.log_level, settings.log_format))
+    for warning in warnings:
+        _log.warning("%s", warning)
     with ExitStack() as until, short_thread_switches():
         server, server_state = make_server(settings, lambda: _load_for_good(settings, until))
         server.run()

@@ -12,7 +12,7 @@ from typing import Literal
 
 from mosslive.engine.health import Problem
 from mosslive.server.access import AccessCheck
-from mosslive.server.admission import Admission
+from mosslive.server.admission import RETRY_S, Admission
 from mosslive.server.api_errors import ApiError
 from mosslive.server.backend import Backend
 from mosslive.server.capacity import Capacity, Promise
@@ -72,7 +72,7 @@ class ServerState:
     def backend(self) -> Backend:
         if self._backend is None:
             code = "loading"
-            message = "the server is loading the model; try again later"
+            message = "The server is still loading the model; try again in a few seconds."
             raise ApiError(message, code, kind="server_error", status=503)
         return self._backend
 
@@ -107,10 +107,10 @@ class ServerState:
             return
         inside = self.slots.speaking + self.requests.speaking
         if speaks and self._admission and (reason := self._admission.refusal(inside)):
-            raise ApiError(reason, "overloaded", kind="server_error", status=429)
+            raise ApiError(reason, "overloaded", kind="server_error", status=429, retry_s=RETRY_S)
         if is_overloaded(codec.production.samples, time.monotonic()):
             raise ApiError(
-                f"the server is overloaded by {active} sessions and requests; try again soon",
+                f"The server is overloaded by {active} sessions and requests; try again in 1 s.",
                 "overloaded",
                 kind="server_error",
                 status=429,

@@ -1,13 +1,15 @@
 """Settings of the server: one dataclass, read from flags, environment variables and a TOML file.
 
 `--max-sessions 8`, `MOSSLIVE_MAX_SESSIONS=8` and `max_sessions = 8` are equivalent. A flag
-overrides the variable, which overrides the file. Unknown names are errors in all three. Immutable,
-so usable on any thread. Does not know who uses a setting.
+overrides the variable, which overrides the file. An unknown name is an error in the file; among
+variables, which others may set, it is a warning (`environment.py`). Immutable, so usable on any
+thread. Does not know who uses a setting.
 """
 
 # ruff: noqa: RUF009 - _setting returns a dataclass field with its help text
+import logging
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,9 +20,10 @@ from mosslive.config import refuse
 from mosslive.config.codec_precision import HELP, codec_precision
 from mosslive.config.folders import BUNDLED
 from mosslive.errors import MossliveError
+from mosslive.server.environment import PREFIX, own_variables, suggestion
 
-PREFIX = "MOSSLIVE_"
-CONFIG_VARIABLE = f"{PREFIX}CONFIG"  # path of the TOML file
+_log = logging.getLogger("mosslive.settings")
+LOG_FORMATS = ("auto", "text", "json")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -57,16 +60,18 @@ class ServerSettings:
         None, f"{HELP}; default: float32 on a CPU, mixed on a GPU."
     )
     instructions: str | None = _setting(
-        None, "Use this system turn; default: the model publishers'."
+        None, "Use this system prompt; default: the model publishers'."
     )
     preset: str = _setting(
         "model", "Sample replies by this preset: model (its generation_config.json) or driver."
     )
     tail: str = _setting(
-        "cached", "End spoken replies by this rule: cached, or reference (exact, blocks others)."
+        "cached",
+        "Render the end of a reply as cached, or reference (as published; slow).",
     )
     speculate: bool = _setting(
-        False, "Begin replies in a user's pause, before the turn is over, while there is room."
+        False,
+        "Start replies in a user's pause, before the turn has ended, if capacity allows.",
     )
     max_reply_s: float | None = _setting(
         None, "Limit a reply to this many seconds of speech; default: the preset's limit.", 0.08
@@ -101,19 +106,19 @@ class ServerSettings:
     port: int = _setting(8000, "Listen at this port; 0 picks a free one.", 0)
     fronts: int | None = _setting(
         None,
-        "Hold connections in this many processes of their own; 0: in the server's; default: 0 on "
+        "Handle connections in this many extra processes; 0: in the main process; default: 0 on "
         "a CPU, else one per 4 cores, 1 to 4.",
         0,
     )
-    api_keys: tuple[str, ...] = _setting((), "Require one of these keys, separated by commas.")
+    api_keys: tuple[str, ...] = _setting((), "API keys, comma-separated.")
     no_auth: bool = _setting(False, "Allow addresses beyond loopback without a key.")
     ssl_certfile: Path | None = _setting(None, "Serve https and wss with this certificate.")
     ssl_keyfile: Path | None = _setting(None, "Use this private key of the certificate.")
     allowed_origins: tuple[str, ...] = _setting(
-        (), "Accept web pages of these other origins, separated by commas."
+        (), "Accept web pages of these other origins, comma-separated."
     )
     allowed_hosts: tuple[str, ...] = _setting(
-        (), "Accept these Host names if no key is set, separated by commas; * accepts all."
+        (), "Accept these Host names if no key is set, comma-separated; * accepts all."
     )
     ice_servers: tuple[str, ...] = _setting(
         (), "Use these WebRTC servers: stun:HOST:PORT, turn:USER:PASSWORD@HOST:PORT; default: none."
@@ -127,7 +132,9 @@ class ServerSettings:
         False, "Accept sessions and replies even if they would be slower than real time."
     )
     promise_ttfa_ms: float = _setting(
-        500.0, "Accept so many sessions that replies begin within this many milliseconds.", 1
+        500.0,
+        "Admit as many sessions as get their first audio within this many milliseconds.",
+        1,
     )
     max_items: int = _setting(2000, "Allow this many items per session.", 1)
     max_event_bytes: int = _setting(20 << 20, "Limit a client event to this many bytes.", 1024)
@@ -160,6 +167,9 @@ class ServerSettings:
     # What is logged.
     log_content: bool = _setting(False, "Log the texts of users and replies; never their sound.")
     log_level: str = _setting("info", "Log from this level: debug, info, warning or error.")
+    log_format: str = _setting(
+        "auto", "Log as text, json (one object per line) or auto: text on a terminal, else json."
+    )
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -172,6 +182,8 @@ class ServerSettings:
             raise refuse("port", self.port, "0 to 65535")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise refuse("log_level", self.log_level, "debug, info, warning, error")
+        if self.log_format not in LOG_FORMATS:
+            raise refuse("log_format", self.log_format, ", ".join(LOG_FORMATS))
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
             raise refuse("ssl_certfile, ssl_keyfile", "one of the two", "both or neither")
         if any(len(key) < 8 or key.startswith("ek_") for key in self.api_keys):
@@ -206,22 +218,26 @@ def check_exposure(settings: ServerSettings) -> None:
 
 
 def read_settings(
-    flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None = None
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    file: Path | None = None,
+    warn: Callable[[str], None] = _log.warning,
 ) -> ServerSettings:
-    """`flags`: by field name, None if not given. `environment`: the process's variables."""
+    """`flags`: by field name, None if not given. `environment`: the process's variables. `warn` is
+    called for variables that are no settings."""
     known = {one.name: one for one in fields(ServerSettings)}
     values: dict[str, Any] = {}
     if file:
         for name, value in _read_toml(file).items():
-            values[name] = _from_toml(_known(known, name, str(file)), value)
-    for variable, text in environment.items():
-        if variable.startswith(PREFIX) and variable != CONFIG_VARIABLE:
-            name = variable.removeprefix(PREFIX).lower()
-            values[name] = from_text(_known(known, name, variable), text, variable)
+            values[name] = _from_toml(_known(known, name, file), value)
+    given, warnings = own_variables(environment, known)
+    for warning in warnings:
+        warn(warning)
+    for name, text in given.items():
+        values[name] = from_text(known[name], text, f"{PREFIX}{name.upper()}")
     for name, value in flags.items():
-        one = _known(known, name, "flags")
         if value is not None:
-            values[name] = from_text(one, value, name) if isinstance(value, str) else value
+            values[name] = from_text(known[name], value, name) if isinstance(value, str) else value
     return ServerSettings(**values)
 
 
@@ -278,14 +294,18 @@ def _check_type(one: "Field[Any]", value: Any) -> None:
         raise refuse(one.name, value, names[kind])
 
 
-def _known(known: dict[str, "Field[Any]"], name: str, where: str) -> "Field[Any]":
+def _known(known: dict[str, "Field[Any]"], name: str, file: Path) -> "Field[Any]":
     if name not in known:
-        raise MossliveError(f"{where}: unknown setting {name!r}; allowed: {', '.join(known)}")
+        nearest = suggestion(name, known)
+        hint = f"did you mean {nearest}?" if nearest else "mosslive serve --help lists all."
+        raise MossliveError(f"Unknown setting {name}; {hint} (in {file})")
     return known[name]
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MossliveError(f"{path}: no such file.") from None
     except (OSError, ValueError) as error:
         raise MossliveError(f"{path} is not readable as TOML: {error}") from None

@@ -24,6 +24,8 @@ class Slots:
         nothing new can be served; its argument: whether it may speak."""
         self._what, self._most, self._most_per_owner = what, most, most_per_owner
         self._check = check
+        # A conversation lasts minutes, a request seconds.
+        self._name, self._retry_s = ("seat", 5) if what == "sessions" else ("request slot", 1)
         self._taken: Counter[str] = Counter()
         self.speaking = 0  # taken, and may produce sound
         self.closed = False  # refuse new sessions or requests
@@ -46,9 +48,9 @@ class Slots:
             raise ApiError(message, "shutting_down", kind="server_error", status=503)
         self._check(speaks)
         if self.taken >= self._most:
-            raise self._full(f"the server allows at most {self._most} {self._what} at once")
+            raise self._full(self._most, "")
         if self._taken[owner] >= self._most_per_owner:
-            raise self._full(f"a key may have at most {self._most_per_owner} {self._what} at once")
+            raise self._full(self._most_per_owner, " of this key")
         self._taken[owner] += 1
         self.speaking += speaks
         try:
@@ -66,6 +68,8 @@ class Slots:
         while self.taken:
             await self._released.wait()
 
-    def _full(self, message: str) -> ApiError:
-        message, code = f"{message}; try again soon", f"too_many_{self._what}"
-        return ApiError(message, code, kind="server_error", status=429)
+    def _full(self, count: int, whose: str) -> ApiError:
+        name = f"{self._name}s{whose} are" if count > 1 else f"{self._name}{whose} is"
+        taken = f"All {count} {name}" if count > 1 else f"The only {name}"
+        message, code = f"{taken} taken; try again in {self._retry_s} s.", f"too_many_{self._what}"
+        return ApiError(message, code, kind="server_error", status=429, retry_s=self._retry_s)

@@ -15,6 +15,7 @@ import soundfile
 from typer.testing import CliRunner, Result
 
 from mosslive import LanguageModel, MossliveError, Turn
+from mosslive.cli import chat_words, sound_card
 from mosslive.cli.app import app
 from mosslive.codec import load_codec
 from mosslive.talk import load_turns
@@ -112,8 +113,9 @@ def test_another_vocoder(
 
 @pytest.mark.usefixtures("untraced")
 def test_text_to_speech(folder: Path, nano_folder: Path, tmp_path: Path) -> None:
-    """`--text` with a spoken reply writes one file and prints the latency."""
-    out = tmp_path / "answer.wav"
+    """`--text` with a spoken reply writes one file in the format of its suffix, prints question,
+    answer and latency, and says once that the model makes no transcripts."""
+    out = tmp_path / "answer.mp3"
     result = run(
         "--model",
         nano_folder,
@@ -128,8 +130,51 @@ def test_text_to_speech(folder: Path, nano_folder: Path, tmp_path: Path) -> None
         *SHORT,
     )
     assert result.exit_code == 0, result.output
-    assert soundfile.info(out).frames == 9 * 1920
+    assert (soundfile.info(out).format, soundfile.info(out).frames) == ("MP3", 9 * 1920)
     assert "first audio after" in result.stderr
+    assert result.stdout == "question: Hello\nanswer:   (0.72 s of speech)\n"
+    assert result.stderr.count("no transcripts: this model does not state") == 1
+
+
+@pytest.mark.usefixtures("untraced")
+def test_speech_in_words_and_played(
+    folder: Path, nano_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --transcripts the model's text mode writes down question and answer. Without -o the
+    answer is played, and the command says once if there is no sound card."""
+    played: list[int] = []
+
+    async def play(sound: Any, rate_hz: int) -> bool:
+        played.append(len(sound))
+        return False
+
+    async def transcribe(engine: Any, said: Any, settings: Any) -> str:
+        assert (said.kind, settings.reply) == ("speech", "text")
+        return f"words of the {said.role}"
+
+    monkeypatch.setattr(sound_card, "play", play)
+    monkeypatch.setattr(chat_words, "transcribe", transcribe)
+    parts = ("--model", nano_folder, "--codec", folder, "--voice", folder / "anna.voice")
+    files = (folder / "one.wav", folder / "two.wav")
+    result = run(*files, *parts, *SHORT, "--transcripts")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == 2 * "question: words of the user\nanswer:   words of the assistant\n"
+    assert played == [9 * 1920]
+    assert result.stderr.count("no sound card") == 1
+
+
+@pytest.mark.usefixtures("untraced")
+def test_text_answers_in_words(folder: Path, nano_folder: Path) -> None:
+    """A text answer is its own words, for a written and for a spoken question."""
+    length = ("--max-reply-s", "0.4", "--seed", "3", "--reply", "text", "--no-transcripts")
+    parts = ("--model", nano_folder, "--codec", folder)
+    result = run(folder / "one.wav", "--text", "Hi", *parts, *length, "--json")
+    assert result.exit_code == 0, result.output
+    spoken, written = json.loads(result.stdout)["turns"]
+    assert (spoken["question_text"], written["question_text"]) == (None, "Hi")
+    assert [one["answer_text"] for one in (spoken, written)] == [
+        one["text"] or None for one in (spoken, written)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -139,6 +184,7 @@ def test_text_to_speech(folder: Path, nano_folder: Path, tmp_path: Path) -> None
         (("x.wav", "--reply", "text"), "spoken questions need a codec"),
         (("x.wav", "--mic", "--reply", "text"), "--mic cannot be combined with audio files"),
         (("--mic", "-o", "x.wav", "--reply", "text"), "--mic plays its replies"),
+        (("--max-new", "9", "--max-reply-s", "1"), "give --max-new or --max-reply-s, not both"),
     ],
 )
 def test_bad_options(nano_folder: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -152,6 +198,13 @@ def test_missing_audio_file(folder: Path, nano_folder: Path) -> None:
     """A missing audio file raises before the model is loaded."""
     result = run("nowhere.wav", "--model", "nowhere", "--codec", folder, "--reply", "text")
     assert "nowhere.wav: no such file" in str(result.exception)
+
+
+def test_an_unknown_format(folder: Path, tmp_path: Path) -> None:
+    """A suffix that cannot be written raises before the model is loaded, with those that can."""
+    options = ("--model", "no", "--codec", folder, "--reply", "text", "-o", tmp_path / "a.xyz")
+    result = run("--text", "Hi", *options)
+    assert "cannot write .xyz files; use .wav, .flac, .ogg, .opus, .mp3" in str(result.exception)
 
 
 @pytest.mark.parametrize("option", ["-o", "--save", "--timeline"])

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
-from mosslive.cli import demo_talk
+from mosslive.cli import demo_talk, sound_card
 from mosslive.cli.app import app
 from mosslive.codec import load_codec
 from mosslive.codec.synth import synthesise_bigvgan, synthesise_codec
@@ -25,6 +25,7 @@ from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_store import VoiceStore
 from mosslive.talk import CodecService
 from mosslive.talk.cpu_threads import share_cpu_threads, shared_cpu_threads
+from mosslive.talk.timing import TurnTiming
 from tests.codec.conftest import speech
 
 RATE = 22_050
@@ -192,11 +193,11 @@ def test_demo_answers(bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """`demo` prints question, answer and latency, writes a file, and plays it if possible."""
     played: list[int] = []
 
-    def play(sound: NDArray[np.float32], _: int) -> bool:
+    async def play(sound: NDArray[np.float32], _: int) -> bool:
         played.append(len(sound))
         return True
 
-    monkeypatch.setattr(demo_talk, "play", play)
+    monkeypatch.setattr(sound_card, "play", play)
     out = tmp_path / "answer.wav"
     said = run("demo", "-o", out).stdout
     assert "question: What is this?" in said
@@ -205,19 +206,17 @@ def test_demo_answers(bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert soundfile.info(out).frames == played[0] == 12 * 1920
 
 
-def test_playing_without_a_sound_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`play` returns False without the package, PortAudio or a device."""
+def test_demo_json(bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`demo --json` prints one document; the suffix of -o chooses the format of the answer."""
 
-    class NoDevice(Exception):
-        pass
+    async def ask(*_: object) -> tuple[demo_talk.Answer, str]:
+        timing = TurnTiming(1, "speech", None, 0.0)
+        return demo_talk.Answer(np.zeros(24_000, np.float32), 24_000, "", timing), "A test."
 
-    def nothing(*_: Any, **__: Any) -> None:
-        raise NoDevice
-
-    card = type("card", (), {"PortAudioError": NoDevice, "play": staticmethod(nothing)})
-    for found in (None, card):
-        monkeypatch.setattr(demo_talk, "_sounddevice", lambda found=found: found)
-        assert not demo_talk.play(np.zeros(4, np.float32), 24_000)
+    monkeypatch.setattr(demo_talk, "ask", ask)
+    document = json.loads(run("demo", "-o", tmp_path / "answer.mp3", "--no-play", "--json").stdout)
+    assert (document["question"], document["answer"]) == ("What is this?", "A test.")
+    assert soundfile.info(document["output"]).format == "MP3"
 
 
 @pytest.mark.parametrize(("had", "gets"), [(1, 1), (2, 1), (9, 4)])

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 
-from mosslive.codec.sound import BadSound, mono, read_sound
+from mosslive.codec.sound import BadSound, mono, read_sound, write_sound
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,33 @@ def test_a_folder_is_not_an_audio_file(tmp_path: Path) -> None:
     """The error is ours and says what is wrong; it is not that of a library."""
     with pytest.raises(BadSound, match="is a folder; allowed: a file of sound"):
         read_sound(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("a.wav", "WAV"),
+        ("a.WAV", "WAV"),
+        ("a", "WAV"),
+        ("a.flac", "FLAC"),
+        ("a.ogg", "OGG"),
+        ("a.opus", "OGG"),
+        ("a.mp3", "MP3"),
+    ],
+)
+def test_the_suffix_chooses_the_format(tmp_path: Path, name: str, form: str) -> None:
+    """A file has the format of its suffix and all samples; without a suffix it is WAV."""
+    wave = np.sin(np.arange(150_000, dtype=np.float32) / 20) * np.float32(1.05)
+    write_sound(tmp_path / name, wave, 24_000)
+    info = soundfile.info(tmp_path / name)
+    assert (info.format, info.samplerate, info.frames) == (form, 24_000, len(wave))
+    sound, _ = soundfile.read(tmp_path / name, dtype="float32")
+    clipped = np.clip(wave, -1, 1)
+    assert np.corrcoef(sound, clipped)[0, 1] > 0.99
+
+
+def test_other_suffixes_are_refused(tmp_path: Path) -> None:
+    """The error for an unknown suffix names the formats, and nothing is written."""
+    with pytest.raises(BadSound, match=r"cannot write \.xyz files; use \.wav, \.flac, .*\.mp3$"):
+        write_sound(tmp_path / "a.xyz", np.zeros(9, np.float32), 24_000)
+    assert not list(tmp_path.iterdir())

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from mosslive.server.capacity import STAGES
-from mosslive.server.settings import PREFIX, ServerSettings
+from mosslive.server.environment import PREFIX
+from mosslive.server.settings import ServerSettings
 from mosslive.server.step_times import StepTimes
 from tests.server.rig import Parts, run, serving
 

@@ -18,7 +18,8 @@ import typer
 
 from mosslive import MossliveError
 from mosslive.cli.app import app
-from mosslive.server.settings import PREFIX, check_exposure, read_settings
+from mosslive.server.environment import PREFIX
+from mosslive.server.settings import check_exposure, read_settings
 from supply.locks import BASES, read
 from tests.server.rig import WAIT_S, Parts, run, serving
 

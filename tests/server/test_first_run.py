@@ -31,7 +31,7 @@ def test_a_port_in_use() -> None:
         done = serve("--port", str(port), "--model", "nowhere")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"mosslive: port is {port}; allowed: a free port")
+    assert line == f"mosslive: Port {port} is in use; choose another or use --port 0."
 
 
 @pytest.mark.parametrize(

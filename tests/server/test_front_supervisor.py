@@ -18,6 +18,7 @@ from mosslive.errors import MossliveError
 from mosslive.server.front.messages import Kind, pack
 from mosslive.server.front.supervisor import Fronts
 from mosslive.server.http_config import HttpSettings
+from mosslive.server.logs import LogSettings
 from tests.server.rig import WAIT_S, run, until
 
 MODULE = "mosslive.server.front.supervisor"
@@ -30,7 +31,7 @@ class Running:
         self.restarts = 0
         self.failures: list[MossliveError] = []
         http = HttpSettings(None, None, 1 << 20, 8)
-        self.fronts = Fronts(app, count, http, "info", self._restarted, self.failures.append)
+        self.fronts = Fronts(app, count, http, LogSettings(), self._restarted, self.failures.append)
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
 

@@ -2,6 +2,7 @@
 
 import io
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -12,9 +13,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from mosslive.rows import PromptFormat
-from mosslive.server.api_errors import ApiError
+from mosslive.server.api_errors import ApiError, retry_headers
 from mosslive.server.audio_files import read_file
 from mosslive.server.decode_process import Refused, decode
+from mosslive.server.slots import Slots
 from tests.server.auth import KEY, OTHER, bearing, closed, denied
 from tests.server.rig import (
     WAIT_S,
@@ -229,11 +231,32 @@ def test_number_of_requests(parts: Parts) -> None:
             assert (full.status_code, full.headers["retry-after"]) == (429, "1")
             error = full.json()["error"]
             assert error["code"] == "too_many_requests"
-            assert "1 requests at once" in error["message"]
+            assert error["message"] == "The only request slot is taken; try again in 1 s."
             with pytest.raises(InvalidStatus) as caught:
                 async with connect(served.ws):
                     pass
-            assert caught.value.response.headers["retry-after"] == "1"
-            assert b"1 sessions at once" in (caught.value.response.body or b"")
+            assert caught.value.response.headers["retry-after"] == "5"
+            assert b"The only seat is taken; try again in 5 s." in caught.value.response.body
 
     run(test())
+
+
+@pytest.mark.parametrize(
+    ("what", "per_owner", "message", "retry_s"),
+    [
+        ("sessions", 64, "All 64 seats are taken; try again in 5 s.", "5"),
+        ("sessions", 3, "All 3 seats of this key are taken; try again in 5 s.", "5"),
+        ("requests", 64, "All 64 request slots are taken; try again in 1 s.", "1"),
+    ],
+)
+def test_what_a_refused_client_reads(what: str, per_owner: int, message: str, retry_s: str) -> None:
+    """A full server says in one sentence what is taken and when to try again, and its
+    Retry-After header says the same."""
+    slots = Slots(what, 64, per_owner)
+    with ExitStack() as taken:
+        for _ in range(per_owner):
+            taken.enter_context(slots.take("me"))
+        with pytest.raises(ApiError) as caught, slots.take("me"):
+            pass
+    assert str(caught.value) == message
+    assert retry_headers(caught.value) == {"retry-after": retry_s}

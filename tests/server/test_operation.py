@@ -42,13 +42,8 @@ def test_sources_and_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "environment", "toml", "message"),
     [
-        (
-            {},
-            {"MOSSLIVE_PROT": "1"},
-            "",
-            "MOSSLIVE_PROT: unknown setting 'prot'; allowed: model, codec",
-        ),
-        ({}, {}, "prot = 1", "unknown setting 'prot'; allowed"),
+        ({}, {}, "prot = 1", "Unknown setting prot; did you mean port? (in "),
+        ({}, {}, "zebra = 1", "Unknown setting zebra; mosslive serve --help lists all."),
         ({}, {}, "port = ", "not readable as TOML"),
         ({}, {"MOSSLIVE_PORT": "x"}, "", "MOSSLIVE_PORT is 'x'; allowed: a number"),
         ({}, {"MOSSLIVE_NO_AUTH": "x"}, "", "allowed: true or false"),
@@ -60,6 +55,7 @@ def test_sources_and_their_order(tmp_path: Path) -> None:
         ({"idle_s": float("nan")}, {}, "", "idle_s is nan"),
         ({"ssl_certfile": Path("x")}, {}, "", "allowed: both or neither"),
         ({"api_keys": ("short",)}, {}, "", "8 characters or more"),
+        ({"log_format": "xml"}, {}, "", "log_format is 'xml'; allowed: auto, text, json"),
         ({"log_level": "loud"}, {}, "", "allowed: debug, info, warning, error"),
     ],
 )

@@ -8,7 +8,7 @@ import httpx
 import pytest
 import soundfile
 
-from mosslive.server.logs import JsonLines, set_up
+from mosslive.server.logs import JsonLines, LogSettings, set_up
 from tests.server.auth import KEY, OTHER, bearing
 from tests.server.rig import RATE, WAIT_S, Parts, run, serving, spoken
 
@@ -113,7 +113,7 @@ def test_the_log_of_asyncio_is_json_too() -> None:
     before = [(one.handlers, one.propagate, one.level) for one in loggers]
     out = io.StringIO()
     try:
-        set_up("info", out)
+        set_up(LogSettings(), out)
         logging.getLogger("asyncio").warning("socket.send() raised exception.")
         logging.getLogger("asyncio").info("not of interest")
     finally:

@@ -35,7 +35,7 @@ class FrontSettings:
     name: str
     folder: str  # contains the core's ZeroMQ socket
     control_fd: int
-    log_level: str
+    log: logs.LogSettings
     http: HttpSettings
 
     def to_json(self) -> str:
@@ -47,7 +47,8 @@ class FrontSettings:
         http = raw["http"]
         for name in ("ssl_certfile", "ssl_keyfile"):
             http[name] = Path(http[name]) if http[name] else None
-        return cls(**raw | {"http": HttpSettings(**http)})
+        log = logs.LogSettings(**raw["log"])
+        return cls(**raw | {"http": HttpSettings(**http), "log": log})
 
 
 def core_address(folder: str) -> str:
@@ -134,7 +135,7 @@ def main() -> None:
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)
     settings = FrontSettings.from_json(sys.argv[1])
-    logs.set_up(settings.log_level)
+    logs.set_up(settings.log)
     FrontServer(settings).run()
 
 

@@ -28,6 +28,7 @@ from mosslive.server.front.link import Link
 from mosslive.server.front.messages import Kind, Packet
 from mosslive.server.front.process import FrontSettings, core_address
 from mosslive.server.http_config import SHUTDOWN_S, HttpSettings
+from mosslive.server.logs import LogSettings
 
 BACKLOG = 2048
 _STABLE_S = 10.0  # a front that has lived so long is started again at once
@@ -62,12 +63,12 @@ class Fronts:
         app: ASGIApp,
         count: int,
         settings: HttpSettings,
-        log_level: str,
+        log: LogSettings,
         on_restart: Callable[[], None],
         on_failure: Callable[[MossliveError], None],
     ) -> None:
         """`on_restart`: called for each front that has died. `on_failure`: no front can start."""
-        self._count, self._settings, self._log_level = count, settings, log_level
+        self._count, self._settings, self._log = count, settings, log
         self._on_restart, self._on_failure = on_restart, on_failure
         self._dispatcher = Dispatcher(app, lambda packet, front: self._link.send(packet, front))
         self._fronts: dict[bytes, _Front] = {}
@@ -200,7 +201,7 @@ class Fronts:
     async def _launch(self, name: bytes) -> _Front:
         ours, theirs = socket.socketpair()
         settings = FrontSettings(
-            name.decode(), self._folder, theirs.fileno(), self._log_level, self._settings
+            name.decode(), self._folder, theirs.fileno(), self._log, self._settings
         )
         with theirs:
             try:
