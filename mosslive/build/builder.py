@@ -6,7 +6,6 @@ source. On any failure the unfinished folder is removed.
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,20 +38,15 @@ from mosslive.checkpoint.layout import (
     INDEX_FILE,
     TOKENIZER_FILE,
 )
+from mosslive.checkpoint.progress import Stage, silent
 from mosslive.checkpoint.reader import scan_values
 from mosslive.checkpoint.writer import new_folder, require_new, require_space
 from mosslive.config import ModelConfig
 from mosslive.model import Decoder, load_weights
 from mosslive.rows import END_OF_TEXT, Row, RowIds, TextTokenizer
 
-# (label, total units) → a context manager that yields a function to report finished units.
-Stage = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 # Generates the replies of the free-running check; passed in, because `engine` imports this package.
 MakeReplies = Callable[[TextTokenizer, Decoder, list[list[Row]]], list[list[Row]]]
-
-
-def _silent(_: str, __: int) -> AbstractContextManager[Callable[[int], None]]:
-    return nullcontext(lambda _: None)
 
 
 @dataclass(frozen=True)
@@ -79,7 +73,7 @@ def build_engine(
     dtype: BaseDtype | None = None,
     fp8: Fp8Options | None = None,
     make_replies: MakeReplies | None = None,
-    stage: Stage = _silent,
+    stage: Stage = silent,
     shard_bytes: int = SHARD_BYTES,
 ) -> Built:
     """`dtype`: of everything that is not fp8; default: the checkpoint's own (float32 for float16,
