@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import unquote
 
@@ -48,6 +48,9 @@ class Hub:
     cut: dict[str, int] = field(default_factory=dict)  # file → bytes before the connection breaks
     short: set[str] = field(default_factory=set)  # ends after half of the stated length
     wrong: set[str] = field(default_factory=set)  # right length, wrong bytes
+    slow: str | None = None  # this file comes byte by byte until `released`
+    begun: Event = field(default_factory=Event)  # the slow file
+    released: Event = field(default_factory=Event)
     url: str = ""
 
     def add(self, name: str, folder: Path, revision: str = "main") -> str:
@@ -141,8 +144,23 @@ class _Handler(BaseHTTPRequestHandler):
             headers["Content-Range"] = f"bytes {start}-{total - 1}/{total}"
         if file in self.hub.short and self.command == "GET":
             content = content[: total // 2]
+        if file == self.hub.slow and self.command == "GET":
+            return self._send_slowly(content, headers)
         limit = self.hub.cut.pop(file, None) if self.command == "GET" else None
         return self._send(status, content[start:], headers, limit)
+
+    def _send_slowly(self, content: bytes, headers: dict[str, str]) -> None:
+        self.send_response(200)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < len(content):
+                piece = len(content) if self.hub.released.wait(0.02) else 64
+                self.wfile.write(content[sent : sent + piece])
+                sent += piece
+                self.hub.begun.set()
 
     def _send(
         self,

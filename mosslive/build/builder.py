@@ -85,7 +85,7 @@ def build_engine(
     config = inventory.config
     samples = _samples(config, tokenizer, fp8) if fp8 else []
     checkpoint = _read_values(inventory, stage)
-    base: BaseDtype = dtype or ("bfloat16" if config.dtype == "bfloat16" else "float32")
+    base = dtype or base_dtype(config)
     names = matrix_names(config)
     report = None
     precision: dict[str, Precision] = dict.fromkeys(names, base)
@@ -117,7 +117,7 @@ def build_engine(
         with stage("reference logits", config.layers) as progress:
             write_probes(make_probes(checkpoint, tokenizer, progress), work / PROBES_FILE)
         files |= hash_files([work / name for name in (PROBES_FILE, *(p.name for p in copied))])
-        sources = _source_files(checkpoint)
+        sources = source_files(checkpoint)
         with stage("hashing the source", sum(p.stat().st_size for p in sources)) as progress:
             hashes = hash_files(sources, progress)
         settings = {"dtype": base, "fp8": _settings(fp8) if fp8 else None}
@@ -164,10 +164,16 @@ def _check(work: Path, device: torch.device, stage: Stage) -> Verdict:
     return verdict
 
 
-def _source_files(checkpoint: Checkpoint) -> list[Path]:
+def source_files(checkpoint: Checkpoint) -> list[Path]:
+    """The files that an engine folder is made from."""
     names = (CONFIG_FILE, GENERATION_FILE, CAPABILITIES_FILE, INDEX_FILE, TOKENIZER_FILE)
     others = [checkpoint.folder / name for name in names]
     return [*checkpoint.weight_files, *(path for path in others if path.is_file())]
+
+
+def base_dtype(config: ModelConfig) -> BaseDtype:
+    """Of everything that is not fp8, unless the caller chooses another."""
+    return "bfloat16" if config.dtype == "bfloat16" else "float32"
 
 
 def _weight_bytes(checkpoint: Checkpoint, base: BaseDtype, precision: dict[str, Precision]) -> int:

@@ -40,8 +40,8 @@ class Digests:
         new = [path for path in paths if path not in found]
         for folder in dict.fromkeys(path.parent for path in new):  # names are unique within one
             named = {path.name: path for path in new if path.parent == folder}
-            for name, record in hash_files(list(named.values()), progress).items():
-                found[named[name]] = record.sha256
+            for name, hashed in hash_files(list(named.values()), progress).items():
+                found[named[name]] = hashed.sha256
         if new:
             known |= {_key(path): [*stamps[path], found[path]] for path in new}
             self._write(known)

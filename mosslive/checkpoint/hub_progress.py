@@ -21,10 +21,10 @@ def stoppable() -> Iterator[type[Any]]:
 
     stopped = threading.Event()
 
-    class Bar(tqdm):  # type: ignore[misc]  # the library has no types for it
+    class Bar(tqdm):
         def __init__(self, *args: Any, **options: Any) -> None:
             shown = {"disable": None, **options, "leave": False}  # None: on a terminal only
-            super().__init__(*args, **shown)
+            super().__init__(*args, **shown)  # type: ignore[no-untyped-call]
 
         def update(self, n: float | None = 1) -> Any:
             if stopped.is_set():

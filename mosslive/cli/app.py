@@ -11,6 +11,7 @@ from mosslive.cli.codec import codec
 from mosslive.cli.demo import demo
 from mosslive.cli.generate import generate
 from mosslive.cli.inspect import inspect
+from mosslive.cli.pull import pull
 from mosslive.cli.serve import serve
 from mosslive.cli.synth import synth
 from mosslive.cli.verify import verify
@@ -48,6 +49,7 @@ app.command()(chat)
 app.command()(demo)
 app.command()(generate)
 app.command()(inspect)
+app.command()(pull)
 app.command()(serve)
 app.command()(synth)
 app.command()(verify)

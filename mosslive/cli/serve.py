@@ -9,7 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from mosslive.cli.models import once, served
 from mosslive.server.settings import CONFIG_VARIABLE, ServerSettings, kind_of, read_settings
+
+_MODEL_ARGUMENT = "model_argument"
 
 
 def _run(config: Path | None, **flags: Any) -> None:
@@ -18,10 +21,14 @@ def _run(config: Path | None, **flags: Any) -> None:
     Each setting can be a flag, a MOSSLIVE_* variable or a name in a TOML file (--config). Flags
     override variables, and variables override the file.
     """
+    flags["model"] = once(flags.pop(_MODEL_ARGUMENT), flags["model"])
     settings = read_settings(flags, os.environ, config)
+    from mosslive.server.run import check_start
     from mosslive.server.run import serve as run_server
     from mosslive.talk.cpu_threads import share_cpu_threads
 
+    check_start(settings)  # a port in use is reported before a download
+    settings = served(settings)
     share_cpu_threads(settings.device)
     run_server(settings)
 
@@ -32,7 +39,18 @@ def _command() -> Callable[..., None]:
     def serve(**given: Any) -> None:
         _run(**given)
 
-    parameters = [_parameter("config", Path, "Read settings from this TOML file.", CONFIG_VARIABLE)]
+    model = typer.Argument(metavar="MODEL", help="Serve this folder or repo id, as --model.")
+    parameters = [
+        inspect.Parameter(
+            _MODEL_ARGUMENT,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[Path | None, model],
+        )
+    ]
+    parameters += [
+        _parameter("config", Path, "Read settings from this TOML file.", CONFIG_VARIABLE)
+    ]
     for one in fields(ServerSettings):
         kind, _ = kind_of(one)
         default = "" if one.default in (None, (), False) else f" (default: {one.default})"

@@ -6,20 +6,24 @@ from typing import Annotated
 import typer
 
 from mosslive.cli.console import print_json
+from mosslive.cli.models import local
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.config.codec_precision import HELP
 
 voice = typer.Typer(help="Prepare voices.", no_args_is_help=True)
 
 CodecOption = Annotated[
-    Path, typer.Option("--codec", metavar="DIR", help="Load this codec folder, or its parent.")
+    Path,
+    typer.Option(
+        "--codec", metavar="DIR", help="Load this codec: a folder, its parent or repo id."
+    ),
 ]
 VocoderOption = Annotated[
     Path | None,
     typer.Option(
         "--vocoder",
         metavar="DIR",
-        help="Use this BigVGAN folder, trained on the flow's mel, instead of the codec's HiFT.",
+        help="Use this BigVGAN, trained on the flow's mel, instead of the codec's HiFT.",
     ),
 ]
 CodecPrecisionOption = Annotated[
@@ -46,7 +50,7 @@ def make(
     """Turn a recording into a .voice file: codes, mel and speaker vector."""
     from mosslive.codec import load_codec
 
-    made = load_codec(codec).voice(recording)
+    made = load_codec(local(codec)).voice(recording)
     made.save(output)
     seconds = made.codes * SECONDS_PER_CODE
     if as_json:

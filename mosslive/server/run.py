@@ -13,12 +13,14 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from mosslive.engine.read import pick_device
 from mosslive.server import logs
 from mosslive.server.address import address, check_address, check_certificate
 from mosslive.server.app import make_app
@@ -129,14 +131,19 @@ class DrainingServer(uvicorn.Server):
         return address(self.config.host, self.port, scheme + tls)
 
 
-def make_server(
-    settings: ServerSettings, load: Callable[[], Awaitable[Backend]] | None = None
-) -> tuple[DrainingServer, ServerState]:
-    """Checks the settings and builds the server. Does not load the model or listen yet."""
+def check_start(settings: ServerSettings) -> None:
+    """Raises `MossliveError` if the server cannot listen as the settings ask."""
     check_exposure(settings)
     check_certificate(settings.ssl_certfile, settings.ssl_keyfile)
     check_address(settings.host, settings.port)
 
+
+def make_server(
+    settings: ServerSettings, load: Callable[[], Awaitable[Backend]] | None = None
+) -> tuple[DrainingServer, ServerState]:
+    """Checks the settings and builds the server. Does not load the model or listen yet."""
+    check_start(settings)
+    settings = replace(settings, device=pick_device(settings.device))
     server_state = ServerState(settings, load or (lambda: _load_on_thread(settings)))
     app = make_app(server_state)
     http_settings = HttpSettings(

@@ -1,7 +1,6 @@
 """Models by name, against a small hub on this machine: no test needs a network."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,30 +11,12 @@ from mosslive.checkpoint import hub as hub_module
 from mosslive.checkpoint import take_inventory
 from mosslive.checkpoint.hub import local_folder, repo_name
 from mosslive.checkpoint.hub_errors import Damaged, DownloadFailed, NoSuchModel
-from tests.hub_server import LARGE_BYTES, Hub, serving_hub
+from mosslive.checkpoint.progress import silent
+from mosslive.config.published import MOSS_SPEECH
+from tests.hub_server import LARGE_BYTES, Hub
 
-NAME = "fnlp/MOSS-Speech"
+NAME = MOSS_SPEECH
 SHARD = "model-00002-of-00004.safetensors"
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nano_folder: Path) -> Iterator[Hub]:
-    """A hub with the nano model as `fnlp/MOSS-Speech`, and an empty cache."""
-    from huggingface_hub import constants, file_download
-
-    with serving_hub() as served:
-        template = f"{served.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "ENDPOINT", served.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
-        monkeypatch.setattr(file_download.time, "sleep", lambda _: None)  # between attempts
-        monkeypatch.setenv("MOSSLIVE_CACHE", str(tmp_path / "mosslive"))
-        monkeypatch.chdir(tmp_path)
-        source = shutil.copytree(nano_folder, tmp_path / "published")
-        (source / "README.md").write_text("a card")
-        (source / "pytorch_model.bin").write_bytes(bytes(LARGE_BYTES))
-        served.add(NAME, source)
-        yield served
 
 
 def cached(tmp_path: Path) -> list[Path]:
@@ -143,7 +124,7 @@ def test_hashes_are_computed_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> 
 
     def stage(label: str, total: int):  # type: ignore[no-untyped-def]
         read.append(total)
-        return hub_module.silent(label, total)
+        return silent(label, total)
 
     folder = local_folder(NAME, stage)
     local_folder(NAME, stage)
