@@ -4,6 +4,7 @@ Every command resolves names here, so that all of them accept the same ones. Dow
 show progress on standard error. `config/published.py` has the ids, `checkpoint/hub.py` downloads.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -65,11 +66,16 @@ def stage(label: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: advance(progress, count)
 
 
+Say = Callable[[str], None]  # gets one sentence about what happens
+
+
 def say(line: str) -> None:
     err.print(line, soft_wrap=True, markup=False)
 
 
-def model_parts(model: Path, codec: Path | None = None, voice: Path | None = None) -> Parts:
+def model_parts(
+    model: Path, codec: Path | None = None, voice: Path | None = None, say: Say = say
+) -> Parts:
     """The parts of a conversation, downloaded where they are repo ids. A published model gets the
     codec its publishers use it with, and a voice that ships with this package."""
     from mosslive.checkpoint.hub import repo_name
@@ -96,7 +102,9 @@ class Loadable:
     dtype: str | None
 
 
-def engine_of(model: Path, device: str, dtype: str | None, fp8: str | None) -> Loadable:
+def engine_of(
+    model: Path, device: str, dtype: str | None, fp8: str | None, say: Say = say
+) -> Loadable:
     """On a GPU the engine folder of a published checkpoint, built at its first use; on a CPU the
     checkpoint itself."""
     if fp8 not in (None, "trunk"):
@@ -123,9 +131,11 @@ def engine_of(model: Path, device: str, dtype: str | None, fp8: str | None) -> L
 
 def served(settings: "ServerSettings") -> "ServerSettings":
     """Settings of a server with every name resolved to a folder or a device."""
+    # Without a terminal, programs read standard error, where every line is a record of the log.
+    tell = say if err.is_terminal else logging.getLogger("mosslive.server").info
     device = device_of(settings.device)
-    parts = model_parts(settings.model, settings.codec, settings.voice)
-    loadable = engine_of(parts.model, device, settings.dtype, settings.fp8)
+    parts = model_parts(settings.model, settings.codec, settings.voice, tell)
+    loadable = engine_of(parts.model, device, settings.dtype, settings.fp8, tell)
     shipped = shipped_folder() / DEFAULT_RECORDING
     return replace(
         settings,

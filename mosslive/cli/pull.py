@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
 from mosslive.cli.console import err, out, print_json
 from mosslive.cli.inspect import folder_report
@@ -82,6 +83,7 @@ def _disk_bytes(folder: Path) -> int:
 def _needs(folders: list[Path], reports: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Bytes by use; None without a language model in the published layout. The GPU memory is for
     one conversation, and only known with a codec."""
+    from mosslive.build.engine_cache import WORTH_BYTES
     from mosslive.checkpoint.engine_folder import is_engine
     from mosslive.checkpoint.layout import CONFIG_FILE, model_folder
     from mosslive.codec.inventory import is_codec
@@ -94,10 +96,9 @@ def _needs(folders: list[Path], reports: list[dict[str, Any]]) -> dict[str, Any]
         return None
     config = ModelConfig.from_file(model_folder(models[0]) / CONFIG_FILE)
     weights = lm_bytes(config)
-    needs: dict[str, Any] = {
-        "engine_folder": {name: weights[name] for name in _ON_GPU},
-        "memory_without_gpu": weights["float32"],
-    }
+    needs: dict[str, Any] = {"memory_without_gpu": weights["float32"]}
+    if weights["bf16"] >= WORTH_BYTES:  # a smaller one is used as it is
+        needs["engine_folder"] = {name: weights[name] for name in _ON_GPU}
     if codecs:
         sizes = sizes_of(config, _codec_sizes(codecs[0], reports))
         needs["gpu"] = {name: gpu_bytes(sizes, name, 1, Talk()) for name in _ON_GPU}
@@ -126,13 +127,14 @@ def _show(name: str, document: dict[str, Any], reports: dict[str, dict[str, Any]
         out.print(line, soft_wrap=True, markup=False)
         for fault in report["faults"]:
             err.print(fault["message"], style="red", soft_wrap=True, markup=False)
-    out.print(f"disk: {_gb(document['bytes'])} downloaded")
+    out.print(f"disk: {decimal(document['bytes'])} downloaded")
     if needs := document["needs"]:
-        engine = needs["engine_folder"]
-        out.print(
-            f"      {_gb(engine['bf16'])} more for the engine folder that a GPU uses, or "
-            f"{_gb(engine['fp8'])} with --fp8 trunk; it is built at the first start"
-        )
+        if engine := needs.get("engine_folder"):
+            out.print(
+                f"      {decimal(engine['bf16'])} more for the engine folder that a GPU uses, or "
+                f"{decimal(engine['fp8'])} with --fp8 trunk; it is built at the first start",
+                soft_wrap=True,
+            )
         if gpu := needs.get("gpu"):
             seconds = needs["gpu_rows"] * SECONDS_PER_CODE
             out.print(
@@ -141,13 +143,9 @@ def _show(name: str, document: dict[str, Any], reports: dict[str, dict[str, Any]
                 f"computed, not measured",
                 soft_wrap=True,
             )
-        out.print(f"memory without a GPU: {_gb(needs['memory_without_gpu'])}, in float32")
+        out.print(f"memory without a GPU: {decimal(needs['memory_without_gpu'])}, in float32")
     if document["usable"] and needs:
         out.print(f"next: mosslive serve {name}", markup=False)
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"
 
 
 def _gib(size: int) -> str:

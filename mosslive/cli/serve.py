@@ -23,14 +23,15 @@ def _run(config: Path | None, **flags: Any) -> None:
     """
     flags["model"] = once(flags.pop(_MODEL_ARGUMENT), flags["model"])
     settings = read_settings(flags, os.environ, config)
-    from mosslive.server.run import check_start
     from mosslive.server.run import serve as run_server
     from mosslive.talk.cpu_threads import share_cpu_threads
 
-    check_start(settings)  # a port in use is reported before a download
-    settings = served(settings)
-    share_cpu_threads(settings.device)
-    run_server(settings)
+    def prepare(given: ServerSettings) -> ServerSettings:
+        found = served(given)
+        share_cpu_threads(found.device)
+        return found
+
+    run_server(settings, prepare)
 
 
 def _command() -> Callable[..., None]:

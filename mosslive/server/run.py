@@ -163,9 +163,16 @@ def make_server(
     return server, server_state
 
 
-def serve(settings: ServerSettings) -> None:
-    """Runs the server until a signal ends it. Raises the error if the model cannot be loaded."""
+def serve(
+    settings: ServerSettings,
+    prepare: Callable[[ServerSettings], ServerSettings] = lambda settings: settings,
+) -> None:
+    """Runs the server until a signal ends it. Raises the error if the model cannot be loaded.
+    `prepare`: may download and build what the settings name, and returns those to serve with; runs
+    once the log is set up and the address is known to be free."""
     logs.set_up(settings.log_level)
+    check_start(settings)
+    settings = prepare(settings)
     with ExitStack() as until, short_thread_switches():
         server, server_state = make_server(settings, lambda: _load_for_good(settings, until))
         server.run()
