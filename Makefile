@@ -14,7 +14,7 @@ LOCKED := --require-hashes --no-deps
 # The files with tests of a mark. To collect all files takes ten seconds more.
 marked = $(shell grep -rl --include='test_*.py' 'pytest\.mark\.$(1)\b' tests)
 
-.PHONY: demo test test-training test-load test-faults soak test-clients lint format bench judges clients clean \
+.PHONY: demo test test-training test-load test-faults test-wheel soak test-clients lint format bench judges clients clean \
 	lock audit advisories wheel sbom release
 
 demo: .venv/talk
@@ -42,6 +42,10 @@ test-load: .venv/dev
 # Every fault in every part of a server, and damage at thousands of places in every kind of file.
 test-faults: .venv/dev
 	LONG_TESTS=1 $(PYTEST) tests/faults
+
+# The wheel in an environment of its own: installs everything anew, so it needs a package index.
+test-wheel: .venv/dev
+	LONG_TESTS=1 $(PYTEST) tests/test_wheel.py
 
 # Random sessions against servers in processes of their own, for hours. Prints each failure as a
 # test; figures and plots go to build/soak.
@@ -84,7 +88,9 @@ audit: .venv/core
 advisories: .venv/core
 	$(BIN)/python -m supply.advisories
 
+# setuptools would also pack what an earlier build left in build/lib.
 wheel: .venv/core
+	rm -rf build/lib
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 # The parts of the image: what its lock files list, and torch.

@@ -7,7 +7,7 @@ import gc
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,9 @@ from mosslive.codec.bigvgan import BigVgan
 from mosslive.codec.random_networks import CODEC_SIZES, bigvgan_config, random_tensors
 from mosslive.codec.synth import synthesise_bigvgan
 from mosslive.config.bigvgan import BigVganConfig
+from mosslive.config.published import MOSS_SPEECH
 from tests.codec.conftest import quick_codec, speech
+from tests.hub_server import LARGE_BYTES, Hub, serving_hub
 from tests.kernels.interpreter import speed_up
 
 
@@ -124,3 +126,24 @@ def flow_bigvgan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def voice(codec: Codec) -> Voice:
     return codec.voice(Sound(torch.from_numpy(speech(2.0, 24_000)), 24_000))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nano_folder: Path) -> Iterator[Hub]:
+    """A hub with the nano model as `fnlp/MOSS-Speech`, and an empty cache."""
+    from huggingface_hub import constants
+
+    with serving_hub() as served:
+        template = f"{served.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "ENDPOINT", served.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
+        # Between attempts.
+        monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda _: None)
+        monkeypatch.setenv("MOSSLIVE_CACHE", str(tmp_path / "mosslive"))
+        monkeypatch.chdir(tmp_path)
+        source = shutil.copytree(nano_folder, tmp_path / "published")
+        (source / "README.md").write_text("a card")
+        (source / "pytorch_model.bin").write_bytes(bytes(LARGE_BYTES))
+        served.add(MOSS_SPEECH, source)
+        yield served

@@ -1,10 +1,13 @@
 """Contents of the wheel, by the rules of setuptools."""
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import mosslive
+import mosslive.cli
 from mosslive.config.folders import shipped_folder
 
 ROOT = Path(mosslive.__file__).parents[1]
@@ -52,6 +55,18 @@ def test_data_and_code_are_packaged(packaged: set[str]) -> None:
     assert code <= packaged
     assert all(path.startswith("mosslive/") for path in packaged)
     assert not [path for path in packaged if path.endswith((".part", ".pyc"))]
+
+
+def test_the_command() -> None:
+    """The wheel installs the command `mosslive`, which exists, and its version is that of the
+    changelog's newest release."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["scripts"] == {"mosslive": "mosslive.cli:main"}
+    assert callable(mosslive.cli.main)
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    released = re.findall(r"^## (\S+)", changelog, re.MULTILINE)
+    assert released[0] == "Unreleased"
+    assert released[1:][:1] in ([], [mosslive.__version__])
 
 
 def test_the_bundled_folder_is_small() -> None:

@@ -6,7 +6,6 @@ source. On any failure the unfinished folder is removed.
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,20 +38,15 @@ from mosslive.checkpoint.layout import (
     INDEX_FILE,
     TOKENIZER_FILE,
 )
+from mosslive.checkpoint.progress import Stage, silent
 from mosslive.checkpoint.reader import scan_values
 from mosslive.checkpoint.writer import new_folder, require_new, require_space
 from mosslive.config import ModelConfig
 from mosslive.model import Decoder, load_weights
 from mosslive.rows import END_OF_TEXT, Row, RowIds, TextTokenizer
 
-# (label, total units) → a context manager that yields a function to report finished units.
-Stage = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 # Generates the replies of the free-running check; passed in, because `engine` imports this package.
 MakeReplies = Callable[[TextTokenizer, Decoder, list[list[Row]]], list[list[Row]]]
-
-
-def _silent(_: str, __: int) -> AbstractContextManager[Callable[[int], None]]:
-    return nullcontext(lambda _: None)
 
 
 @dataclass(frozen=True)
@@ -79,7 +73,7 @@ def build_engine(
     dtype: BaseDtype | None = None,
     fp8: Fp8Options | None = None,
     make_replies: MakeReplies | None = None,
-    stage: Stage = _silent,
+    stage: Stage = silent,
     shard_bytes: int = SHARD_BYTES,
 ) -> Built:
     """`dtype`: of everything that is not fp8; default: the checkpoint's own (float32 for float16,
@@ -91,7 +85,7 @@ def build_engine(
     config = inventory.config
     samples = _samples(config, tokenizer, fp8) if fp8 else []
     checkpoint = _read_values(inventory, stage)
-    base: BaseDtype = dtype or ("bfloat16" if config.dtype == "bfloat16" else "float32")
+    base = dtype or base_dtype(config)
     names = matrix_names(config)
     report = None
     precision: dict[str, Precision] = dict.fromkeys(names, base)
@@ -123,7 +117,7 @@ def build_engine(
         with stage("reference logits", config.layers) as progress:
             write_probes(make_probes(checkpoint, tokenizer, progress), work / PROBES_FILE)
         files |= hash_files([work / name for name in (PROBES_FILE, *(p.name for p in copied))])
-        sources = _source_files(checkpoint)
+        sources = source_files(checkpoint)
         with stage("hashing the source", sum(p.stat().st_size for p in sources)) as progress:
             hashes = hash_files(sources, progress)
         settings = {"dtype": base, "fp8": _settings(fp8) if fp8 else None}
@@ -170,10 +164,16 @@ def _check(work: Path, device: torch.device, stage: Stage) -> Verdict:
     return verdict
 
 
-def _source_files(checkpoint: Checkpoint) -> list[Path]:
+def source_files(checkpoint: Checkpoint) -> list[Path]:
+    """The files that an engine folder is made from."""
     names = (CONFIG_FILE, GENERATION_FILE, CAPABILITIES_FILE, INDEX_FILE, TOKENIZER_FILE)
     others = [checkpoint.folder / name for name in names]
     return [*checkpoint.weight_files, *(path for path in others if path.is_file())]
+
+
+def base_dtype(config: ModelConfig) -> BaseDtype:
+    """Of everything that is not fp8, unless the caller chooses another."""
+    return "bfloat16" if config.dtype == "bfloat16" else "float32"
 
 
 def _weight_bytes(checkpoint: Checkpoint, base: BaseDtype, precision: dict[str, Precision]) -> int:

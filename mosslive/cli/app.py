@@ -13,6 +13,7 @@ from mosslive.cli.demo import demo
 from mosslive.cli.doctor import doctor
 from mosslive.cli.generate import generate
 from mosslive.cli.inspect import inspect
+from mosslive.cli.pull import pull
 from mosslive.cli.serve import serve
 from mosslive.cli.synth import synth
 from mosslive.cli.verify import verify
@@ -49,6 +50,7 @@ app.command()(demo)
 app.command()(doctor)
 app.command()(generate)
 app.command()(inspect)
+app.command()(pull)
 app.command()(serve)
 app.command()(synth)
 app.command()(verify)

@@ -7,11 +7,13 @@ import typer
 
 from mosslive.cli.bench_bundled import bundled
 from mosslive.cli.bench_capacity import capacity
+from mosslive.cli.bench_memory import memory
 from mosslive.cli.bench_precision import codec_precision
 from mosslive.cli.bench_talk import talk
 from mosslive.cli.bench_turns import turns
 from mosslive.cli.command_group import CommandGroup
 from mosslive.cli.console import err, out, print_json
+from mosslive.cli.models import DeviceOption, device_of, local
 
 if TYPE_CHECKING:
     from mosslive.bench.report import BenchResult
@@ -58,7 +60,7 @@ def step(
     """
     from mosslive.bench.lm.step import measure_step, step_table
 
-    result = measure_step(model, context, steps, dtype)
+    result = measure_step(local(model), context, steps, dtype)
     if not json:
         out.print(step_table(result))
     print_json(vars(result))
@@ -69,7 +71,7 @@ def codec(
     size: Annotated[
         str, typer.Option(help="Use random weights of size full, small or nano.")
     ] = "small",
-    device: Annotated[str, typer.Option(help="Run on cpu or cuda.")] = "cpu",
+    device: DeviceOption = "auto",
     repeats: Annotated[int, typer.Option(min=3, help="Limit the timed calls per row.")] = 30,
     parts: Annotated[
         str, typer.Option(help="Measure these parts, separated by commas.")
@@ -85,7 +87,7 @@ def codec(
 
     result = measure_codec(
         size,
-        device,
+        device_of(device),
         repeats,
         parts=[part.strip() for part in parts.split(",")],
         seen=lambda row: err.print("  ".join(filter(None, cells(row))), style="dim"),
@@ -214,6 +216,7 @@ def engine_command(
 bench.command()(talk)
 bench.command()(turns)
 bench.command()(capacity)
+bench.command()(memory)
 bench.command()(bundled)
 bench.command()(codec_precision)
 
@@ -221,7 +224,7 @@ bench.command()(codec_precision)
 def _subject(size: str, device: str, engine: Path | None) -> "Subject":
     from mosslive.bench.subject import Subject
 
-    return Subject(size, device, engine)  # type: ignore[arg-type]  # Subject checks the size
+    return Subject(size, device, local(engine))  # type: ignore[arg-type]  # Subject checks the size
 
 
 def _show(result: "BenchResult", html: Path | None, json_only: bool) -> None:

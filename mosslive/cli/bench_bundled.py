@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from mosslive.cli.console import advance, err, print_json, step_progress
+from mosslive.cli.models import local
 from mosslive.errors import MossliveError
 
 _CHECKOUT = Path(__file__).parents[2]
@@ -66,7 +67,7 @@ def bundled(
 
     settings = ExamSettings(
         exam=exam,
-        model=model,
+        model=str(local(Path(model))),
         judges=judges or JUDGES_FOLDER,
         parts=tuple(part or PARTS),
         questions=questions,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mosslive.cli.models import DeviceOption, device_of, local
 from mosslive.cli.voice import CodecPrecisionOption
 
 
@@ -23,7 +24,7 @@ def capacity(
     engine: Annotated[
         Path | None, typer.Option(help="Use an engine folder and a random codec of --size.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Run on cuda or cpu.")] = "cpu",
+    device: DeviceOption = "auto",
     conversations: Annotated[
         str | None,
         typer.Option(help="Measure these loads, separated by commas; default: search."),
@@ -96,15 +97,16 @@ def capacity(
 
     if turn_detection not in ("server_vad", "none"):
         raise refuse("turn-detection", turn_detection, "server_vad or none")
+    device = device_of(device)
     random = size is not None or engine is not None
     subject = None
     if random:
-        subject = Subject(size or "full", device, engine)  # type: ignore[arg-type]  # it checks
+        subject = Subject(size or "full", device, local(engine))  # type: ignore[arg-type]  # it checks
     if not (url or model or random):
         model = Path(BUNDLED)
     settings = CapacitySettings(
         url=url,
-        model=model,
+        model=local(model),
         subject=subject,
         device=device,
         levels=numbers("conversations", conversations) if conversations else (),

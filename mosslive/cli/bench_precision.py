@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from mosslive.cli.demo import QUESTION
+from mosslive.cli.models import local
 from mosslive.config.folders import BUNDLED, find_parts, shipped_folder
 
 
@@ -28,6 +29,7 @@ def codec_precision(
 
     Runs on the CPU. The last line of the output is JSON.
     """
+    codec = local(codec)
     parts = find_parts(codec, codec, voice)
     if not parts.codec or not parts.voice:
         raise typer.BadParameter("give --codec and --voice: a folder with both, or one each")

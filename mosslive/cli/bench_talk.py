@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mosslive.cli.models import local
 from mosslive.cli.voice import CodecPrecisionOption, VocoderOption
 
 
@@ -58,14 +59,14 @@ def talk(
     from mosslive.cli.console import err, print_json
 
     settings = TalkBenchSettings(
-        subject=Subject(size, device, engine),  # type: ignore[arg-type]  # Subject checks the size
+        subject=Subject(size, device, local(engine)),  # type: ignore[arg-type]  # Subject checks the size
         conversations=numbers("conversations", conversations),
         rounds=rounds,
         question_s=question_s,
         reply_codes=reply_codes,
         precision=precision,
         codec_precision=codec_precision,
-        vocoder=vocoder,
+        vocoder=local(vocoder),
         tail=tail,  # type: ignore[arg-type]  # TalkBenchSettings checks it
         stagger_s=stagger,
         pool_s=pool_s,

@@ -1,7 +1,5 @@
 """`mosslive build`: builds an engine folder from a published checkpoint."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +8,8 @@ import typer
 from rich.filesize import decimal
 from rich.table import Table
 
-from mosslive.cli.console import advance, byte_progress, err, out, print_json, step_progress
+from mosslive.cli.console import err, out, print_json
+from mosslive.cli.models import DeviceOption, device_of, local, stage
 from mosslive.cli.verify import verdict_table
 from mosslive.config import Sampling
 
@@ -32,7 +31,9 @@ class DtypeOption(StrEnum):
 def build(
     model: Annotated[
         Path,
-        typer.Argument(metavar="LM_DIR", help="Read this language model folder, or its parent."),
+        typer.Argument(
+            metavar="LM_DIR", help="Read this language model: a folder, its parent, or a repo id."
+        ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="OUT", help="Write this engine folder.")],
     fp8: Annotated[
@@ -64,7 +65,7 @@ def build(
         DtypeOption | None,
         typer.Option(help="Set the dtype outside fp8 (default: the checkpoint's)."),
     ] = None,
-    device: Annotated[str, typer.Option(help="Measure and verify on cpu or cuda.")] = "cpu",
+    device: DeviceOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Build an engine folder: fuse, optionally quantise, and verify a checkpoint.
@@ -84,13 +85,13 @@ def build(
         replies=replies,
     )
     built = build_engine(
-        model,
+        local(model),
         folder,
-        read_device(device),
+        read_device(device_of(device)),
         dtype=dtype.value if dtype else None,
         fp8=options if fp8 else None,
-        make_replies=_replies(Sampling(greedy=True, max_new=reply_rows)),
-        stage=_stage,
+        make_replies=free_running_replies(reply_rows),
+        stage=stage,
     )
     if as_json:
         print_json(_document(built))
@@ -110,18 +111,14 @@ def _document(built: "Built") -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _stage(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    bar = byte_progress if total > 1_000_000 else step_progress
-    with bar(label, total) as progress:
-        yield lambda count: advance(progress, count)
-
-
-def _replies(sampling: Sampling) -> "MakeReplies":
+def free_running_replies(rows: int = 250) -> "MakeReplies":
+    """Greedy replies of at most so many rows, for the report on fp8."""
     from mosslive.cache import PagePool
     from mosslive.engine import LanguageModel
     from mosslive.engine.runner import Runner
     from mosslive.model import Decoder
+
+    sampling = Sampling(greedy=True, max_new=rows)
 
     def replies(
         tokenizer: "TextTokenizer", decoder: Decoder, prompts: list[list["Row"]]

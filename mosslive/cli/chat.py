@@ -10,13 +10,23 @@ import typer
 
 from mosslive.cli.console import err
 from mosslive.cli.generate import ReplyOption
+from mosslive.cli.models import (
+    DeviceOption,
+    Fp8Choice,
+    device_of,
+    engine_of,
+    leading_model,
+    local,
+    model_parts,
+    once,
+)
 from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
 from mosslive.cli.setting_options import check_settings, setting_option
 from mosslive.cli.voice import CodecPrecisionOption, JsonOption, VocoderOption
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.config.capabilities import Medium
 from mosslive.config.codec_precision import codec_precision as precision_of
-from mosslive.config.folders import BUNDLED, find_parts
+from mosslive.config.folders import BUNDLED
 
 
 class TailOption(StrEnum):
@@ -32,15 +42,21 @@ class HistoryOption(StrEnum):
 def chat(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="QUESTION", help="Send audio files; each is one turn."),
+        typer.Argument(
+            metavar="QUESTION",
+            help="Send audio files; each is one turn. A model may come first, as in --model.",
+        ),
     ] = None,
     model: Annotated[
-        Path, typer.Option("--model", metavar="DIR", help="Load this model or engine folder.")
-    ] = Path(BUNDLED),
+        Path | None,
+        typer.Option(
+            "--model", metavar="DIR", help="Load this folder or repo id (default: bundled)."
+        ),
+    ] = None,
     codec: Annotated[
         Path | None,
         typer.Option(
-            "--codec", metavar="DIR", help="Load this codec folder (default: the model's)."
+            "--codec", metavar="DIR", help="Load this codec or repo id (default: the model's)."
         ),
     ] = None,
     voice: Annotated[
@@ -121,7 +137,8 @@ def chat(
     timeline: Annotated[
         Path | None, typer.Option(metavar="HTML", help="Write a timeline of the latencies.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Run on cpu or cuda.")] = "cpu",
+    device: DeviceOption = "auto",
+    fp8: Fp8Choice = None,
     dtype: Annotated[str | None, setting_option("dtype")] = None,
     codec_precision: CodecPrecisionOption = None,
     as_json: JsonOption = False,
@@ -137,7 +154,11 @@ def chat(
     check_settings(max_reply_s=max_reply_s, min_reply_s=min_reply_s, context_rows=context_rows)
     max_new = _rows("max", max_new, max_reply_s)
     min_new = _rows("min", min_new, min_reply_s)
-    parts = find_parts(model, codec, voice)
+    if leading := leading_model(files or []):
+        files = (files or [])[1:]
+    device = device_of(device)
+    model = once(leading, model) or Path(BUNDLED)
+    parts = model_parts(model, codec, voice)
     if reply is ReplyOption.speech and not (parts.codec and parts.voice):
         raise typer.BadParameter(
             "a spoken reply needs a codec and a voice: give --codec and --voice, use a model "
@@ -167,7 +188,7 @@ def chat(
     # "pad": text rows equal those of the prompt format, and the audio tail need not run for them.
     sampling = chosen_sampling(
         preset,
-        model,
+        parts.model,
         greedy=greedy,
         max_new=max_new,
         min_new=min_new,
@@ -197,6 +218,9 @@ def chat(
     if parts.codec:
         share_cpu_threads(device)
     precision = precision_of(codec_precision, device)
+    vocoder = local(vocoder)
+    loadable = engine_of(parts.model, device, dtype, fp8)
+    parts, dtype = replace(parts, model=loadable.model), loadable.dtype
     words = Words(Transcripts(transcripts, capabilities, settings), as_json)
     plays = output is None and not as_json if play is None else play
     job = Chat(parts, settings, words, output, as_json, device, dtype, vocoder, precision, plays)

@@ -10,6 +10,7 @@ import typer
 from mosslive.cli.codes_file import read_codes
 from mosslive.cli.command_group import CommandGroup
 from mosslive.cli.console import advance, err, print_json, step_progress
+from mosslive.cli.models import local
 from mosslive.cli.voice import CodecOption, CodecPrecisionOption, JsonOption, VocoderOption
 from mosslive.config import SECONDS_PER_CODE, refuse
 from mosslive.config.codec_precision import codec_precision as precision_of
@@ -55,7 +56,7 @@ def encode(
     from mosslive.codec import load_codec, read_sound
 
     heard = read_sound(sound)
-    loaded = load_codec(codec, **precision_of(codec_precision, "cpu").load_options())
+    loaded = load_codec(local(codec), **precision_of(codec_precision, "cpu").load_options())
     with _encoding_bar(heard, as_json) as count:
         codes = loaded.encode(heard.wave, heard.rate_hz, count)
     if as_json:
@@ -83,7 +84,7 @@ def decode(
 
     listed = read_codes(codes)
     options = precision_of(codec_precision, "cpu").load_options()
-    loaded = load_codec(codec, vocoder=vocoder, **options)
+    loaded = load_codec(local(codec), vocoder=local(vocoder), **options)
     _write(loaded, listed, loaded.voice(voice), output, chunk, seed, as_json)
 
 
@@ -107,7 +108,7 @@ def resynth(
 
     heard = read_sound(sound)
     options = precision_of(codec_precision, "cpu").load_options()
-    loaded = load_codec(codec, vocoder=vocoder, **options)
+    loaded = load_codec(local(codec), vocoder=local(vocoder), **options)
     with _encoding_bar(heard, as_json) as count:
         codes = loaded.encode(heard.wave, heard.rate_hz, count)
     # The voice prompt counts toward the maximum length, and 30 s are enough for a voice.

@@ -8,6 +8,7 @@ import typer
 
 from mosslive.cli.codes_file import read_codes
 from mosslive.cli.console import err, print_json
+from mosslive.cli.models import DeviceOption, device_of, local
 from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
 from mosslive.config import SECONDS_PER_CODE
 
@@ -28,7 +29,7 @@ def generate(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", help="Load this model folder, its parent, or an engine folder."
+            metavar="MODEL", help="Load this model folder, its parent, engine folder or repo id."
         ),
     ],
     user: Annotated[str | None, typer.Option(help="Send this text.")] = None,
@@ -61,17 +62,19 @@ def generate(
         int | None, typer.Option(help="Prevent the end of speech before this row.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Set the random seed.")] = None,
-    device: Annotated[str, typer.Option(help="Run on cpu or cuda.")] = "cpu",
+    device: DeviceOption = "auto",
     dtype: Annotated[
         str | None,
         typer.Option(
-            help="Use float32 or bfloat16 (default: float32; engine folders have their own).",
+            help="Use float32 or bfloat16 (default: float32 on a CPU, bfloat16 on a GPU).",
             show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Generate one reply and print its text or codes."""
+    device = device_of(device)
+    model = local(model)
     sampling = chosen_sampling(
         preset,
         model,
@@ -117,7 +120,7 @@ def _load(model: Path, device: str, dtype: str | None) -> "LanguageModel":
     from mosslive.engine.load import load_stepper
 
     if not is_engine(model):
-        return load_lm(model, device, dtype or "float32")
+        return load_lm(model, device, dtype or ("float32" if device == "cpu" else "bfloat16"))
     stepper, tokenizer = load_stepper(model, device, dtype, kv_rows=_KV_ROWS, most_requests=1)
     assert isinstance(stepper, PlainStepper | GraphStepper), "there are no others"
     return LanguageModel(stepper.runner, tokenizer)

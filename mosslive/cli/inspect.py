@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mosslive.cli.console import advance, byte_progress, err, out, print_json
 from mosslive.cli.inspect_engine import engine_report
+from mosslive.cli.models import local
 from mosslive.config.folders import CODEC_FOLDER, named_folder
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def inspect(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="Read this model, engine, codec or BigVGAN folder, or bundled."
+            metavar="DIR", help="Read this model, engine, codec or BigVGAN folder, or repo id."
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -34,16 +35,16 @@ def inspect(
 
     Lists all faults and exits with status 1 if the folder is unusable.
     """
-    report = _report(named_folder(folder), values)
+    report = folder_report(named_folder(local(folder)), values)
     if as_json:
         print_json(report)
     else:
-        _show(report)
+        show_report(report)
     if not report["usable"]:
         raise typer.Exit(1)
 
 
-def _report(folder: Path, values: bool) -> dict[str, Any]:
+def folder_report(folder: Path, values: bool) -> dict[str, Any]:
     from mosslive.checkpoint import scan_values, take_inventory
     from mosslive.checkpoint.capabilities import folder_capabilities
     from mosslive.checkpoint.engine_folder import is_engine
@@ -146,7 +147,7 @@ def _lm_report(inventory: "Inventory", values: bool) -> dict[str, Any]:
     }
 
 
-def _show(report: dict[str, Any]) -> None:
+def show_report(report: dict[str, Any]) -> None:
     table = Table(title=Text(report["folder"]), title_justify="left")
     table.add_column("block")
     for name in ("tensors", "parameters", "bytes"):

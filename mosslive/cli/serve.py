@@ -8,9 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from mosslive.cli.models import once, served
 from mosslive.cli.setting_options import setting_names, setting_option, setting_type
 from mosslive.server.environment import CONFIG_VARIABLE as _CONFIG
-from mosslive.server.settings import read_settings
+from mosslive.server.settings import ServerSettings, read_settings
+
+_MODEL_ARGUMENT = "model_argument"
 
 
 def _run(config: Path | None, **flags: Any) -> None:
@@ -20,12 +23,17 @@ def _run(config: Path | None, **flags: Any) -> None:
     override variables, and variables override the file.
     """
     warnings: list[str] = []
+    flags["model"] = once(flags.pop(_MODEL_ARGUMENT), flags["model"])
     settings = read_settings(flags, os.environ, config, warnings.append)
     from mosslive.server.run import serve as run_server
     from mosslive.talk.cpu_threads import share_cpu_threads
 
-    share_cpu_threads(settings.device)
-    run_server(settings, warnings)
+    def prepare(given: ServerSettings) -> ServerSettings:
+        found = served(given)
+        share_cpu_threads(found.device)
+        return found
+
+    run_server(settings, warnings, prepare)
 
 
 def _command() -> Callable[..., None]:
@@ -34,8 +42,10 @@ def _command() -> Callable[..., None]:
     def serve(**given: Any) -> None:
         _run(**given)
 
+    model = typer.Argument(metavar="MODEL", help="Serve this folder or repo id, as --model.")
     config = typer.Option("--config", help="Read settings from this TOML file.", envvar=_CONFIG)
-    parameters = [_parameter("config", Path | None, config)]
+    parameters = [_parameter(_MODEL_ARGUMENT, Path | None, model)]
+    parameters.append(_parameter("config", Path | None, config))
     for name in setting_names():
         parameters.append(_parameter(name, setting_type(name), setting_option(name)))
     serve.__doc__ = _run.__doc__

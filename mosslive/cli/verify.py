@@ -7,14 +7,17 @@ import typer
 from rich.table import Table
 
 from mosslive.cli.console import advance, byte_progress, err, out, print_json
+from mosslive.cli.models import DeviceOption, device_of, local
 
 if TYPE_CHECKING:
     from mosslive.build import Verdict
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="ENGINE", help="Check this engine folder.")],
-    device: Annotated[str, typer.Option(help="Run the probes on cpu or cuda.")] = "cpu",
+    folder: Annotated[
+        Path, typer.Argument(metavar="ENGINE", help="Check this engine folder, or a repo id.")
+    ],
+    device: DeviceOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Check the hash of every file of an engine folder, then run its golden probes.
@@ -27,8 +30,8 @@ def verify(
     from mosslive.engine.read import read_device
     from mosslive.model import Decoder
 
-    where = read_device(device)
-    engine = open_engine(folder)
+    where = read_device(device_of(device))
+    engine = open_engine(local(folder))
     total = sum(record.bytes for record in engine.manifest.files.values())
     with byte_progress("hashing", total) as progress:
         check_hashes(engine, lambda count: advance(progress, count))

@@ -7,6 +7,7 @@ import typer
 
 from mosslive.cli.command_group import CommandGroup
 from mosslive.cli.console import print_json
+from mosslive.cli.models import local
 from mosslive.config import SECONDS_PER_CODE
 from mosslive.config.codec_precision import HELP
 from mosslive.errors import MossliveError
@@ -14,14 +15,17 @@ from mosslive.errors import MossliveError
 voice = CommandGroup("Prepare voices.")
 
 CodecOption = Annotated[
-    Path, typer.Option("--codec", metavar="DIR", help="Load this codec folder, or its parent.")
+    Path,
+    typer.Option(
+        "--codec", metavar="DIR", help="Load this codec: a folder, its parent or repo id."
+    ),
 ]
 VocoderOption = Annotated[
     Path | None,
     typer.Option(
         "--vocoder",
         metavar="DIR",
-        help="Use this BigVGAN folder, trained on the flow's mel, instead of the codec's HiFT.",
+        help="Use this BigVGAN, trained on the flow's mel, instead of the codec's HiFT.",
     ),
 ]
 CodecPrecisionOption = Annotated[
@@ -54,7 +58,7 @@ def make(
         )
     from mosslive.codec import load_codec
 
-    made = load_codec(codec).voice(recording)
+    made = load_codec(local(codec)).voice(recording)
     made.save(output)
     seconds = made.codes * SECONDS_PER_CODE
     if as_json:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mosslive.config.files import ConfigError, is_positive_number, read_json, refuse
 
+EXTRACTOR_FILE = "preprocessor_config.json"
 # The published code hard-codes the number of solver steps; a folder may state another one.
 _PUBLISHED_STEPS = 10
 _MOST_VALUES = 10_000  # of the YAML file; the published one has about a hundred
@@ -53,9 +54,9 @@ class EncoderConfig:
     def from_folder(cls, folder: Path) -> "EncoderConfig":
         path = folder / "config.json"
         raw = read_json(path)
-        extractor = read_json(folder / "preprocessor_config.json")
+        extractor = read_json(folder / EXTRACTOR_FILE)
         _require_only(path, raw, _ENCODER_ONLY)
-        _require_only(folder / "preprocessor_config.json", extractor, _EXTRACTOR_ONLY)
+        _require_only(folder / EXTRACTOR_FILE, extractor, _EXTRACTOR_ONLY)
         fields = {
             "heads": "encoder_attention_heads",
             "layers": "quantize_position",

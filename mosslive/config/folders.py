@@ -1,4 +1,4 @@
-"""Finds the parts of a model folder, and the model folder that ships with the package.
+"""Finds the parts of a model folder, the model folder that ships with the package, and the cache.
 
     MODEL/lm/       the language model, as published
     MODEL/codec/    the codec, as published
@@ -8,6 +8,8 @@ The codec and the voice may also be given separately. The name "bundled" means t
 with the package. Knows the paths of the parts, not their contents.
 """
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -19,11 +21,21 @@ LM_FOLDER = "lm"
 CODEC_FOLDER = "codec"
 VOICES_FOLDER = "voices"
 DEFAULT_VOICE = "default.voice"
+CACHE_VARIABLE = "MOSSLIVE_CACHE"
 
 
 def shipped_folder() -> Path:
     """The package folder with the bundled model, its model card and the demo's question."""
     return Path(str(files("mosslive").joinpath(BUNDLED)))
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where built engine folders are kept; need not exist. Everything in it can be made again."""
+    if given := environment.get(CACHE_VARIABLE):
+        return Path(given).expanduser()
+    home = environment.get("XDG_CACHE_HOME")  # the standard demands an absolute path
+    base = Path(home) if home and Path(home).is_absolute() else Path.home() / ".cache"
+    return base / "mosslive"
 
 
 def has_bundled() -> bool:

@@ -1,4 +1,7 @@
-"""Reads a model folder in the published layout into a decoder on a device, and its tokenizer."""
+"""Reads a model folder in the published layout into a decoder on a device, and its tokenizer.
+
+Also turns the name of a device into a device; "auto" is resolved here and nowhere else.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +10,11 @@ import torch
 
 from mosslive.checkpoint import Checkpoint
 from mosslive.checkpoint.layout import CONFIG_FILE, TOKENIZER_FILE, model_folder
-from mosslive.config import ModelConfig, refuse
+from mosslive.config import ConfigError, ModelConfig, refuse
 from mosslive.model import Decoder, load_weights
 from mosslive.rows import TextTokenizer
 
+AUTO = "auto"  # the device of a command that was given none
 _COMPUTE = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -27,6 +31,25 @@ def read_decoder(
     tokenizer.check(config)
     checkpoint = Checkpoint.open(folder, progress)
     return Decoder(config, load_weights(checkpoint, device, _COMPUTE[dtype])), tokenizer
+
+
+def pick_device(name: str) -> str:
+    """The device that a command runs on: for "auto" cuda where PyTorch finds a GPU, else cpu.
+    Raises `ConfigError` for names other than cpu, cuda and cuda:N, and for cuda without a GPU."""
+    found = torch.cuda.is_available()
+    if name == AUTO:
+        return "cuda" if found else "cpu"
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise ConfigError(f"Unknown device {name!r}; use cpu or cuda.")
+    if kind == "cuda" and not found:
+        raise ConfigError(
+            f"PyTorch {torch.__version__} finds no GPU, so device {name!r} cannot be used; use cpu."
+        )
+    return name
 
 
 def read_device(name: str) -> torch.device:

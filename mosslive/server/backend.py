@@ -25,6 +25,7 @@ from mosslive.config.folders import Parts, find_parts
 from mosslive.engine import Engine, EngineSettings
 from mosslive.engine.device_priority import DevicePriority
 from mosslive.engine.health import Health
+from mosslive.engine.read import pick_device
 from mosslive.engine.stage_seconds import stage_seconds
 from mosslive.engine.step_costs import StepCosts
 from mosslive.rows import DRIVER_SYSTEM, ReplyKind
@@ -203,6 +204,7 @@ class Backend:
 
 def load_backend(settings: ServerSettings) -> Backend:
     """Loads everything; takes up to minutes. Must not run on a thread with an event loop."""
+    settings = replace(settings, device=pick_device(settings.device))
     parts = find_parts(settings.model, settings.codec, settings.voice)
     if parts.voice and not parts.codec:
         raise refuse("voice", str(parts.voice), "only together with a codec; set --codec")

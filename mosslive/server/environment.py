@@ -10,8 +10,11 @@ import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
+from mosslive.config.folders import CACHE_VARIABLE
+
 PREFIX = "MOSSLIVE_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"  # path of the TOML file
+_OTHERS = (CONFIG_VARIABLE, CACHE_VARIABLE)  # ours, and no settings
 
 # As Kubernetes names and writes what it sets for a Service.
 _SERVICE_NAME = re.compile(
@@ -29,7 +32,7 @@ def own_variables(
     warnings: list[str] = []
     foreign: list[str] = []
     for variable, text in environment.items():
-        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE:
+        if not variable.startswith(PREFIX) or variable in _OTHERS:
             continue
         name = variable.removeprefix(PREFIX).lower()
         if _SERVICE_VALUE.fullmatch(text) or _SERVICE_NAME.fullmatch(variable):

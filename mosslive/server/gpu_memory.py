@@ -18,7 +18,7 @@ from mosslive.server.settings import ServerSettings
 
 _GIB = 1 << 30
 # The CUDA context, loaded kernels and recorded graphs, which PyTorch's allocator does not count.
-_CONTEXT_BYTES = 3 * _GIB // 2
+CONTEXT_BYTES = 3 * _GIB // 2
 _log = logging.getLogger("mosslive.server")
 
 
@@ -62,9 +62,9 @@ def _available_bytes(device: str, cap_gib: float | None) -> int:
     reserved, allocated = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
     allowed = free
     if cap_gib is not None:
-        cap = int(cap_gib * _GIB) - _CONTEXT_BYTES
+        cap = int(cap_gib * _GIB) - CONTEXT_BYTES
         if not reserved < cap <= total:
-            least = (reserved + _CONTEXT_BYTES) / _GIB
+            least = (reserved + CONTEXT_BYTES) / _GIB
             raise refuse("gpu_memory_gib", cap_gib, f"{least:.1f} to {total / _GIB:.1f}")
         torch.cuda.set_per_process_memory_fraction(cap / total, torch.device(device))
         allowed = min(free, cap - reserved)

@@ -46,7 +46,12 @@ def goal_rows(settings: ServerSettings, capabilities: Capabilities) -> int:
     """Size of a pool, in rows, that limits no conversation."""
     conversations = settings.max_sessions + settings.max_requests
     wanted = wanted_rows(settings, capabilities)
-    return rows_for(conversations, max(wanted, _TASK_ROWS), _PAGE_ROWS, EngineSettings())
+    return conversation_rows(conversations, max(wanted, _TASK_ROWS), EngineSettings())
+
+
+def conversation_rows(conversations: int, rows: int, settings: EngineSettings) -> int:
+    """Size of a pool, in rows, with room for so many conversations of `rows` rows."""
+    return rows_for(conversations, rows, _PAGE_ROWS, settings)
 
 
 def least_rows() -> int:

@@ -13,12 +13,14 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from mosslive.engine.read import pick_device
 from mosslive.server import logs
 from mosslive.server.address import address, check_address, check_certificate
 from mosslive.server.app import make_app
@@ -134,14 +136,19 @@ class DrainingServer(uvicorn.Server):
         return address(self.config.host, self.port, scheme + tls)
 
 
-def make_server(
-    settings: ServerSettings, load: Callable[[], Awaitable[Backend]] | None = None
-) -> tuple[DrainingServer, ServerState]:
-    """Checks the settings and builds the server. Does not load the model or listen yet."""
+def check_start(settings: ServerSettings) -> None:
+    """Raises `MossliveError` if the server cannot listen as the settings ask."""
     check_exposure(settings)
     check_certificate(settings.ssl_certfile, settings.ssl_keyfile)
     check_address(settings.host, settings.port)
 
+
+def make_server(
+    settings: ServerSettings, load: Callable[[], Awaitable[Backend]] | None = None
+) -> tuple[DrainingServer, ServerState]:
+    """Checks the settings and builds the server. Does not load the model or listen yet."""
+    check_start(settings)
+    settings = replace(settings, device=pick_device(settings.device))
     server_state = ServerState(settings, load or (lambda: _load_on_thread(settings)))
     app = make_app(server_state)
     http_settings = HttpSettings(
@@ -161,12 +168,20 @@ def make_server(
     return server, server_state
 
 
-def serve(settings: ServerSettings, warnings: Sequence[str] = ()) -> None:
+def serve(
+    settings: ServerSettings,
+    warnings: Sequence[str] = (),
+    prepare: Callable[[ServerSettings], ServerSettings] = lambda settings: settings,
+) -> None:
     """Runs the server until a signal ends it. Raises the error if the model cannot be loaded.
-    `warnings`: about the settings, for the log."""
+    `warnings`: about the settings, for the log. `prepare`: may download and build what the settings
+    name, and returns those to serve with; runs once the log is set up and the address is known to
+    be free."""
     logs.set_up(logs.log_settings(settings.log_level, settings.log_format))
     for warning in warnings:
         _log.warning("%s", warning)
+    check_start(settings)
+    settings = prepare(settings)
     with ExitStack() as until, short_thread_switches():
         server, server_state = make_server(settings, lambda: _load_for_good(settings, until))
         server.run()

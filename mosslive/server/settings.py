@@ -35,9 +35,9 @@ def _setting(default: Any, help_text: str, least: float | None = None) -> Any:
 @dataclass(frozen=True)
 class ServerSettings:
     # The model.
-    model: Path = _setting(Path(BUNDLED), "Serve this model or engine folder.")
+    model: Path = _setting(Path(BUNDLED), "Serve this model or engine folder, or repo id.")
     codec: Path | None = _setting(
-        None, "Use this codec folder; default: the one in the model's folder, if any."
+        None, "Use this codec folder or repo id; default: the model's, if it has one."
     )
     voice: Path | None = _setting(
         None, "Speak with this .voice file or recording; default: the codec's voice."
@@ -52,9 +52,12 @@ class ServerSettings:
         None, "Store uploaded voices in this folder; default: they are lost at exit."
     )
     name: str = _setting("moss-speech", "Report this model name; requests may use any name.")
-    device: str = _setting("cpu", "Run on this device: cpu or cuda.")
+    device: str = _setting("auto", "Run on cpu or cuda; auto: cuda where there is a GPU.")
     dtype: str | None = _setting(
         None, "Compute in float32 or bfloat16; default: the device's preferred type."
+    )
+    fp8: str | None = _setting(
+        None, "On a GPU, build the engine of a checkpoint with float8 matrices: trunk."
     )
     codec_precision: str | None = _setting(
         None, f"{HELP}; default: float32 on a CPU, mixed on a GPU."

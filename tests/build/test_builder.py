@@ -12,11 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mosslive.build import Fp8Options, Keep, build_engine, builder
+from mosslive.build import Fp8Options, Keep, build_engine
 from mosslive.build.verify import LIMITS, Limits
 from mosslive.checkpoint import CheckpointError, faults
 from mosslive.checkpoint.engine_folder import check_hashes, open_engine
 from mosslive.checkpoint.engine_layout import BaseDtype
+from mosslive.checkpoint.progress import Stage
 from mosslive.checkpoint.writer import FolderExists
 from mosslive.errors import MossliveError
 
@@ -96,7 +97,7 @@ def test_kept_matrices_are_not_fp8(nano_folder: Path, calibration: Path, tmp_pat
     assert none.verdict.precision == "bfloat16"
 
 
-def interrupting(label: str, error: type[BaseException]) -> builder.Stage:
+def interrupting(label: str, error: type[BaseException]) -> Stage:
     @contextmanager
     def stage(name: str, _: int) -> Iterator[Callable[[int], None]]:
         def progress(_: int) -> None:

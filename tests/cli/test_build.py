@@ -188,7 +188,7 @@ def test_errors_are_ours(nano_folder: Path, engine: Path, tmp_path: Path) -> Non
         run("verify", nano_folder)
     with pytest.raises(MossliveError, match="exists already"):
         run("build", nano_folder, engine)
-    with pytest.raises(MossliveError, match="device is 'tpu'"):
+    with pytest.raises(MossliveError, match="Unknown device 'tpu'; use cpu or cuda"):
         run("verify", engine, "--device", "tpu")
     with pytest.raises(MossliveError, match=r"keep is 'trunk\.7'"):
         run("build", nano_folder, tmp_path / "out", "--fp8", "trunk", "--keep", "trunk.7")

@@ -101,7 +101,7 @@ def test_system_turn_and_presets(nano_folder: Path) -> None:
         (["--codes", "nowhere.json"], "nowhere.json: not readable"),
         (["--user", "x", "--temperature", "0"], "temperature is 0.0; allowed: 0.01 to 100"),
         (["--user", "x", "--dtype", "int4"], "dtype is 'int4'; allowed: float32, bfloat16"),
-        (["--user", "x", "--device", "tpu9"], "device is 'tpu9'; allowed: cpu"),
+        (["--user", "x", "--device", "tpu9"], "Unknown device 'tpu9'; use cpu or cuda."),
         (["--user", "x", "--max-new", "0"], "max_new is 0; allowed: 1 or more"),
     ],
 )

@@ -113,9 +113,9 @@ def test_the_server_does_not_run_as_root() -> None:
     assert instructions().index(("RUN", made)) < names.index("USER")
     assert re.search(rf"useradd [^&]*\b{user}\b", made)
     owned = re.findall(rf"install -d -o {user} [^&]*?((?: /\S+)+)", made)[0].split()
-    written = {"MOSSLIVE_VOICES_DIR", "TRITON_CACHE_DIR"}
+    written = {"MOSSLIVE_VOICES_DIR", "TRITON_CACHE_DIR", "HF_HOME", "MOSSLIVE_CACHE"}
     for name in written:
-        assert any(variables()[name].startswith(f"{folder}/") for folder in owned), name
+        assert any(f"{variables()[name]}/".startswith(f"{folder}/") for folder in owned), name
 
 
 def test_the_health_check(parts: Parts) -> None:

@@ -300,6 +300,6 @@ def test_the_default_number_of_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, count in ((1, 1), (4, 1), (8, 2), (16, 4), (192, 4)):
         monkeypatch.setattr("mosslive.server.front.count.usable_cores", lambda cores=cores: cores)
         assert front_count(ServerSettings(device="cuda")) == count
-        assert front_count(ServerSettings()) == 0
+        assert front_count(ServerSettings(device="cpu")) == 0
         assert front_count(ServerSettings(device="cuda", fronts=0)) == 0
         assert front_count(ServerSettings(fronts=7)) == 7
