@@ -169,7 +169,8 @@ def test_a_minute_of_fifty(parts: Parts) -> None:
             gc.collect()
             before = handles(), len(asyncio.all_tasks())
             loop = asyncio.get_running_loop()
-            end, seed, memory = loop.time() + 60, 3, []
+            end, seed = loop.time() + 60, 3
+            memory: list[int] = []
             while loop.time() < end or len(memory) < 8:
                 await crowd(served, 50, 50, seed)
                 await served.quiet()
