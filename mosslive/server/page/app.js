@@ -59,7 +59,7 @@ function complain(error, quiet = false) {
 
 async function begin(withMicrophone) {
   check.stop();
-  view.begin();
+  view.error("");
   const begun = (call = new Call(page));
   await attempt(begun, () => begun.begin(withMicrophone));
 }

@@ -43,6 +43,7 @@ export class Call {
     recorder.begin(this.context).catch(() => {});
     await this.connection.open();
     this.alive();
+    view.begun();
     const silence = new SilenceWatch((silent) => view.hint(silent ? NO_SOUND : ""));
     waves.run((user, reply) => {
       view.level(Math.max(user, reply));

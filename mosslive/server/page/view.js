@@ -108,9 +108,8 @@ export class View {
     find("hint").hidden = !words;
   }
 
-  // A call begins.
-  begin() {
-    this.error("");
+  // A call has begun.
+  begun() {
     this.log.begin();
     if (find("captions").disabled) this.tellNoCaptions();
   }
