@@ -54,7 +54,7 @@ def decode_container(data: bytes, demuxer: str, most_s: float) -> tuple[NDArray[
 
 
 def _frames(data: bytes, demuxer: str, most_packets: int) -> Iterator[AudioFrame]:
-    with av_open(BytesIO(data), format=demuxer, metadata_errors="replace") as container:
+    with av_open(BytesIO(data), "r", format=demuxer, metadata_errors="replace") as container:
         (stream, *_) = container.streams.audio  # ValueError: there is none
         context = stream.codec_context
         if context.codec.canonical_name not in _CODECS:

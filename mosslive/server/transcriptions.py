@@ -8,7 +8,7 @@ the file is read on a worker thread.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from mosslive.server.api_errors import ApiError
 from mosslive.server.audio_files import read_file
+from mosslive.server.backend import Backend
 from mosslive.server.one_shot import codes_of, reply_rows, transcription_events, turn_of
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.usage import usage_of
@@ -66,25 +67,24 @@ async def transcription(request: Request) -> Response:
     # Raises before the response starts, so that an error has its own status.
     first = await anext(events, ReplyDone(0, "", 0, "stop"))
     if wanted.stream:
-
-        def usage(done: ReplyDone) -> dict[str, Any]:
-            counted = usage_of([said], done, reply_rows(backend, written))
-            names = ("input_tokens", "output_tokens", "total_tokens")
-            return {"type": "tokens", **{name: counted[name] for name in names}}
-
-        lines = _streamed(usage, first, events)
+        lines = _streamed(backend, said, written, first, events)
         return ClosingStream(lines, events, "text/event-stream")
     async with aclosing(events):
         done = first
         async for event in events:
             done = event
-    text = done.text
+    seconds = round(len(sound.wave) / sound.rate_hz, 3)
+    return _whole(wanted, done.text, seconds, backend.capabilities.languages)
+
+
+def _whole(wanted: _Wanted, text: str, seconds: float, languages: tuple[str, ...]) -> Response:
+    """`seconds`: of sound. `languages`: of the model."""
     if wanted.response_format == "text":
         return PlainTextResponse(f"{text}\n")
-    seconds = round(len(sound.wave) / sound.rate_hz, 3)
     document: dict[str, Any] = {"text": text, "usage": {"type": "duration", "seconds": seconds}}
     if wanted.response_format == "verbose_json":
-        language = wanted.language or _only(backend.capabilities.languages) or _UNDETERMINED
+        only = languages[0] if len(languages) == 1 else _UNDETERMINED
+        language = wanted.language or only
         document |= {"task": "transcribe", "duration": seconds, "language": language}
     return JSONResponse(document)
 
@@ -129,7 +129,9 @@ async def _events(
 
 
 async def _streamed(
-    usage: Callable[[ReplyDone], dict[str, Any]],
+    backend: Backend,
+    said: HistoryTurn,
+    written: list[HistoryTurn],
     first: TextDelta | ReplyDone,
     events: AsyncGenerator[TextDelta | ReplyDone],
 ) -> AsyncGenerator[str]:
@@ -141,12 +143,11 @@ async def _streamed(
             yield _line({"type": "transcript.text.delta", "delta": event.text})
         done = event
     assert isinstance(done, ReplyDone), "the last event of a transcription"
-    yield _line({"type": "transcript.text.done", "text": done.text, "usage": usage(done)})
+    counted = usage_of([said], done, reply_rows(backend, written))
+    names = ("input_tokens", "output_tokens", "total_tokens")
+    usage = {"type": "tokens", **{name: counted[name] for name in names}}
+    yield _line({"type": "transcript.text.done", "text": done.text, "usage": usage})
 
 
 def _line(event: dict[str, Any]) -> str:
     return f"data: {json.dumps(event)}\n\n"
-
-
-def _only(languages: tuple[str, ...]) -> str | None:
-    return languages[0] if len(languages) == 1 else None

@@ -23,6 +23,7 @@ def contained(kind: str, wave: NDArray[np.float32], rate_hz: int) -> bytes:
     out = io.BytesIO()
     with av.open(out, "w", format=container) as file:
         stream = file.add_stream(codec, rate=rate_hz, layout=layout)
+        assert isinstance(stream, av.AudioStream)
         step = rate_hz * 60  # a frame of an hour is too large for FFmpeg
         for first in range(0, len(wave), step):
             piece = wave[first : first + step].astype(np.float32).reshape(1, -1)

@@ -23,7 +23,8 @@ from mosslive.server import audio_decoder, audio_files
 from mosslive.server.api_errors import ApiError
 from mosslive.server.audio_decoder import AudioDecoder, DecoderFailed
 from mosslive.server.audio_files import read_file
-from mosslive.server.decode_process import Refused, decode
+from mosslive.server.decode_limits import Refused
+from mosslive.server.decode_process import decode
 from tests.codec.conftest import speech
 from tests.faults.damage import LONG, Damage, damages, many
 

@@ -13,6 +13,7 @@ Request = dict[str, Any]
 GETS = (
     *("/health", "/health/live", "/version", "/v1/models", "/v1/models/x/y", "/v1/voices"),
     *("/v1/realtime", "/v1/realtime/ice_servers", "/nothing", "/v1/nothing", "/%00", "/", "//"),
+    *("/docs", "/docs/docs.js", "/docs/x", "/openapi.json"),
 )
 KINDS = ("pcm", "wav", "flac", "mp3", "opus", "aac", "nothing")
 
@@ -51,6 +52,10 @@ def chat(chance: random.Random) -> Request:
     messages = chance.choice(([text], [heard], [*history, text], [*history, heard]))
     body: Request = {"model": "any", "messages": messages, "stream": chance.random() < 0.5}
     body["max_tokens"] = chance.choice((1, 5, 20))
+    if chance.random() < 0.1:
+        body["messages"] = [*messages, {"role": "assistant", "audio": {"id": "audio_x"}}]
+    if chance.random() < 0.1:
+        body[chance.choice(("tools", "stop", "temprature"))] = chance.choice((None, [], ["x"]))
     if spoken:
         kind = "pcm16" if body["stream"] else chance.choice(KINDS)
         body |= {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": kind}}
@@ -65,7 +70,9 @@ def speech(chance: random.Random) -> Request:
 
 
 def transcription(chance: random.Random) -> Request:
-    form = {"model": "any", "response_format": chance.choice(("json", "text", "srt"))}
+    kinds = ("json", "text", "verbose_json", "srt")
+    form = {"model": "any", "response_format": chance.choice(kinds)}
+    form["stream"] = chance.choice(("true", "false", "maybe"))
     file = chance.choice(("wav", "flac", "ogg", "mp3", "empty", "noise", "cut"))
     return {"method": "POST", "path": "/v1/audio/transcriptions", "form": form, "file": file}
 
@@ -79,9 +86,11 @@ def voice(chance: random.Random) -> Request:
 
 
 def secret(chance: random.Random) -> Request:
-    path = chance.choice(("/v1/realtime/client_secrets", "/v1/realtime/sessions"))
+    names = ("client_secrets", "sessions", "transcription_sessions")
+    path = f"/v1/realtime/{chance.choice(names)}"
     expires = {"anchor": "created_at", "seconds": chance.choice((10, 600, 7200, 0))}
-    session = {"type": "realtime", "instructions": "Hi."}
+    kind = chance.choice(("realtime", "transcription"))
+    session = {"type": kind, "instructions": "Hi."}
     return {"method": "POST", "path": path, "json": {"expires_after": expires, "session": session}}
 
 

@@ -68,7 +68,7 @@ def test_a_conversation_by_reference(parts: Parts, monkeypatch: pytest.MonkeyPat
             )
             with pytest.raises(NotFoundError, match=first.audio.id):
                 await other.chat.completions.create(model="moss", messages=[by_id, USER])
-            served.server_state.replies._clock = lambda: first.audio.expires_at  # type: ignore
+            served.server_state.replies._clock = lambda: first.audio.expires_at
             with pytest.raises(NotFoundError, match=first.audio.id):
                 await ask(model="moss", messages=[by_id, USER])
 

@@ -15,7 +15,8 @@ from websockets.exceptions import InvalidStatus
 from mosslive.rows import PromptFormat
 from mosslive.server.api_errors import ApiError, retry_headers
 from mosslive.server.audio_files import read_file
-from mosslive.server.decode_process import Refused, decode
+from mosslive.server.decode_limits import Refused
+from mosslive.server.decode_process import decode
 from mosslive.server.slots import Slots
 from tests.server.auth import KEY, OTHER, bearing, closed, denied
 from tests.server.rig import (

@@ -101,6 +101,23 @@ def test_a_peer_that_sends_nothing_while_it_is_silent(parts: Parts) -> None:
     run(test())
 
 
+def test_a_call_of_type_transcription(parts: Parts) -> None:
+    """A call may only write down what is said: transcripts come over the data channel, and no
+    response is made."""
+
+    async def test() -> None:
+        family = "conversation.item.input_audio_transcription"
+        async with serving(parts) as served, calling(served, {"type": "transcription"}) as caller:
+            assert caller.events[0]["session"]["type"] == "transcription"
+            caller.microphone.speak(turn())
+            done = await caller.until(f"{family}.completed")
+            deltas = [e["delta"] for e in caller.events if e["type"] == f"{family}.delta"]
+            assert "".join(deltas) == done["transcript"] != ""
+            assert not [name for name in caller.types() if name.startswith("response")]
+
+    run(test())
+
+
 async def sound_of(caller: Caller, item_id: str) -> Any:
     caller.send("conversation.item.retrieve", item_id=item_id)
     item = (await caller.until("conversation.item.retrieved"))["item"]

@@ -167,8 +167,9 @@ def merged(config: SessionConfig, raw: dict[str, Any], offer: Offer) -> SessionC
     if "transcription" in audio_in:
         wanted = fields.record(audio_in, "transcription", where, None)
         if config.replies:
-            wanted = wanted if offer.transcripts else None
-        changes["transcription"] = wanted if config.replies else wanted or config.transcription
+            changes["transcription"] = wanted if offer.transcripts else None
+        elif wanted:  # a session of type transcription has it always
+            changes["transcription"] = wanted
     if "noise_reduction" in audio_in:
         fields.record(audio_in, "noise_reduction", where, None)
     modality = changes.get("modality", config.modality)
