@@ -14,7 +14,7 @@ LOCKED := --require-hashes --no-deps
 # The files with tests of a mark. To collect all files takes ten seconds more.
 marked = $(shell grep -rl --include='test_*.py' 'pytest\.mark\.$(1)\b' tests)
 
-.PHONY: demo test test-training test-load test-faults soak test-clients lint format bench judges clients clean \
+.PHONY: demo test test-training test-load test-faults test-image soak test-clients lint format bench judges clients clean \
 	lock audit advisories wheel sbom release
 
 demo: .venv/talk
@@ -42,6 +42,10 @@ test-load: .venv/dev
 # Every fault in every part of a server, and damage at thousands of places in every kind of file.
 test-faults: .venv/dev
 	LONG_TESTS=1 $(PYTEST) tests/faults
+
+# Builds deploy/Dockerfile with buildah and starts the image. IMAGE_OPTIONS: of `buildah build`.
+test-image:
+	deploy/check-image $(IMAGE_OPTIONS)
 
 # Random sessions against servers in processes of their own, for hours. Prints each failure as a
 # test; figures and plots go to build/soak.

@@ -79,7 +79,7 @@ def chat(
         typer.Option(
             "--system",
             "--instructions",
-            help="Set the system prompt, '' for none (default: the model publishers').",
+            help="Set the system prompt, '' for none (default: the publishers').",
         ),
     ] = None,
     transcripts: Annotated[bool | None, setting_option("transcripts")] = None,
@@ -106,7 +106,7 @@ def chat(
         int | None, typer.Option(help="Limit a reply to this many rows; 12.5 rows = 1 s.")
     ] = None,
     min_new: Annotated[
-        int | None, typer.Option(help="Prevent the end of speech before this row.")
+        int | None, typer.Option(help="Make a spoken reply at least this many rows long.")
     ] = None,
     max_reply_s: Annotated[float | None, setting_option("max_reply_s")] = None,
     min_reply_s: Annotated[float | None, setting_option("min_reply_s")] = None,
