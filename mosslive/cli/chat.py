@@ -135,8 +135,8 @@ def chat(
     if mic and output:
         raise typer.BadParameter("--mic plays its replies and cannot be combined with -o")
     check_settings(max_reply_s=max_reply_s, min_reply_s=min_reply_s, context_rows=context_rows)
-    max_new = _rows("max", max_new, max_reply_s)
-    min_new = _rows("min", min_new, min_reply_s)
+    max_new = _rows("max", max_new, max_reply_s, least=1)
+    min_new = _rows("min", min_new, min_reply_s, least=0)
     parts = find_parts(model, codec, voice)
     if reply is ReplyOption.speech and not (parts.codec and parts.voice):
         raise typer.BadParameter(
@@ -203,8 +203,8 @@ def chat(
     asyncio.run(job.run(files or [], text or [], mic, resume, save, timeline))
 
 
-def _rows(bound: str, rows: int | None, seconds: float | None) -> int | None:
+def _rows(bound: str, rows: int | None, seconds: float | None, least: int) -> int | None:
     """The bound of a reply in rows; it may be given as rows or as seconds."""
     if rows is not None and seconds is not None:
         raise typer.BadParameter(f"give --{bound}-new or --{bound}-reply-s, not both")
-    return rows if seconds is None else max(1, round(seconds / SECONDS_PER_CODE))
+    return rows if seconds is None else max(least, round(seconds / SECONDS_PER_CODE))

@@ -1,6 +1,7 @@
 """`mosslive serve`: one flag per field of `ServerSettings`."""
 
 import inspect
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from mosslive.cli.setting_options import setting_names, setting_option, setting_type
+from mosslive.server import logs
 from mosslive.server.environment import CONFIG_VARIABLE as _CONFIG
 from mosslive.server.settings import read_settings
+
+_log = logging.getLogger("mosslive.server")
 
 
 def _run(config: Path | None, **flags: Any) -> None:
@@ -21,11 +25,15 @@ def _run(config: Path | None, **flags: Any) -> None:
     """
     warnings: list[str] = []
     settings = read_settings(flags, os.environ, config, warnings.append)
+    # Before anything else can fail: a misspelt variable may be the reason.
+    logs.set_up(logs.log_settings(settings.log_level, settings.log_format))
+    for warning in warnings:
+        _log.warning("%s", warning)
     from mosslive.server.run import serve as run_server
     from mosslive.talk.cpu_threads import share_cpu_threads
 
     share_cpu_threads(settings.device)
-    run_server(settings, warnings)
+    run_server(settings)
 
 
 def _command() -> Callable[..., None]:

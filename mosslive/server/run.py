@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from types import FrameType
@@ -161,12 +161,9 @@ def make_server(
     return server, server_state
 
 
-def serve(settings: ServerSettings, warnings: Sequence[str] = ()) -> None:
-    """Runs the server until a signal ends it. Raises the error if the model cannot be loaded.
-    `warnings`: about the settings, for the log."""
+def serve(settings: ServerSettings) -> None:
+    """Runs the server until a signal ends it. Raises the error if the model cannot be loaded."""
     logs.set_up(logs.log_settings(settings.log_level, settings.log_format))
-    for warning in warnings:
-        _log.warning("%s", warning)
     with ExitStack() as until, short_thread_switches():
         server, server_state = make_server(settings, lambda: _load_for_good(settings, until))
         server.run()
