@@ -14,7 +14,7 @@ LOCKED := --require-hashes --no-deps
 # The files with tests of a mark. To collect all files takes ten seconds more.
 marked = $(shell grep -rl --include='test_*.py' 'pytest\.mark\.$(1)\b' tests)
 
-.PHONY: demo test test-training test-load test-faults test-wheel soak test-clients lint format bench judges clients clean \
+.PHONY: demo test test-training test-load test-faults test-wheel test-image soak test-clients lint format bench judges clients clean \
 	lock audit advisories wheel sbom release
 
 demo: .venv/talk
@@ -46,6 +46,10 @@ test-faults: .venv/dev
 # The wheel in an environment of its own: installs everything anew, so it needs a package index.
 test-wheel: .venv/dev
 	LONG_TESTS=1 $(PYTEST) tests/test_wheel.py
+
+# Builds deploy/Dockerfile with buildah and starts the image. IMAGE_OPTIONS: of `buildah build`.
+test-image:
+	deploy/check-image $(IMAGE_OPTIONS)
 
 # Random sessions against servers in processes of their own, for hours. Prints each failure as a
 # test; figures and plots go to build/soak.

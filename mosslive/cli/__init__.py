@@ -21,7 +21,7 @@ def main() -> None:
         hint = (
             "install the extra you need: pip install 'mosslive[voice]' for audio, "
             "'mosslive[talk]' for live talk, 'mosslive[server]' for the server, "
-            "'mosslive[bench]' for benchmarks"
+            "'mosslive[bench]' for benchmarks; mosslive doctor lists what is missing"
         )
         print(f"mosslive: {error.name} is not installed; {hint}", file=sys.stderr)
         sys.exit(1)

@@ -95,7 +95,7 @@ def chat(
         typer.Option(
             "--system",
             "--instructions",
-            help="Set the system prompt, '' for none (default: the model publishers').",
+            help="Set the system prompt, '' for none (default: the publishers').",
         ),
     ] = None,
     transcripts: Annotated[bool | None, setting_option("transcripts")] = None,
@@ -122,7 +122,7 @@ def chat(
         int | None, typer.Option(help="Limit a reply to this many rows; 12.5 rows = 1 s.")
     ] = None,
     min_new: Annotated[
-        int | None, typer.Option(help="Prevent the end of speech before this row.")
+        int | None, typer.Option(help="Make a spoken reply at least this many rows long.")
     ] = None,
     max_reply_s: Annotated[float | None, setting_option("max_reply_s")] = None,
     min_reply_s: Annotated[float | None, setting_option("min_reply_s")] = None,
@@ -152,8 +152,8 @@ def chat(
     if mic and output:
         raise typer.BadParameter("--mic plays its replies and cannot be combined with -o")
     check_settings(max_reply_s=max_reply_s, min_reply_s=min_reply_s, context_rows=context_rows)
-    max_new = _rows("max", max_new, max_reply_s)
-    min_new = _rows("min", min_new, min_reply_s)
+    max_new = _rows("max", max_new, max_reply_s, least=1)
+    min_new = _rows("min", min_new, min_reply_s, least=0)
     if leading := leading_model(files or []):
         files = (files or [])[1:]
     device = device_of(device)
@@ -227,8 +227,8 @@ def chat(
     asyncio.run(job.run(files or [], text or [], mic, resume, save, timeline))
 
 
-def _rows(bound: str, rows: int | None, seconds: float | None) -> int | None:
+def _rows(bound: str, rows: int | None, seconds: float | None, least: int) -> int | None:
     """The bound of a reply in rows; it may be given as rows or as seconds."""
     if rows is not None and seconds is not None:
         raise typer.BadParameter(f"give --{bound}-new or --{bound}-reply-s, not both")
-    return rows if seconds is None else max(1, round(seconds / SECONDS_PER_CODE))
+    return rows if seconds is None else max(least, round(seconds / SECONDS_PER_CODE))

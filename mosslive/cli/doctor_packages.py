@@ -57,8 +57,8 @@ def requirements(lines: list[str]) -> dict[str, dict[str, str]]:
         else:
             found[name][parsed[1]] = parsed[3] or ""
     for name, extras in included.items():
-        for extra in extras:
-            found[name] |= found.get(extra, {})
+        for inner in extras:
+            found[name] |= found.get(inner, {})
     return found
 
 
@@ -73,9 +73,10 @@ def _check(extra: str, wanted: Requirements) -> Check:
         else:
             versions.append(f"{package} {version}")
     if not extra:
-        state = "error" if lacking else "ok"
-        detail = f"missing: {', '.join(lacking)}" if lacking else ", ".join(versions)
-        return Check("packages", state, detail, "pip install mosslive" if lacking else None)
+        if lacking:
+            detail = f"missing: {', '.join(lacking)}"
+            return Check("packages", "error", detail, "pip install mosslive")
+        return Check("packages", "ok", ", ".join(versions))
     name, purpose = f"extra {extra}", _EXTRAS[extra]
     if lacking:
         fix = f'pip install "mosslive[{extra}]"'

@@ -45,7 +45,7 @@ def generate(
     ] = ReplyOption.speech,
     system: Annotated[
         str | None,
-        typer.Option(help="Set the system turn, '' for none (default: the driver's)."),
+        typer.Option(help="Set the system prompt, '' for none (default: the publishers')."),
     ] = None,
     preset: Preset = PresetOption.model,
     greedy: Greedy = None,
@@ -59,7 +59,7 @@ def generate(
         int | None, typer.Option(help="Limit the reply to this many rows; 12.5 rows = 1 s.")
     ] = None,
     min_new: Annotated[
-        int | None, typer.Option(help="Prevent the end of speech before this row.")
+        int | None, typer.Option(help="Make a spoken reply at least this many rows long.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Set the random seed.")] = None,
     device: DeviceOption = "auto",

@@ -26,7 +26,8 @@ _PRESETS = {
 Preset = Annotated[
     PresetOption,
     typer.Option(
-        help="Start from these sampling settings; model: generation_config.json, else the driver's."
+        help="Start from these sampling settings: the model's generation_config.json, the "
+        "publishers' demo (driver), their model card, or none (plain)."
     ),
 ]
 Greedy = Annotated[

@@ -1,6 +1,7 @@
 """`mosslive serve`: one flag per field of `ServerSettings`."""
 
 import inspect
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,13 @@ import typer
 
 from mosslive.cli.models import once, served
 from mosslive.cli.setting_options import setting_names, setting_option, setting_type
+from mosslive.server import logs
 from mosslive.server.environment import CONFIG_VARIABLE as _CONFIG
 from mosslive.server.settings import ServerSettings, read_settings
 
 _MODEL_ARGUMENT = "model_argument"
+
+_log = logging.getLogger("mosslive.server")
 
 
 def _run(config: Path | None, **flags: Any) -> None:
@@ -25,6 +29,10 @@ def _run(config: Path | None, **flags: Any) -> None:
     warnings: list[str] = []
     flags["model"] = once(flags.pop(_MODEL_ARGUMENT), flags["model"])
     settings = read_settings(flags, os.environ, config, warnings.append)
+    # Before anything else can fail: a misspelt variable may be the reason.
+    logs.set_up(logs.log_settings(settings.log_level, settings.log_format))
+    for warning in warnings:
+        _log.warning("%s", warning)
     from mosslive.server.run import serve as run_server
     from mosslive.talk.cpu_threads import share_cpu_threads
 
@@ -33,7 +41,7 @@ def _run(config: Path | None, **flags: Any) -> None:
         share_cpu_threads(found.device)
         return found
 
-    run_server(settings, warnings, prepare)
+    run_server(settings, prepare)
 
 
 def _command() -> Callable[..., None]:

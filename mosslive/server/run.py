@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -170,16 +170,12 @@ def make_server(
 
 def serve(
     settings: ServerSettings,
-    warnings: Sequence[str] = (),
     prepare: Callable[[ServerSettings], ServerSettings] = lambda settings: settings,
 ) -> None:
     """Runs the server until a signal ends it. Raises the error if the model cannot be loaded.
-    `warnings`: about the settings, for the log. `prepare`: may download and build what the settings
-    name, and returns those to serve with; runs once the log is set up and the address is known to
-    be free."""
+    `prepare`: may download and build what the settings name, and returns those to serve with; runs
+    once the log is set up and the address is known to be free."""
     logs.set_up(logs.log_settings(settings.log_level, settings.log_format))
-    for warning in warnings:
-        _log.warning("%s", warning)
     check_start(settings)
     settings = prepare(settings)
     with ExitStack() as until, short_thread_switches():

@@ -132,6 +132,7 @@ _COLOURS = {
     "first render": "#e15759",
     "hand out": "#b07aa1",
 }
+_WORDS = {"rows in": "prompt", "hand out": "send"}  # of the page, for names of the record
 _WIDTH, _BAR, _GAP, _LEFT = 900, 22, 12, 70  # pixels
 
 _STYLE = """
@@ -150,7 +151,7 @@ def timeline_html(timings: Sequence[TurnTiming], title: str = "mosslive: turns")
     spoken = [timing for timing in timings if timing.ttfa_s is not None]
     keys = "".join(
         f'<span class="key"><span class="swatch" style="background:{colour}"></span>'
-        f"{escape(name)}</span>"
+        f"{_shown(name)}</span>"
         for name, colour in _COLOURS.items()
     )
     return (
@@ -177,7 +178,7 @@ def _bars(timings: Sequence[TurnTiming]) -> str:
         for name, seconds in _parts(timing):
             drawn.append(
                 f'<rect x="{left:.1f}" y="{top}" width="{seconds * scale:.1f}" height="{_BAR}" '
-                f'fill="{_COLOURS[name]}"><title>{escape(name)}: {_ms(seconds)} ms</title></rect>'
+                f'fill="{_COLOURS[name]}"><title>{_shown(name)}: {_ms(seconds)} ms</title></rect>'
             )
             left += seconds * scale
     return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">{"".join(drawn)}</svg>'
@@ -200,10 +201,14 @@ def _table(timings: Sequence[TurnTiming]) -> str:
     ]
     cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return (
-        f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>{cells}</table>"
+        f"<table><tr>{''.join(f'<th>{_shown(name)}</th>' for name in head)}</tr>{cells}</table>"
         f"<p>Times in milliseconds. TTFA: time to first audio, turn detection excluded. "
         f"RTF: wall time of the whole reply over the duration of its sound.</p>"
     )
+
+
+def _shown(name: str) -> str:
+    return escape(_WORDS.get(name, name))
 
 
 def _ms(seconds: float | None) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,20 @@ import pytest
 from typer.testing import CliRunner
 
 from mosslive.cli.app import app
+from mosslive.server.settings import ServerSettings
 from tests.test_public_names import ALL
 
 # Commands without one result to print.
 _NO_RESULT = {
     "mosslive serve": "runs until it is stopped; --log-format json writes its log as JSON lines",
+}
+# Settings of the server's model that one conversation in a terminal has no use for.
+_SERVER_ONLY = {
+    "voices": "clients choose among several voices",
+    "voices_dir": "clients upload voices",
+    "name": "clients ask for the model's name",
+    "reply_pool_s": "many replies share a pool",
+    "gpu_memory_gib": "many conversations share the memory",
 }
 COMMANDS = {path: one for path, one in ALL.items() if not hasattr(one, "commands")}
 
@@ -25,6 +35,14 @@ def test_every_result_can_be_json(path: str) -> None:
     """Each command that prints a result has --json; the others are listed with the reason."""
     options = {name for one in COMMANDS[path].params for name in one.opts}
     assert ("--json" in options) != (path in _NO_RESULT)
+
+
+def test_chat_has_the_settings_of_the_model() -> None:
+    """What can be set for the model of a server can be set for `chat`, under the same name."""
+    options = {name for one in COMMANDS["mosslive chat"].params for name in one.opts}
+    names = [one.name for one in fields(ServerSettings)]
+    of_the_model = set(names[: names.index("host")]) - _SERVER_ONLY.keys()
+    assert {f"--{name.replace('_', '-')}" for name in of_the_model} <= options
 
 
 @pytest.mark.parametrize("path", ALL)

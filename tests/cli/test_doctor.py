@@ -13,7 +13,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from mosslive.cli import doctor_machine, doctor_packages
+from mosslive.cli import doctor_machine
 from mosslive.cli.app import app
 from mosslive.cli.doctor_check import Check
 from mosslive.cli.doctor_packages import package_checks, requirements
@@ -38,8 +38,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             raise metadata.PackageNotFoundError(name)
         return versions[name]
 
-    monkeypatch.setattr(doctor_packages.metadata, "requires", lambda _: REQUIRES)
-    monkeypatch.setattr(doctor_packages.metadata, "version", version)
+    monkeypatch.setattr(metadata, "requires", lambda _: REQUIRES)
+    monkeypatch.setattr(metadata, "version", version)
     return versions
 
 

@@ -1,6 +1,7 @@
 """Checks of `deploy/Dockerfile` that need no docker: what it copies, installs and runs.
 
-They do not show that the image builds, because base images and wheels are downloaded.
+They do not show that the image builds, because base images and wheels are downloaded:
+`deploy/check-image` (`make test-image`) does, where there is a builder.
 """
 
 import asyncio
@@ -83,6 +84,13 @@ def test_the_shell_reads_every_command() -> None:
     for command in all_of("RUN"):
         done = subprocess.run(["sh", "-n", "-c", command], capture_output=True, text=True)
         assert done.returncode == 0, (command, done.stderr)
+
+
+def test_the_check_of_the_image_is_a_program() -> None:
+    """`deploy/check-image` can be started, and the shell reads it."""
+    check = FILE.parent / "check-image"
+    assert os.access(check, os.X_OK)
+    subprocess.run(["bash", "-n", check], check=True)
 
 
 def test_the_entry_point_parses() -> None:

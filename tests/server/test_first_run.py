@@ -1,5 +1,6 @@
 """The first start of `mosslive serve`: what it prints when it can start and when it cannot."""
 
+import json
 import os
 import pty
 import re
@@ -24,13 +25,16 @@ def serve(*flags: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
-def test_a_port_in_use() -> None:
-    """A port in use gives one sentence with the port and what to do, before anything is loaded."""
+def test_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port in use gives one sentence with the port and what to do, before anything is loaded; a
+    misspelt variable is a warning in the log before it."""
+    monkeypatch.setenv("MOSSLIVE_PROT", "8000")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = serve("--port", str(port), "--model", "nowhere")
     assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    warning, line = done.stderr.splitlines()
+    assert json.loads(warning)["message"].endswith("did you mean MOSSLIVE_PORT?")
     assert line == f"mosslive: Port {port} is in use; choose another or use --port 0."
 
 
