@@ -140,8 +140,8 @@ def chat(
         raise typer.BadParameter("--mic plays its replies and cannot be combined with -o")
     if leading := leading_model(files or []):
         files = (files or [])[1:]
-    device = device_of(device)
     model = once(leading, model) or Path(BUNDLED)
+    device = device_of(device, model)
     parts = model_parts(model, codec, voice)
     if reply is ReplyOption.speech and not (parts.codec and parts.voice):
         raise typer.BadParameter(
