@@ -97,9 +97,9 @@ def capacity(
 
     if turn_detection not in ("server_vad", "none"):
         raise refuse("turn-detection", turn_detection, "server_vad or none")
-    device = device_of(device)
     random = size is not None or engine is not None
     subject = None
+    device = device_of(device, None if random else model or Path(BUNDLED))
     if random:
         subject = Subject(size or "full", device, local(engine))  # type: ignore[arg-type]  # it checks
     if not (url or model or random):

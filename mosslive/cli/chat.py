@@ -156,8 +156,8 @@ def chat(
     min_new = _rows("min", min_new, min_reply_s, least=0)
     if leading := leading_model(files or []):
         files = (files or [])[1:]
-    device = device_of(device)
     model = once(leading, model) or Path(BUNDLED)
+    device = device_of(device, model)
     parts = model_parts(model, codec, voice)
     if reply is ReplyOption.speech and not (parts.codec and parts.voice):
         raise typer.BadParameter(

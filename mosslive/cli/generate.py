@@ -73,7 +73,7 @@ def generate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Generate one reply and print its text or codes."""
-    device = device_of(device)
+    device = device_of(device, model)
     model = local(model)
     sampling = chosen_sampling(
         preset,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, overload
 import typer
 
 from mosslive.cli.console import advance, byte_progress, err, step_progress
-from mosslive.config.folders import CODEC_FOLDER, Parts, find_parts, shipped_folder
+from mosslive.config.folders import BUNDLED, CODEC_FOLDER, Parts, find_parts, shipped_folder
 from mosslive.config.published import COMPANIONS
 
 if TYPE_CHECKING:
@@ -48,10 +48,13 @@ def local(name: Path | None) -> Path | None:
     return local_folder(name, stage)
 
 
-def device_of(name: str) -> str:
-    """`--device` of a command, with "auto" resolved."""
-    from mosslive.engine.read import pick_device
+def device_of(name: str, model: Path | None = None) -> str:
+    """`--device` of a command, with "auto" resolved. That is the CPU for the bundled model: it
+    answers in real time there, at once, and nobody has tried it on a GPU."""
+    from mosslive.engine.read import AUTO, pick_device
 
+    if name == AUTO and model is not None and model in (Path(BUNDLED), shipped_folder()):
+        return "cpu"
     return pick_device(name)
 
 
@@ -133,7 +136,7 @@ def served(settings: "ServerSettings") -> "ServerSettings":
     """Settings of a server with every name resolved to a folder or a device."""
     # Without a terminal, programs read standard error, where every line is a record of the log.
     tell = say if err.is_terminal else logging.getLogger("mosslive.server").info
-    device = device_of(settings.device)
+    device = device_of(settings.device, settings.model)
     parts = model_parts(settings.model, settings.codec, settings.voice, tell)
     loadable = engine_of(parts.model, device, settings.dtype, settings.fp8, tell)
     shipped = shipped_folder() / DEFAULT_RECORDING
@@ -166,4 +169,4 @@ def leading_model(arguments: list[Path]) -> Path | None:
     if not arguments or arguments[0].suffix.lower() in _SOUND:
         return None
     first = arguments[0]
-    return first if first.is_dir() or repo_name(first) or str(first) == "bundled" else None
+    return first if first.is_dir() or repo_name(first) or str(first) == BUNDLED else None

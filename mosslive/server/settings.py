@@ -196,6 +196,8 @@ class ServerSettings:
             )
         if self.tail not in ("cached", "reference"):
             raise refuse("tail", self.tail, "cached, reference")
+        if self.fp8 not in (None, "trunk"):
+            raise refuse("fp8", self.fp8, "trunk, or none")
         if self.preset not in ("model", "driver"):
             raise refuse("preset", self.preset, "model, driver")
         codec_precision(self.codec_precision, self.device)  # raises for an unknown name

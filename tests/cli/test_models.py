@@ -186,6 +186,10 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
             pick_device(name)
     with pytest.raises(MossliveError, match="finds no GPU, so device 'cuda' cannot be used"):
         pick_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert models.device_of("auto", Path("bundled")) == "cpu"
+    assert models.device_of("cuda", Path("bundled")) == "cuda"
+    assert models.device_of("auto", Path("another")) == "cuda"
     done = console("serve", "--device", "gpu", "--port", "0")
     assert (done.returncode, done.stderr) == (
         1,
