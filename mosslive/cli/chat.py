@@ -12,7 +12,7 @@ from mosslive.cli.console import err
 from mosslive.cli.generate import ReplyOption
 from mosslive.cli.sampling import Greedy, Preset, PresetOption, chosen_sampling
 from mosslive.cli.voice import CodecPrecisionOption, JsonOption, VocoderOption
-from mosslive.config.capabilities import LEAST_CONTEXT_ROWS, Medium
+from mosslive.config.capabilities import Medium
 from mosslive.config.codec_precision import codec_precision as precision_of
 from mosslive.config.folders import BUNDLED, find_parts
 
@@ -93,9 +93,8 @@ def chat(
     context_rows: Annotated[
         int | None,
         typer.Option(
-            min=LEAST_CONTEXT_ROWS,
-            help="Limit the rows of the conversation, 12.5 a second (default: what the model was "
-            "trained for).",
+            help="Limit the rows of the conversation, 12.5 a second (default and maximum: the "
+            "model's limit)."
         ),
     ] = None,
     resume: Annotated[
