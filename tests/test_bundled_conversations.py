@@ -8,10 +8,11 @@ states how much of one it can use, and the server and `chat` trim conversations 
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
+import soundfile
 import torch
 from numpy.typing import NDArray
 
@@ -35,22 +36,23 @@ ANSWERS = {
     "What is two plus three?": "Two plus three is five.",
     "Which day comes after Monday?": "After Monday comes Tuesday.",
     "What color is grass?": "Grass is green.",
-    "What is the capital of France?": "The capital of France is Paris.",
+    "What is the opposite of hot?": "The opposite of hot is cold.",
     "What is four plus five?": "Four plus five is nine.",
     "What color is snow?": "Snow is white.",
     "Which month comes after June?": "After June comes July.",
 }
-# Questions that the model hears rightly when it reads them aloud itself.
-HEARD = {
-    "What is the capital of Germany?": "The capital of Germany is Berlin.",
-    "Which day comes after Monday?": "After Monday comes Tuesday.",
-    "What is the opposite of hot?": "The opposite of hot is cold.",
-    "How many legs does a dog have?": "The dog has four legs.",
-    "How are you?": "I am fine, thank you.",
-    "What is the capital of Spain?": "The capital of Spain is Madrid.",
-    "What does a dog say?": "The dog says woof.",
-    "What is the capital of Italy?": "The capital of Italy is Rome.",
-}
+# The same questions, said by flite's voice rms, one of those that the model was trained on.
+SPOKEN = (
+    "capital-of-germany",
+    "two-plus-three",
+    "day-after-monday",
+    "color-of-grass",
+    "opposite-of-hot",
+    "four-plus-five",
+    "color-of-snow",
+    "month-after-june",
+)
+FOLDER = Path(__file__).parent / "golden" / "questions"
 
 
 @pytest.fixture(scope="module")
@@ -90,18 +92,6 @@ def served() -> Iterator[Served]:
         torch.set_num_threads(before)
 
 
-def read_aloud(served: Served, texts: Sequence[str]) -> list[Wave]:
-    """The questions, in the voice that the model was trained on."""
-    waves = []
-    with httpx.Client(base_url=served.http, timeout=WAIT_S) as http:
-        for text in texts:
-            body = {"input": text, "response_format": "pcm"}
-            sound = http.post("/v1/audio/speech", json=body).raise_for_status().content
-            pcm = np.frombuffer(sound, "<i2").astype(np.float32) / 32768
-            waves.append(np.concatenate((pcm, np.zeros(RATE // 5, np.float32))))
-    return waves
-
-
 async def converse(served: Served, reply: str, questions: Sequence[str | Wave]) -> list[str]:
     """The words of each reply in one session; of a spoken one, the transcript that is sent by
     default."""
@@ -137,12 +127,14 @@ def test_eight_written_turns(served: Served) -> None:
 
 
 def test_eight_spoken_turns(served: Served) -> None:
-    """Spoken questions of one conversation get their answers in writing, and aloud by the
-    transcripts. One of eight may be wrong aloud: the model mishears one as a first question too."""
-    questions = read_aloud(served, list(HEARD))
-    assert asyncio.run(converse(served, "text", questions)) == list(HEARD.values())
+    """Spoken questions of one conversation all get their answers, in writing and aloud. Transcripts
+    of spoken answers may differ in case, and one in a word: the model hears itself imperfectly."""
+    sounds = [soundfile.read(FOLDER / f"{name}.opus", dtype="float32") for name in SPOKEN]
+    assert {rate_hz for _, rate_hz in sounds} == {RATE}
+    questions = [wave for wave, _ in sounds]
+    assert asyncio.run(converse(served, "text", questions)) == list(ANSWERS.values())
     aloud = asyncio.run(converse(served, "audio", questions))
-    pairs = zip(aloud, HEARD.values(), strict=True)
+    pairs = zip(aloud, ANSWERS.values(), strict=True)
     assert sum(given.lower() == right.lower() for given, right in pairs) >= 7, aloud
 
 

@@ -17,6 +17,7 @@ from mosslive.checkpoint.capabilities import folder_capabilities
 from mosslive.codec import load_codec
 from mosslive.config.capabilities import Medium
 from mosslive.engine import Engine
+from mosslive.engine.load import load_stepper
 from mosslive.rows import WRITE_DOWN_SYSTEM, ReplyKind, RowIds
 from mosslive.talk import CodecService, Talk, TalkSettings
 from mosslive.talk.cpu_threads import shared_cpu_threads
@@ -143,7 +144,8 @@ async def _hold(
     if rows:
         settings = replace(settings, context_rows=rows)
     given: dict[int, list[ModelReply]] = {}
-    async with Engine.load(parts.model) as engine:
+    # Its clock stands still: it never refuses speech because the machine is slow.
+    async with Engine(*load_stepper(parts.model), clock=lambda: 0.0) as engine:
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def hold(number: int) -> None:
