@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -210,11 +210,8 @@ def test_the_engine_of_a_gpu(
     small = models.engine_of(nano_folder, "cuda", "bfloat16", None)
     assert (small.model, small.dtype) == (nano_folder, "bfloat16")
 
-    def forced(self: Any, *given: Any) -> Path:
-        return original(self, *given, 0)
-
     original = engine_cache.EngineCache.engine
-    monkeypatch.setattr(engine_cache.EngineCache, "engine", forced)
+    monkeypatch.setattr(engine_cache.EngineCache, "engine", partialmethod(original, worth_bytes=0))
     built = models.engine_of(nano_folder, "cuda", "bfloat16", None)
     assert is_engine(built.model)
     assert built.model.is_relative_to(tmp_path / "engines")

@@ -107,3 +107,8 @@ class Chrome:
 
     async def shot(self, page: Any, name: str, full_page: bool = False) -> None:
         await page.screenshot(path=self.folder / f"page-{name}.png", full_page=full_page)
+
+
+async def state(page: Any, name: str) -> None:
+    """Waits until the page is in this state."""
+    await page.wait_for_selector(f"body[data-state={name}]")

@@ -8,6 +8,7 @@ import pytest
 from mosslive.codec import Codec, Voice
 from mosslive.server.backend import Backend
 from tests.server.bench import backend
+from tests.server.browser import Chrome
 from tests.server.rig import Parts
 
 
@@ -21,3 +22,10 @@ def served(parts: Parts) -> Iterator[Backend]:
     """The backend for sessions without a socket."""
     with backend(parts) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    started = Chrome(tmp_path_factory.mktemp("chrome"))
+    yield started
+    started.close()

@@ -18,7 +18,7 @@ import pytest
 import soundfile
 
 from mosslive.server.app import make_app
-from tests.server.browser import browsing, microphone
+from tests.server.browser import Chrome
 from tests.server.clients.test_clients import PATIENCE_S, PYTHON, needs
 from tests.server.rig import CODES, RATE, Parts, Served, run, serving, turn
 
@@ -156,14 +156,14 @@ class Silent(SimpleHTTPRequestHandler):
 
 
 @pytest.mark.clients
-def test_browser(parts: Parts, tmp_path: Path) -> None:
+def test_browser(parts: Parts, chrome: Chrome) -> None:
     """The page of another origin connects over WebRTC, hears the microphone and gets an answer."""
     files = ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(FOLDER)))
     origin = f"http://localhost:{files.server_port}"
     Thread(target=files.serve_forever, daemon=True).start()
 
     async def talk(served: Served) -> None:
-        async with browsing(microphone(tmp_path / "microphone.wav")) as page:
+        async with chrome.page() as page:
             await page.goto(f"{origin}/browser.html?server={served.http}")
             await page.click("#talk")
             await page.wait_for_function("document.body.innerText.includes('Answer:')")
@@ -174,7 +174,7 @@ def test_browser(parts: Parts, tmp_path: Path) -> None:
             await talk(served)
 
     try:
-        run(test(), 2 * PATIENCE_S)
+        chrome.run(test(), 2 * PATIENCE_S)
     finally:
         files.shutdown()
         files.server_close()

@@ -15,7 +15,7 @@ from mosslive.server.app import make_app
 from mosslive.server.openapi import document
 from mosslive.server.server_state import ServerState
 from mosslive.server.web_page import POLICY
-from tests.server.browser import browsing, microphone
+from tests.server.browser import Chrome
 from tests.server.rig import Parts, run, serving, settings, wav
 from tests.server.test_http import client
 
@@ -121,13 +121,13 @@ def test_the_page_needs_nothing_else(parts: Parts) -> None:
     run(test())
 
 
-def test_the_page_in_a_browser(parts: Parts, tmp_path: Any) -> None:
+@pytest.mark.clients
+def test_the_page_in_a_browser(parts: Parts, chrome: Chrome) -> None:
     """In Chromium the page lists every endpoint, sends requests, shows errors in words and plays
     sound, without an error of the policy."""
 
     async def test() -> None:
-        sound = microphone(tmp_path / "microphone.wav")
-        async with serving(parts) as served, browsing(sound) as page:
+        async with serving(parts) as served, chrome.page() as page:
             wrong: list[str] = []
             page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else 0)
             page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -158,4 +158,4 @@ def test_the_page_in_a_browser(parts: Parts, tmp_path: Any) -> None:
             assert await place.locator("audio").evaluate(length) > 0.5
             assert not [text for text in wrong if "404" not in text]
 
-    run(test())
+    chrome.run(test())

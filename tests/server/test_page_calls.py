@@ -2,14 +2,13 @@
 
 import io
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import soundfile
 
-from tests.server.browser import PHONE, Chrome
+from tests.server.browser import PHONE, Chrome, state
 from tests.server.rig import Parts, serving, until, wav
 
 pytestmark = pytest.mark.clients
@@ -18,17 +17,6 @@ DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
 LATENCY = (
     r"\d+\.\d\d s after you stopped speaking: \d+\.\d\d turn detection \+ \d+\.\d\d first sound"
 )
-
-
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    started = Chrome(tmp_path_factory.mktemp("chrome"))
-    yield started
-    started.close()
-
-
-async def state(page: Any, name: str) -> None:
-    await page.wait_for_selector(f"body[data-state={name}]")
 
 
 async def choose(page: Any, setting: str, value: str) -> None:

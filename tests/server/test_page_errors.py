@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,13 @@ import pytest
 
 from mosslive.server.backend import Backend
 from mosslive.server.run import make_server
-from tests.server.browser import PHONE, PLAIN_HOST, Chrome
+from tests.server.browser import PHONE, PLAIN_HOST, Chrome, state
 from tests.server.processes import faulty
 from tests.server.rig import Parts, serving, settings, until
 
 pytestmark = pytest.mark.clients
 KEY = "a-key-long-enough"
 NOTICED_S = 5.0
-
-
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    started = Chrome(tmp_path_factory.mktemp("chrome"))
-    yield started
-    started.close()
-
-
-async def state(page: Any, name: str) -> None:
-    await page.wait_for_selector(f"body[data-state={name}]")
 
 
 async def error(page: Any, words: str) -> None:
