@@ -8,8 +8,9 @@ on a worker thread. Does not know the endpoints (`openapi/`).
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from mosslive.server.openapi import document
 from mosslive.server.requests import state_of
@@ -33,3 +34,8 @@ class DocsFiles(WebPage):
 
     def __init__(self) -> None:
         StaticFiles.__init__(self, directory=FOLDER)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        if path in ("", "."):  # the page's own links are relative to /docs
+            return RedirectResponse("../docs", headers=HEADERS)
+        return await super().get_response(path, scope)

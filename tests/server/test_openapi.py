@@ -115,7 +115,9 @@ def test_the_page_needs_nothing_else(parts: Parts) -> None:
             for answer in (page, *[await http.get(f"/{name}") for name in files]):
                 assert answer.status_code == 200
                 assert answer.headers["content-security-policy"] == POLICY
-            for name in ("docs/", "docs/../app.py", "docs/%2e%2e/app.py"):
+            slash = await http.get("/docs/")
+            assert (slash.status_code, slash.headers["location"]) == (307, "../docs")
+            for name in ("docs/x", "docs/../app.py", "docs/%2e%2e/app.py"):
                 assert (await http.get(f"/{name}")).status_code == 404
 
     run(test())
