@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mosslive.checkpoint import bigvgan, codec, engine_folder, engine_manifest, layout
 from mosslive.checkpoint.digests import Digests
-from mosslive.checkpoint.hub_errors import Damaged, explain
+from mosslive.checkpoint.hub_errors import Damaged, NoSuchModel, explain
 from mosslive.checkpoint.hub_progress import stoppable
 from mosslive.checkpoint.progress import Stage, silent
 from mosslive.config.codec import EXTRACTOR_FILE
@@ -89,6 +89,11 @@ def local_folder(name: str | Path, stage: Stage = silent) -> Path:
             tqdm_class=bars,
         )
     snapshot = Path(folder)
+    if not needed_files(snapshot):
+        raise NoSuchModel(
+            f"{repo} has no file that mosslive reads, such as {layout.CONFIG_FILE}; it takes "
+            f"MOSS-Speech models, their codecs, BigVGAN vocoders and engine folders"
+        )
     _check_hashes(repo, snapshot, stage)
     return snapshot
 
@@ -113,9 +118,9 @@ def _check_hashes(repo: RepoName, snapshot: Path, stage: Stage) -> None:
     found |= {path: _git_hash(path) for path in small}
     damaged = [path for path, digest in found.items() if digest != stated[path]]
     for path in damaged:
-        blob = path.parent / os.readlink(path)
-        path.unlink()
-        blob.unlink(missing_ok=True)
+        # A link to the content, which may be a link into a store that several repos share.
+        for place in (Path(os.path.realpath(path)), path.parent / os.readlink(path), path):
+            place.unlink(missing_ok=True)
     if damaged:
         raise Damaged(str(repo), [path.relative_to(snapshot).as_posix() for path in damaged])
 

@@ -34,6 +34,9 @@ def explain(repo: str, revision: str | None) -> Iterator[None]:
     from huggingface_hub import errors
 
     name = repo if revision is None else f"{repo}@{revision}"
+    # Of the HTTP client, and of the transfer in Rust, whose errors have no class of their own.
+    transfer: tuple[type[Exception], ...] = (errors.HTTPError, RuntimeError)  # type: ignore[attr-defined]
+    transfer += tuple(filter(None, [getattr(errors, "XetDownloadError", None)]))
     try:
         yield
     except errors.GatedRepoError:
@@ -58,7 +61,7 @@ def explain(repo: str, revision: str | None) -> Iterator[None]:
         if error.errno == errno.ENOSPC:
             raise DownloadFailed(f"{name}: the disk is full: {error.filename or error}") from None
         raise DownloadFailed(_broken(name, error)) from None
-    except errors.HTTPError as error:  # type: ignore[attr-defined]  # of the HTTP client
+    except transfer as error:
         raise DownloadFailed(_broken(name, error)) from None
 
 

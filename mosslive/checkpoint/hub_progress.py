@@ -5,6 +5,7 @@ long as the download itself. Its bars are told about every chunk on those thread
 raises there ends them. Draws nothing itself: the bars are the library's.
 """
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from typing import Any
 @contextmanager
 def stoppable() -> Iterator[type[Any]]:
     """Yields a class of bars for `snapshot_download`. On the main thread, while the context is
-    open, Ctrl-C stops all downloads at their next chunk and raises KeyboardInterrupt."""
+    open, Ctrl-C stops all downloads at their next chunk and raises KeyboardInterrupt; a second one
+    ends the process."""
     from huggingface_hub.utils.tqdm import tqdm
 
     stopped = threading.Event()
@@ -32,6 +34,8 @@ def stoppable() -> Iterator[type[Any]]:
             return super().update(n)
 
     def stop(number: int, frame: FrameType | None) -> None:
+        if stopped.is_set():  # a thread outside Python may go on: do not wait for it again
+            os._exit(130)
         stopped.set()
         raise KeyboardInterrupt
 

@@ -136,6 +136,16 @@ def test_hashes_are_computed_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> 
         local_folder(NAME, stage)
 
 
+def test_a_repo_of_something_else(hub: Hub, tmp_path: Path) -> None:
+    """A repo without any file that mosslive reads is refused, with what is taken."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "weights.gguf").write_bytes(b"x")
+    hub.add("some/other", tmp_path / "other")
+    with pytest.raises(NoSuchModel, match="some/other has no file that mosslive reads"):
+        local_folder("some/other")
+    assert hub.fetched() == []
+
+
 def test_what_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reason why a name cannot be used is one sentence with what to do."""
     from huggingface_hub import constants

@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -200,8 +200,8 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_engine_of_a_gpu(
     nano_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a GPU a checkpoint is built once into the cache folder, and has its own precision from
-    then on; on a CPU nothing is built."""
+    """On a GPU the engine folder of a checkpoint takes its place and has its own precision; on a
+    CPU, and for a small checkpoint, nothing is built."""
     monkeypatch.setenv("MOSSLIVE_CACHE", str(tmp_path))
     assert models.engine_of(nano_folder, "cpu", "float32", None).model == nano_folder
     with pytest.raises(typer.BadParameter, match="--fp8 needs a GPU"):
@@ -210,12 +210,22 @@ def test_the_engine_of_a_gpu(
     small = models.engine_of(nano_folder, "cuda", "bfloat16", None)
     assert (small.model, small.dtype) == (nano_folder, "bfloat16")
 
-    original = engine_cache.EngineCache.engine
-    monkeypatch.setattr(engine_cache.EngineCache, "engine", partialmethod(original, worth_bytes=0))
-    built = models.engine_of(nano_folder, "cuda", "bfloat16", None)
-    assert is_engine(built.model)
-    assert built.model.is_relative_to(tmp_path / "engines")
-    assert built.dtype is None
+    asked: list[Any] = []
+
+    def engine(self: engine_cache.EngineCache, source: Path, *given: Any) -> Path:
+        assert self.folder == tmp_path
+        asked.append(given[1:3])
+        if not is_engine(source):
+            source = tmp_path / "engine"
+            source.mkdir(exist_ok=True)
+            (source / "engine.json").touch()
+        return source
+
+    monkeypatch.setattr(engine_cache.EngineCache, "engine", engine)
+    built = models.engine_of(nano_folder, "cuda", "float32", None)
+    assert (built.model, built.dtype) == (tmp_path / "engine", None)
+    models.engine_of(nano_folder, "cuda", None, "trunk")
+    assert asked == [("float32", False), ("bfloat16", True)]
     assert models.engine_of(built.model, "cuda", None, None).model == built.model
     with pytest.raises(typer.BadParameter, match="has its precision"):
         models.engine_of(built.model, "cuda", None, "trunk")
