@@ -1,7 +1,7 @@
 """Holds long conversations through the live pipeline and judges every turn of them.
 
-A conversation has eight questions on mixed topics; half of them hold a dialogue of two turns
-instead, in which the user says a name and then asks for it. The context is trimmed to what the
+A conversation has eight questions on mixed topics; in every second one, two of them are a dialogue
+in which the user says a name and then asks for it. The context is trimmed to what the
 model's folder states, as in `chat` and `serve`, so a copy of the folder with another statement
 measures another limit. Also judges the model's own transcripts. The turns end by `commit`, without
 turn detection and without waiting.
@@ -160,8 +160,10 @@ async def _hold(
                     await talk.close()
                 done(len(held[number]))
 
-        await asyncio.gather(*map(hold, range(len(held))))
-    await thread.close()
+        try:
+            await asyncio.gather(*map(hold, range(len(held))))
+        finally:
+            await thread.close()
     return [one for number in range(len(held)) for one in given[number]]
 
 
@@ -178,6 +180,7 @@ async def _reply(
             raise NotVerified(f"a reply failed: {event.message}")
         if isinstance(event, ReplyDone):
             last = (await talk.settled())[-1]
-            codes = tuple(row[1] for row in last.rows if ids.is_speech(row) and row[1] < ids.eosp)
+            said = last.rows if last.role == "assistant" else ()  # an empty reply leaves no turn
+            codes = tuple(row[1] for row in said if ids.is_speech(row) and row[1] < ids.eosp)
             return ModelReply(event.text, codes, event.stop)
     raise NotVerified("the event stream ended before the reply")

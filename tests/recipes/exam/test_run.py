@@ -23,7 +23,7 @@ from mosslive.codec import Sound, load_codec, write_sound
 from mosslive.config.folders import DEFAULT_VOICE, VOICES_FOLDER
 from mosslive.errors import MossliveError
 from recipes.bundled.corpus import Turn, Writer
-from recipes.bundled.exam import asker, compare, human, live, measure
+from recipes.bundled.exam import asker, compare, conversations, human, live, measure
 from recipes.bundled.exam.examiner import Examiner
 from recipes.bundled.exam.folder import KINDS
 from recipes.bundled.exam.judges import Judges, Wave
@@ -198,6 +198,22 @@ def test_as_much_is_float8_as_the_builder_accepts(
         with pytest.raises(FailedProbes):
             compare.build_fp8(examiner, Path("never"))
         assert len(kept) == layers
+
+
+@pytest.mark.usefixtures("untraced")
+def test_conversations_are_held(
+    monkeypatch: pytest.MonkeyPatch, model: Path, exam: Path, humans: Path
+) -> None:
+    """Each kind of conversation has a figure for its first turn and one for the later ones, and the
+    model's transcripts have theirs."""
+    monkeypatch.setattr(conversations, "_MOST", conversations.TURNS)
+    result = _run(monkeypatch, model, exam, humans, "conversations")
+    assert not result.refused
+    counts = {figure.name: figure.count for figure in result.figures}
+    for mode in ("text to text", "speech to text", "speech to speech"):
+        assert counts[f"conversations, {mode}, first turn: right"] == 1
+        assert counts[f"conversations, {mode}, turns 2 to 8: right"] == 7
+    assert counts["the model's transcripts of questions: word error rate"] == 1
 
 
 def test_a_live_conversation_is_timed(
