@@ -10,12 +10,13 @@ from contextlib import aclosing
 
 from mosslive.codec import Sound, Voice
 from mosslive.errors import MossliveError
-from mosslive.rows import WRITE_DOWN_SYSTEM, Role, Turn
+from mosslive.rows import Role, Turn
 from mosslive.server.api_errors import ReplyFailed
 from mosslive.server.backend import Backend
 from mosslive.talk import TalkSettings
 from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import Event, ReplyDone, TalkFault, TextDelta, TimingReady
+from mosslive.talk.transcript import codes_of, transcription_turns
 
 
 async def turn_of(backend: Backend, role: Role, content: str | Sound) -> HistoryTurn:
@@ -69,15 +70,9 @@ def reply_rows(backend: Backend, said: Sequence[HistoryTurn]) -> int:
     return sum(max(0, len(one.rows) - own) for one in said)
 
 
-def codes_of(backend: Backend, said: HistoryTurn) -> list[int]:
-    """The speech of a turn."""
-    ids = backend.engine.ids
-    return [row[1] for row in said.rows if ids.is_speech(row) and row[1] < ids.eosp]
-
-
 async def transcribe_turn(backend: Backend, said: HistoryTurn) -> str:
     """The transcript of a spoken turn, from the model's text mode."""
-    return await transcribe_codes(backend, codes_of(backend, said))
+    return await transcribe_codes(backend, codes_of(backend.engine, said))
 
 
 async def transcribe_codes(backend: Backend, codes: list[int]) -> str:
@@ -94,13 +89,9 @@ async def transcription_events(
 ) -> AsyncGenerator[TextDelta | ReplyDone]:
     """The transcript of speech as the model writes it; its turn is appended to `written` at the
     end. Yields nothing without codes. Closing the iterator cancels it."""
-    if not codes:
+    turns = transcription_turns(backend.engine, codes)
+    if not turns:
         return
-    form = backend.engine.format
-    turns = [
-        HistoryTurn("system", "text", tuple(form.turn(Turn("system", text=WRITE_DOWN_SYSTEM)))),
-        HistoryTurn("user", "speech", tuple(form.turn(Turn("user", codes=codes)))),
-    ]
     settings = backend.task_settings("text")
     async with aclosing(one_shot_reply(backend, turns, settings, None, written)) as reply:
         async for event in reply:

@@ -20,13 +20,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from mosslive.server.api_errors import ApiError
 from mosslive.server.audio_files import read_file
 from mosslive.server.backend import Backend
-from mosslive.server.one_shot import codes_of, reply_rows, transcription_events, turn_of
+from mosslive.server.one_shot import reply_rows, transcription_events, turn_of
 from mosslive.server.realtime import fields
 from mosslive.server.realtime.usage import usage_of
 from mosslive.server.requests import ClosingStream, bearer_of, state_of
 from mosslive.server.server_state import ServerState
 from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import ReplyDone, TextDelta
+from mosslive.talk.transcript import codes_of
 
 _FORMATS = ("json", "text", "verbose_json")
 _NO_TIMES = "the model writes text without times"
@@ -121,7 +122,7 @@ async def _events(
 ) -> AsyncGenerator[TextDelta | ReplyDone]:
     """The transcript as the model writes it. Frees `slot` when it ends."""
     backend = server_state.backend
-    codes = codes_of(backend, said)
+    codes = codes_of(backend.engine, said)
     with slot:
         async with aclosing(transcription_events(backend, codes, written)) as events:
             async for event in events:

@@ -13,10 +13,15 @@ from mosslive.talk.settings import TalkSettings
 from mosslive.talk.talk import Talk
 
 
-def transcription_turns(engine: Engine, said: HistoryTurn) -> list[HistoryTurn]:
-    """The conversation whose reply is the transcript; empty if the turn has no sound."""
-    ids, form = engine.ids, engine.format
-    codes = [row[1] for row in said.rows if ids.is_speech(row) and row[1] < ids.eosp]
+def codes_of(engine: Engine, said: HistoryTurn) -> list[int]:
+    """The speech of a turn."""
+    ids = engine.ids
+    return [row[1] for row in said.rows if ids.is_speech(row) and row[1] < ids.eosp]
+
+
+def transcription_turns(engine: Engine, codes: list[int]) -> list[HistoryTurn]:
+    """The conversation whose reply is the transcript; empty without codes."""
+    form = engine.format
     if not codes:
         return []
     asked = Turn("system", text=WRITE_DOWN_SYSTEM)
@@ -28,7 +33,7 @@ def transcription_turns(engine: Engine, said: HistoryTurn) -> list[HistoryTurn]:
 
 async def transcribe(engine: Engine, said: HistoryTurn, settings: TalkSettings) -> str:
     """`settings`: of a text reply without a system turn of its own. Raises `MossliveError`."""
-    turns = transcription_turns(engine, said)
+    turns = transcription_turns(engine, codes_of(engine, said))
     if not turns:
         return ""
     talk = Talk(engine, None, None, settings, turns=turns)

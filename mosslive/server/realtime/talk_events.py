@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from mosslive.errors import MossliveError
 from mosslive.server.api_errors import ApiError, as_api_error
 from mosslive.server.gaps import HeardGaps
-from mosslive.server.one_shot import codes_of, transcribe_turn
+from mosslive.server.one_shot import transcribe_turn
 from mosslive.server.realtime.client_events.input_audio_buffer import commit_item, commit_silence
 from mosslive.server.realtime.client_events.response import respond
 from mosslive.server.realtime.live_transcript import LiveTranscript
@@ -38,6 +38,7 @@ from mosslive.talk.events import (
     TurnDetected,
 )
 from mosslive.talk.timing import TurnTiming
+from mosslive.talk.transcript import codes_of
 
 
 @dataclass
@@ -184,7 +185,7 @@ class TalkEventForwarder:
         self, response: ResponseEvents, said: HistoryTurn, done: ReplyDone, usage: dict[str, object]
     ) -> None:
         try:
-            text = self._live.known(codes_of(self.session.backend, said))
+            text = self._live.known(codes_of(self.session.backend.engine, said))
             if text is None:
                 text = await transcribe_turn(self.session.backend, said)
             response.text(text)

@@ -13,7 +13,7 @@ import torch
 from mosslive.codec import Sound
 from mosslive.errors import MossliveError
 from mosslive.server.api_errors import ApiError, as_api_error
-from mosslive.server.one_shot import codes_of, transcription_events, turn_of
+from mosslive.server.one_shot import transcription_events, turn_of
 from mosslive.server.realtime.formats import Samples
 from mosslive.server.realtime.history_edits import drop
 from mosslive.server.realtime.items import Item
@@ -21,6 +21,7 @@ from mosslive.server.realtime.server_events import transcription as events
 from mosslive.server.realtime.session import RealtimeSession
 from mosslive.talk.dialogue import HistoryTurn
 from mosslive.talk.events import TextDelta
+from mosslive.talk.transcript import codes_of
 
 _LEAST_S = 0.1  # of sound that the codec can encode
 
@@ -78,7 +79,7 @@ async def _said(session: RealtimeSession, item: Item, sound: list[Samples]) -> H
 
 
 async def _write(session: RealtimeSession, item: Item, said: HistoryTurn) -> str:
-    text, codes = "", codes_of(session.backend, said)
+    text, codes = "", codes_of(session.backend.engine, said)
     async with aclosing(transcription_events(session.backend, codes)) as written:
         async for event in written:
             text = text + event.text if isinstance(event, TextDelta) else event.text
