@@ -71,7 +71,7 @@ def test_the_wheel_has_the_model_and_the_page(wheel: Path) -> None:
 def test_the_installed_wheel_talks(python: Path, tmp_path: Path) -> None:
     """`mosslive serve` of the installed wheel loads the bundled model from the package, serves the
     page and answers a question aloud."""
-    command = [python.with_name("mosslive"), "serve", "--port", "0"]
+    command = [str(python.with_name("mosslive")), "serve", "--port", "0"]
     log = tmp_path / "log"
     with log.open("w") as out:
         server = subprocess.Popen(command, cwd=tmp_path, env=CLEAN, stderr=out)

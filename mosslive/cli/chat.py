@@ -134,12 +134,12 @@ def chat(
 
     Without QUESTION, --text and --mic, each typed line is a turn.
     """
+    if leading := leading_model(files or []):
+        files = (files or [])[1:]
     if mic and (files or text):
         raise typer.BadParameter("--mic cannot be combined with audio files or --text")
     if mic and output:
         raise typer.BadParameter("--mic plays its replies and cannot be combined with -o")
-    if leading := leading_model(files or []):
-        files = (files or [])[1:]
     model = once(leading, model) or Path(BUNDLED)
     device = device_of(device, model)
     parts = model_parts(model, codec, voice)
