@@ -147,6 +147,8 @@ def chat(
 
     Without QUESTION, --text and --mic, each typed line is a turn.
     """
+    if leading := leading_model(files or []):
+        files = (files or [])[1:]
     if mic and (files or text):
         raise typer.BadParameter("--mic cannot be combined with audio files or --text")
     if mic and output:
@@ -154,8 +156,6 @@ def chat(
     check_settings(max_reply_s=max_reply_s, min_reply_s=min_reply_s, context_rows=context_rows)
     max_new = _rows("max", max_new, max_reply_s, least=1)
     min_new = _rows("min", min_new, min_reply_s, least=0)
-    if leading := leading_model(files or []):
-        files = (files or [])[1:]
     model = once(leading, model) or Path(BUNDLED)
     device = device_of(device, model)
     parts = model_parts(model, codec, voice)

@@ -52,18 +52,19 @@ def pull(
         typer.echo(f"mosslive: stopped; run `mosslive pull {name}` again to go on", err=True)
         raise typer.Exit(130) from None
     reports = {given: folder_report(folder, values) for given, folder in folders.items()}
+    usable = all(report["usable"] for report in reports.values())
     document = {
         "folders": {given: str(folder) for given, folder in folders.items()},
-        "usable": all(report["usable"] for report in reports.values()),
+        "usable": usable,
         "faults": [fault for report in reports.values() for fault in report["faults"]],
         "bytes": sum(_disk_bytes(folder) for folder in folders.values()),
-        "needs": _needs(list(folders.values()), list(reports.values())),
+        "needs": _needs(list(folders.values()), list(reports.values())) if usable else None,
     }
     if as_json:
         print_json(document)
     else:
         _show(str(repo), document, reports)
-    if not document["usable"]:
+    if not usable:
         raise typer.Exit(1)
 
 
@@ -144,7 +145,7 @@ def _show(name: str, document: dict[str, Any], reports: dict[str, dict[str, Any]
                 soft_wrap=True,
             )
         out.print(f"memory without a GPU: {decimal(needs['memory_without_gpu'])}, in float32")
-    if document["usable"] and needs:
+    if needs:
         out.print(f"next: mosslive serve {name}", markup=False)
 
 
