@@ -15,6 +15,7 @@ import pytest
 import soundfile
 import torch
 from numpy.typing import NDArray
+from websockets.asyncio.client import connect
 
 from mosslive.checkpoint.capabilities import folder_capabilities
 from mosslive.checkpoint.generation import folder_sampling
@@ -27,7 +28,7 @@ from mosslive.server.run import make_server
 from mosslive.server.settings import ServerSettings
 from mosslive.server.voice_store import VoiceStore
 from mosslive.talk import CodecService
-from tests.server.rig import RATE, WAIT_S, Peer, Served, connect, until
+from tests.server.rig import RATE, WAIT_S, Peer, Served, until
 
 Wave = NDArray[np.float32]
 
@@ -66,6 +67,7 @@ def served() -> Iterator[Served]:
     async def load() -> Backend:
         parts = find_parts("bundled")
         assert parts.codec is not None
+        assert parts.voice is not None
         codec = load_codec(parts.codec)
         made.append(
             Backend(
