@@ -145,7 +145,7 @@ def names_for(page: str, codec: Codec, voice: Voice) -> dict[str, Any]:
     if page == "docs/bigvgan.md":
         vocoder = mosslive.load_bigvgan(BIGVGAN)
         mel = torch.zeros(vocoder.mel_settings.bands, 12)
-        given |= {"vocoder": vocoder, "mel": mel, "mel_chunks": torch.split(mel, 5, 1)}
+        given |= {"vocoder": vocoder, "mel": mel, "mel_chunks": [mel[:, :5], mel[:, 5:]]}
     return given
 
 
