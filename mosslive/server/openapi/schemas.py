@@ -208,6 +208,7 @@ SCHEMAS: dict[str, Schema] = {
         object=one_of("model"),
         created=INTEGER,
         owned_by=TEXT,
+        capabilities=told(ANY_OBJECT, "What the model was trained for; absent while it loads."),
     ),
     "ModelList": record("object data", object=one_of("list"), data=many(ref("Model"))),
     "SecretRequest": shown(
