@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mosslive.cli.doctor_check import Check
 from mosslive.config import folders
+from mosslive.config.folders import CACHE_VARIABLE, cache_folder
 from mosslive.errors import MossliveError
 
 _GB = 1e9
@@ -119,8 +120,10 @@ def _cores() -> int:
 def _disk() -> list[Check]:
     """Of the folders where models and compiled kernels are stored."""
     home = Path.home()
+    hub = os.environ.get("HF_HUB_CACHE") or os.environ.get("HF_HOME")
     chosen = {
-        "model cache": Path(os.environ.get("HF_HOME") or home / ".cache" / "huggingface"),
+        "model cache": Path(hub or home / ".cache" / "huggingface"),
+        "engine cache": cache_folder(),
         "kernel cache": Path(os.environ.get("TRITON_CACHE_DIR") or home / ".triton"),
     }
     checks = []
@@ -129,7 +132,7 @@ def _disk() -> list[Check]:
         free = shutil.disk_usage(existing).free / _GB
         detail = f"{free:.0f} GB free at {folder}"
         if not os.access(existing, os.W_OK):
-            fix = f"make {existing} writable, or set HF_HOME and TRITON_CACHE_DIR"
+            fix = f"make {existing} writable, or set HF_HOME, {CACHE_VARIABLE} or TRITON_CACHE_DIR"
             checks.append(Check(name, "warning", f"{existing} is not writable", fix))
         elif name == "model cache" and free < _MODEL_GB:
             fix = f"free some space, or set HF_HOME: MOSS-Speech needs about {_MODEL_GB} GB"

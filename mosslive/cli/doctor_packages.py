@@ -17,6 +17,7 @@ _EXTRAS = {
     "voice": "audio files and voices",
     "talk": "live talk with a microphone",
     "server": "mosslive serve",
+    "hub": "models by name",
     "smart-turn": "the end-of-turn model",
     "bench": "comparison with transformers",
 }

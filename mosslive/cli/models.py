@@ -110,6 +110,8 @@ def engine_of(
 ) -> Loadable:
     """On a GPU the engine folder of a published checkpoint, built at its first use; on a CPU the
     checkpoint itself."""
+    if dtype not in (None, "float32", "bfloat16"):
+        raise typer.BadParameter(f"--dtype is {dtype!r}; allowed: float32, bfloat16")
     if fp8 not in (None, "trunk"):
         raise typer.BadParameter(f"--fp8 is {fp8!r}; allowed: trunk")
     if device == "cpu":

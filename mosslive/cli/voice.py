@@ -52,13 +52,14 @@ def make(
     """Turn a recording into a .voice file: codes, mel and speaker vector."""
     from mosslive.checkpoint.capabilities import codec_capabilities
 
-    if not codec_capabilities(codec).voices:
+    folder = local(codec)
+    if not codec_capabilities(folder).voices:
         raise MossliveError(
             f"{codec}: this model was trained on one voice and would not speak with another"
         )
     from mosslive.codec import load_codec
 
-    made = load_codec(local(codec)).voice(recording)
+    made = load_codec(folder).voice(recording)
     made.save(output)
     seconds = made.codes * SECONDS_PER_CODE
     if as_json:

@@ -42,6 +42,12 @@ def has_bundled() -> bool:
     return all((shipped_folder() / part).is_dir() for part in (LM_FOLDER, CODEC_FOLDER))
 
 
+def is_bundled(path: str | Path) -> bool:
+    """Whether a model folder is the bundled one, by its name or by its place."""
+    home = shipped_folder()
+    return Path(path) in (Path(BUNDLED), home, home / LM_FOLDER)
+
+
 def named_folder(path: str | Path) -> Path:
     """Resolves the name "bundled". A user's own folder of that name needs a longer path, such as
     ./x/bundled."""

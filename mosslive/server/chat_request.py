@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mosslive.codec import Sound, Voice
+from mosslive.config import SECONDS_PER_CODE
 from mosslive.rows import ReplyKind, Role
 from mosslive.server.api_errors import ApiError, new_id
 from mosslive.server.audio_files import check_kind, read_base64, read_file
@@ -29,6 +30,7 @@ _ROLES: dict[str, Role] = {
     "assistant": "assistant",
 }
 _MOST_MESSAGES = 500
+_MOST_ROWS = 50_000  # of earlier replies in one request, more than any context has
 _TOTAL_FACTOR = 10  # all texts of a request together, in multiples of `max_text_chars`
 
 
@@ -100,7 +102,7 @@ async def _turns(server_state: ServerState, owner: str, messages: list[Any]) -> 
             param="messages",
         )
     turns: list[HistoryTurn] = []
-    chars = 0
+    chars = rows = 0
     most = _TOTAL_FACTOR * server_state.settings.max_text_chars
     for number, message in enumerate(messages):
         where = f"messages[{number}]"
@@ -113,6 +115,15 @@ async def _turns(server_state: ServerState, owner: str, messages: list[Any]) -> 
             audio = fields.record(message, "audio", f"{where}.")
             audio_id = fields.text(audio, "id", f"{where}.audio.")
             turns.append(server_state.replies.get(audio_id, owner, f"{where}.audio.id"))
+            rows += len(turns[-1].rows)
+            if rows > _MOST_ROWS:
+                seconds = round(_MOST_ROWS * SECONDS_PER_CODE)
+                raise ApiError(
+                    f"messages refer to more than {seconds} s of earlier speech; leave out the "
+                    "oldest",
+                    param=f"{where}.audio.id",
+                )
+            await asyncio.sleep(0)  # others run between two long replies
             continue
         content = message.get("content")
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content

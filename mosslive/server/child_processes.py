@@ -5,13 +5,21 @@ of what a child does.
 """
 
 import os
+import re
 import sys
 
 from mosslive.server.environment import PREFIX
+
+# Names under which people keep keys for other services, such as HF_TOKEN.
+_SECRET = re.compile(r".*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL).*|.*_KEYS?")
 
 
 def child_environment() -> dict[str, str]:
     """Of `python -m mosslive...`, with the modules of this process."""
     paths = os.pathsep.join(path for path in sys.path if path)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(PREFIX) and not _SECRET.fullmatch(name.upper())
+    }
     return kept | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from mosslive.server.decode_limits import MOST_CHANNELS, MOST_RATE_HZ, Refused
 
 _CODECS = ("aac", "alac", "flac", "mp3", "opus", "vorbis")  # FFmpeg's canonical names
+# Names of their decoders. Opening a file already decodes a little of every stream, for its
+# parameters, also of streams that nobody asked for.
+_DECODERS = "aac,aac_fixed,alac,flac,mp3,mp3float,opus,libopus,vorbis,libvorbis"
 _PACKETS_PER_S = 400  # the shortest packets of Opus have 2.5 ms
 _OWN_PACKETS = 1000  # without sound, at the beginning or the end
 _DEPTHS = {"s16": 1 << 15, "s32": 1 << 31, "flt": 1, "dbl": 1}  # full scale of sample formats
@@ -54,7 +57,13 @@ def decode_container(data: bytes, demuxer: str, most_s: float) -> tuple[NDArray[
 
 
 def _frames(data: bytes, demuxer: str, most_packets: int) -> Iterator[AudioFrame]:
-    with av_open(BytesIO(data), "r", format=demuxer, metadata_errors="replace") as container:
+    with av_open(
+        BytesIO(data),
+        "r",
+        format=demuxer,
+        options={"codec_whitelist": _DECODERS},
+        metadata_errors="replace",
+    ) as container:
         (stream, *_) = container.streams.audio  # ValueError: there is none
         context = stream.codec_context
         if context.codec.canonical_name not in _CODECS:

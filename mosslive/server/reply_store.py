@@ -75,9 +75,10 @@ class ReplyStore:
     def get(self, reply_id: str, owner: str, where: str) -> HistoryTurn:
         """The turn of a reply. Raises `ApiError` about the field `where` if this key has none with
         that id: it never had, or not any more."""
+        self._drop_expired(self._clock())
         mine = self._keys.get(owner)
         stored = mine.replies.get(reply_id) if mine else None
-        if stored is None or stored.expires_at <= self._clock():
+        if stored is None:
             raise ApiError(
                 f"{where} is {reply_id[:80]!r}, which is not stored for this key: it is unknown, "
                 f"older than {KEPT_S} s, or newer replies took its place; send the text instead",
@@ -85,8 +86,8 @@ class ReplyStore:
                 where,
                 status=404,
             )
-        rows = tuple((int(row[0]), int(row[1])) for row in stored.rows)
-        return HistoryTurn("assistant", "speech", rows)
+        rows = ((text_id, audio_id) for text_id, audio_id in stored.rows.tolist())
+        return HistoryTurn("assistant", "speech", tuple(rows))
 
     def _drop_expired(self, now: float) -> None:
         for owner, one in list(self._keys.items()):

@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from mosslive.config.folders import BUNDLED
+from mosslive.config.folders import is_bundled
 from mosslive.server.api_errors import ApiError
 from mosslive.server.requests import state_of
 from mosslive.server.server_state import ServerState
@@ -55,7 +55,7 @@ async def metrics(request: Request) -> Response:
 
 async def version(request: Request) -> Response:
     """`bundled`: the server serves the model that ships with it."""
-    bundled = str(state_of(request).settings.model) == BUNDLED
+    bundled = is_bundled(state_of(request).settings.model)
     return JSONResponse({"version": __version__, "bundled": bundled})
 
 

@@ -19,7 +19,7 @@ from mosslive.checkpoint import take_inventory
 from mosslive.checkpoint.engine_folder import is_engine
 from mosslive.checkpoint.hub import local_folder
 from mosslive.cli import models
-from mosslive.config.folders import cache_folder, find_parts, shipped_folder
+from mosslive.config.folders import cache_folder, find_parts, is_bundled, shipped_folder
 from mosslive.config.published import COMPANIONS, MOSS_SPEECH
 from mosslive.engine.read import pick_device
 from mosslive.server.settings import ServerSettings, read_settings
@@ -169,6 +169,8 @@ def test_settings_of_a_server(both: Hub, codec_folder: Path) -> None:
     bundled = models.served(ServerSettings())
     home = shipped_folder()
     assert bundled == replace(ServerSettings(), device=bundled.device, model=home, codec=home)
+    assert is_bundled(bundled.model)  # as the page asks
+    assert not is_bundled(found.model)
     done = console("serve", MOSS_SPEECH, "--model", "bundled")
     assert done.returncode == 2
     assert "given twice" in done.stderr

@@ -34,3 +34,21 @@ def contained(kind: str, wave: NDArray[np.float32], rate_hz: int) -> bytes:
         for packet in stream.encode(None):
             file.mux(packet)
     return out.getvalue()
+
+
+def with_video(wave: NDArray[np.float32], rate_hz: int) -> bytes:
+    """A Matroska file with a picture (MJPEG) and FLAC."""
+    out = io.BytesIO()
+    with av.open(out, "w", format="matroska") as file:
+        video = file.add_stream("mjpeg", rate=25, width=64, height=64, pix_fmt="yuvj420p")
+        assert isinstance(video, av.VideoStream)
+        audio = file.add_stream("flac", rate=rate_hz, layout="mono")
+        assert isinstance(audio, av.AudioStream)
+        picture = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), "rgb24")
+        sound = av.AudioFrame.from_ndarray(wave.astype(np.float32).reshape(1, -1), "flt", "mono")
+        sound.sample_rate, sound.pts = rate_hz, 0
+        for packet in (*video.encode(picture), *video.encode(None)):
+            file.mux(packet)
+        for packet in (*audio.encode(sound), *audio.encode(None)):
+            file.mux(packet)
+    return out.getvalue()

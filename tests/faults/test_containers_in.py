@@ -7,20 +7,24 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mosslive.server import container_decode
 from mosslive.server.api_errors import ApiError
 from mosslive.server.audio_decoder import AudioDecoder
 from mosslive.server.audio_files import read_file, write_file
+from mosslive.server.child_processes import child_environment
 from mosslive.server.container_decode import demuxer_of
 from mosslive.server.decode_limits import Refused
 from mosslive.server.decode_process import decode
 from tests.codec.conftest import speech
-from tests.faults.containers import CONTAINERS, contained
+from tests.faults.containers import CONTAINERS, contained, with_video
 from tests.faults.damage import LONG, Damage, damages, many
 
 RATE = 24_000
@@ -133,3 +137,29 @@ def test_lists_of_other_files(tmp_path: Path) -> None:
         with pytest.raises(BlockingIOError):
             server.accept()
     assert secret.stat().st_atime == 0
+
+
+def test_only_sound_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A video stream beside the sound is not decoded, not even for its parameters."""
+    opened: list[Any] = []
+
+    def watched(*given: Any, **options: Any) -> Any:
+        opened.append(av.open(*given, **options))
+        stream = opened[-1].streams.video[0]
+        opened.append((stream.type, stream.codec_context.pix_fmt))
+        return opened[0]
+
+    monkeypatch.setattr(container_decode, "av_open", watched)
+    wave = speech(0.3, RATE)
+    sound, rate_hz = container_decode.decode_container(with_video(wave, RATE), "matroska", 60.0)
+    assert (rate_hz, len(sound) >= len(wave)) == (RATE, True)
+    assert opened[1] == ("video", None)
+
+
+def test_keys_stay_in_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that decodes files of clients gets no keys of the server's environment."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("MOSSLIVE_API_KEYS", "secret")
+    assert "secret" not in child_environment().values()
+    assert "PATH" in child_environment()

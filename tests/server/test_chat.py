@@ -6,6 +6,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError
 
+from mosslive.server import chat_request
 from mosslive.server.api_errors import ApiError
 from mosslive.server.chat_options import NEUTRAL, check_options
 from mosslive.talk.dialogue import HistoryTurn
@@ -63,6 +64,10 @@ def test_a_conversation_by_reference(parts: Parts, monkeypatch: pytest.MonkeyPat
                 (owner,) = served.server_state.replies._keys
                 stored = served.server_state.replies.get(first.audio.id, owner, "x")
                 assert answered.rows == stored.rows
+            with monkeypatch.context() as bounded:
+                bounded.setattr(chat_request, "_MOST_ROWS", 2 * len(stored.rows))
+                with pytest.raises(BadRequestError, match="leave out the oldest"):
+                    await ask(model="moss", messages=[by_id, by_id, by_id, USER], max_tokens=3)
             other = AsyncOpenAI(
                 api_key="the-second-key", base_url=f"{served.http}/v1", max_retries=0
             )

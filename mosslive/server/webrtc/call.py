@@ -273,9 +273,10 @@ class Call:
     def _unacknowledged(self, channel: RTCDataChannel) -> bool:
         """Whether the peer may not have all events yet. Closing aborts the association, and what
         is under way is lost. `bufferedAmount` does not count what aiortc has sent."""
-        sctp = self._peer.sctp
-        assert sctp is not None, "it has a channel"
-        return bool(channel.bufferedAmount or sctp._outbound_queue or sctp._sent_queue)
+        # aiortc has no public count; without these names only its own buffer is waited for.
+        queues = ("_outbound_queue", "_sent_queue")
+        under_way = any(getattr(self._peer.sctp, name, None) for name in queues)
+        return under_way or channel.bufferedAmount > 0
 
 
 async def _forever() -> None:
