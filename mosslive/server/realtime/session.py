@@ -72,7 +72,8 @@ class RealtimeSession:
         self.responses = ResponseState(lambda: self.talk.replying)
         self.gap_reports = gap_reports
         self.over = asyncio.Event()  # the conversation cannot go on
-        self.transcribing = asyncio.Lock()
+        self.transcribing = asyncio.Lock()  # one at a time: each needs pages beyond our share
+        self.in_order = asyncio.Lock()  # transcripts of the user's turns
         self.transcripts = 0  # being made
         named = {"session": self.id, "key": client.owner}
         self.log = Named(logging.getLogger("mosslive.session"), named)

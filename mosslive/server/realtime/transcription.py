@@ -48,10 +48,10 @@ def transcribe(session: RealtimeSession, item: Item) -> None:
 async def _transcribe(session: RealtimeSession, item: Item) -> None:
     sound = list(item.sound)  # it may be forgotten before the turn is needed
     try:
-        # One at a time, because each needs pages beyond the session's share.
-        async with session.transcribing:
-            said = await _said(session, item, sound)
-            text = await _write(session, item, said) if said else ""
+        async with session.in_order:
+            said = await _said(session, item, sound)  # waits for a reply; its captions go on
+            async with session.transcribing:
+                text = await _write(session, item, said) if said else ""
         item.content = [{"type": "input_audio", "transcript": text}]
         session.send(events.completed(item.id, text, item.sound_ms / 1000))
     except Exception as error:
