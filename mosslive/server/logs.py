@@ -46,7 +46,9 @@ class JsonLines(logging.Formatter):
         document |= _fields(record)
         if record.exc_info and record.exc_info[1]:
             document["error"] = "".join(traceback.format_exception(record.exc_info[1]))
-        return json.dumps(document, default=str, ensure_ascii=False)
+        line = json.dumps(document, default=str, ensure_ascii=False)
+        # JSON itself escapes the control characters of ASCII only.
+        return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in line)
 
 
 class TextLines(logging.Formatter):
@@ -68,7 +70,7 @@ class TextLines(logging.Formatter):
         if fields := " ".join(f"{name}={_text(value)}" for name, value in _brief(record)):
             line = f"{line}  {fields}"
         if record.exc_info and record.exc_info[1]:
-            line += "\n" + "".join(traceback.format_exception(record.exc_info[1])).rstrip()
+            line += "\n" + _traceback(record.exc_info[1])
         return line
 
 
@@ -130,6 +132,18 @@ def _text(value: object) -> str:
 
 def _needs_quotes(text: str) -> bool:
     return not text or " " in text or '"' in text or not text.isprintable()
+
+
+def _traceback(error: BaseException) -> str:
+    """Python's lines of the traceback; a message, which may quote a client, is one line."""
+    lines: list[str] = []
+    for part in traceback.format_exception(error):
+        # Only frames and the sentence between two errors, which begins with a line break, have
+        # several lines of Python's own.
+        own = part.lstrip(" |").startswith(('File "', "\n"))
+        text = part.removesuffix("\n")
+        lines += map(_printable, text.split("\n") if own else [text])
+    return "\n".join(lines)
 
 
 def _printable(text: str) -> str:

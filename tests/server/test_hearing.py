@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mosslive.server.backend import Backend
+from mosslive.server.one_shot import transcribe_codes
+from mosslive.server.realtime import live_transcript
 from mosslive.server.realtime.live_transcript import common_words
 from tests.server import bench as benches
 from tests.server.bench import bench, message
@@ -126,6 +128,44 @@ def test_live_transcripts(parts: Parts) -> None:
                 item = cut["output"][0]["id"]
                 await until(lambda: on.of("mosslive.transcript")[-1]["item_id"] == item)
                 check([event for event in on.events if event["type"] != "mosslive.transcript"])
+
+        run(talk())
+
+
+@pytest.mark.parametrize("lead_s", [None, 0.3])
+def test_a_captioned_reply_is_transcribed_once(
+    parts: Parts, lead_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transcript at the end of a reply is that of its last live pass, not made again; live
+    passes do not wait for the transcript of the user's turn."""
+    passes: list[int] = []  # codes of each
+    running = 0
+
+    async def counted(backend: Backend, codes: list[int]) -> str:
+        nonlocal running
+        assert running == 0
+        running += 1
+        passes.append(len(codes))
+        try:
+            return await transcribe_codes(backend, codes)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(live_transcript, "transcribe_codes", counted)
+    audio = {"input": {"transcription": {"model": "any"}}}
+    both = {"type": "realtime", "include": ["mosslive.transcript"], "audio": audio}
+
+    with benches.backend(parts, transcripts=True, max_reply_s=2, min_reply_s=2) as served:
+
+        async def talk() -> None:
+            async with bench(served, lead_s=lead_s) as on:
+                await on.send("session.update", session=both)
+                await on.send("input_audio_buffer.append", audio=pcm(turn()))
+                done = (await on.until("response.done"))["response"]
+                last = on.of("mosslive.transcript")[-1]
+                assert done["output"][0]["content"][0]["transcript"] == last["transcript"]
+                await on.until("conversation.item.input_audio_transcription.completed")
+                assert passes.count(25) == 1
 
         run(talk())
 

@@ -67,10 +67,47 @@ def test_errors_have_a_colour_and_a_traceback() -> None:
     assert "\033" not in TextLines().format(failed)
 
 
+@given(st.text())
+def test_texts_of_clients_stay_on_their_line_of_a_traceback(text: str) -> None:
+    """A message of an error is one line of its traceback, without control characters; so is that of
+    its cause. The lines of Python stay lines."""
+
+    def chain(message: str) -> logging.LogRecord:
+        try:
+            try:
+                raise KeyError("first")
+            except KeyError as error:
+                raise ValueError(message) from error
+        except ValueError as error:
+            try:
+                raise RuntimeError(message) from error
+            except RuntimeError as last:
+                return record("failed", logging.ERROR, exc_info=(RuntimeError, last, None))
+
+    lines = TextLines().format(chain(f"x{text}")).split("\n")
+    plain = TextLines().format(chain("x")).split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert len(lines) == len(plain)
+    assert [line for line in lines if line.startswith("  File")] == [
+        line for line in plain if line.startswith("  File")
+    ]
+    as_json = JsonLines().format(chain(f"x{text}"))
+    assert as_json.isprintable()
+    assert f"ValueError: x{text}" in json.loads(as_json)["error"]
+
+
+def test_a_message_cannot_forge_a_line() -> None:
+    """Line breaks and escape sequences in an error's message are shown as such."""
+    error = ValueError("x\nfake\x1b[2J\x9b")
+    failed = record("failed", logging.ERROR, exc_info=(ValueError, error, None))
+    assert TextLines().format(failed).endswith("\nValueError: x\\nfake\\x1b[2J\\x9b")
+    assert "\\u009b" in JsonLines().format(failed)
+
+
 @given(st.text(), st.text())
 def test_texts_of_clients_stay_on_their_line(message: str, value: str) -> None:
     """Neither format lets a text begin a new line or send a control character."""
     made = record("%s", field=value)
     made.args = (message,)
     assert TextLines().format(made).isprintable()
-    assert not set("\n\r\x1b") & set(JsonLines().format(made))
+    assert JsonLines().format(made).isprintable()

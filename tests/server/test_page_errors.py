@@ -58,6 +58,35 @@ def test_no_microphone(parts: Parts, chrome: Chrome) -> None:
     chrome.run(test())
 
 
+def test_text_before_the_connection(parts: Parts, chrome: Chrome) -> None:
+    """Text that is sent while the call connects stays in its field, and the page says so until it
+    can be sent."""
+    script = """
+      const open = navigator.mediaDevices.getUserMedia;
+      const allowed = new Promise((resolve) => (window.allow = resolve));
+      navigator.mediaDevices.getUserMedia = () => allowed.then(open);
+    """
+
+    async def test() -> None:
+        async with serving(parts) as served, chrome.page(script, **PHONE) as page:
+            await page.goto(f"{served.http}/")
+            await page.click("#talk")
+            await state(page, "microphone")
+            await page.fill("#text", "Hello.")
+            await page.locator("#text").press("Enter")
+            await page.get_by_text("Your text stays in the field").wait_for()
+            assert await page.input_value("#text") == "Hello."
+            await page.evaluate("allow()")
+            await page.wait_for_selector("body[data-call=talking]")
+            await page.locator("#hint").wait_for(state="hidden")
+            await page.locator("#text").press("Enter")
+            assert await page.input_value("#text") == ""
+            await page.locator("#log .user", has_text="Hello.").wait_for()
+            await page.click("#hang-up")
+
+    chrome.run(test())
+
+
 def test_an_insecure_origin(parts: Parts, chrome: Chrome) -> None:
     """Over plain http from another machine browsers offer no microphone: the page says so, and a
     typed question is answered aloud."""

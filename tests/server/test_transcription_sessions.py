@@ -17,7 +17,7 @@ from mosslive.server.realtime.session import Client
 from tests.server import bench as benches
 from tests.server.bench import Bench, bench, message
 from tests.server.grammar import check, check_types
-from tests.server.rig import RATE, WAIT_S, Parts, Peer, pcm, run, serving, spoken, turn
+from tests.server.rig import RATE, WAIT_S, Parts, Peer, pcm, run, serving, spoken, turn, until
 
 FAMILY = "conversation.item.input_audio_transcription"
 TYPE = {"type": "transcription"}
@@ -141,6 +141,43 @@ def test_a_turn_beyond_the_context(parts: Parts) -> None:
                 await on.send("input_audio_buffer.commit")
                 await on.until(f"{FAMILY}.completed")
                 assert not on.of("error")
+
+        run(test())
+
+
+def test_sound_that_comes_too_fast(parts: Parts) -> None:
+    """A commit is refused while too much sound waits for its transcript; a detected turn keeps no
+    more sound. The session goes on: every turn is transcribed, and then there is room again."""
+    with benches.backend(parts, max_reply_s=0.4, max_sound_s=1, max_turn_s=1) as small:
+
+        async def test() -> None:
+            async with bench(small, Client("client", session=TYPE)) as on:
+                await on.send("session.update", session=MANUAL)
+
+                async def commit() -> None:
+                    await on.send("input_audio_buffer.append", audio=pcm(spoken(0.6)))
+                    await on.send("input_audio_buffer.commit")
+
+                async with on.session.in_order:
+                    for _ in range(3):
+                        await commit()
+                    refused = on.events[-1]["error"]
+                    assert refused["code"] == "too_many_transcripts"
+                    assert "2 turns with 1.2 s" in refused["message"]
+                    await on.send("input_audio_buffer.clear")
+                    await on.send("session.update", session=VAD)
+                    await on.send("input_audio_buffer.append", audio=pcm(turn()))
+                    await until(lambda: len(on.of("input_audio_buffer.committed")) == 3)
+                    assert on.session.waiting_s == pytest.approx(1.2)
+                await on.quiet()
+                assert len(on.of("error")) == 1
+                await on.send("session.update", session=MANUAL)
+                await on.send("input_audio_buffer.clear")
+                await commit()
+                await on.quiet()
+                assert len(on.of(f"{FAMILY}.completed")) == 4
+                assert on.session.waiting_s == pytest.approx(0)
+                check_transcripts(on)
 
         run(test())
 

@@ -86,10 +86,13 @@ async function useMicrophone(current) {
   }
 }
 
+// Sends a text, in a new call if there is none. What cannot be sent stays in the field.
 async function write(text) {
   if (!call) await begin(false);
-  if (call) call.write(text);
-  else find("text").value = text; // keep the text
+  if (call?.write(text)) return;
+  const { value } = find("text"); // typed meanwhile
+  find("text").value = value ? `${text} ${value}` : text;
+  if (call) view.textWaits(true);
 }
 
 // The buttons.

@@ -124,6 +124,7 @@ export class Call {
     view.connection(`Connected over ${this.transport.constructor.name}`);
     view.call(this.microphone ? "talking" : "writing");
     view.muted(this.muted && !holdsToTalk());
+    view.textWaits(false);
     this.conversation.show();
   }
 
@@ -145,14 +146,15 @@ export class Call {
     recorder.hear(1, node);
   }
 
+  // False: not connected, nothing is sent.
   write(text) {
+    if (!this.connection.ready) return false;
     if (this.conversation.busy) this.interrupt();
     const content = [{ type: "input_text", text }];
-    this.transport.send({
-      type: "conversation.item.create",
-      item: { type: "message", role: "user", content },
-    });
+    const item = { type: "message", role: "user", content };
+    if (!this.transport.send({ type: "conversation.item.create", item })) return false;
     this.transport.send({ type: "response.create" });
+    return true;
   }
 
   interrupt() {

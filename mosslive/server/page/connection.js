@@ -17,6 +17,7 @@ export class Connection {
     this.transport = null;
     this.over = false;
     this.breaking = false; // it is being made again
+    this.ready = false; // events of the user can be sent
   }
 
   async open() {
@@ -44,6 +45,7 @@ export class Connection {
   opened(again) {
     if (this.over) return this.transport.close();
     const { transport } = this;
+    this.ready = true;
     this.since = performance.now();
     this.watch.follow(
       () => transport.signs(),
@@ -55,6 +57,7 @@ export class Connection {
   // The connection is gone: makes a new one, unless the server meant the end.
   async closed(code, given) {
     if (this.over || this.breaking) return;
+    this.ready = false;
     this.watch.unfollow();
     this.transport.close();
     const reason = given || this.on.reason();
@@ -93,6 +96,7 @@ export class Connection {
 
   close() {
     this.over = true;
+    this.ready = false;
     this.watch.unfollow();
     this.transport?.close();
   }

@@ -61,10 +61,12 @@ export class RtcTransport {
     this.sender?.replaceTrack(microphone.getAudioTracks()[0]);
   }
 
+  // False: it is not open, nothing is sent.
   send(event) {
-    if (this.channel?.readyState !== "open") return;
+    if (this.channel?.readyState !== "open") return false;
     this.channel.send(JSON.stringify(event));
     this.on.sent(event);
+    return true;
   }
 
   // The server paces playback, so it knows what was heard.

@@ -54,10 +54,12 @@ export class SocketTransport {
     return capture;
   }
 
+  // False: it is not open, nothing is sent.
   send(event) {
-    if (this.socket?.readyState !== WebSocket.OPEN) return;
+    if (this.socket?.readyState !== WebSocket.OPEN) return false;
     this.socket.send(JSON.stringify(event));
     this.on.sent(event);
+    return true;
   }
 
   interrupt(replying) {

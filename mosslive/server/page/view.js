@@ -18,6 +18,8 @@ const STATES = {
   speaking: "Replying. Speak to interrupt.",
 };
 
+const TEXT_WAITS = "Not connected yet. Your text stays in the field; send it once connected.";
+
 export class View {
   constructor(log) {
     this.log = log;
@@ -106,6 +108,12 @@ export class View {
   hint(words) {
     find("hint").textContent = words;
     find("hint").hidden = !words;
+  }
+
+  // Whether text that the user wanted to send is still in its field.
+  textWaits(waits) {
+    if (waits) this.hint(TEXT_WAITS);
+    else if (find("hint").textContent === TEXT_WAITS) this.hint("");
   }
 
   // A call has begun.

@@ -11,6 +11,7 @@ Passes are tasks of the session, one at a time, on the event loop. A pass that f
 Does not know how sound is played: the client cuts the words where its sound stopped.
 """
 
+import asyncio
 from itertools import takewhile
 
 from mosslive.config import SECONDS_PER_CODE
@@ -33,9 +34,9 @@ class LiveTranscript:
         self._whole = False  # no more codes come
         self._begun = 0  # codes of the latest pass
         self._before = ""  # its transcript
-        self._busy = False
+        self._running: asyncio.Task[None] | None = None  # the pass
         self._interrupted = ""  # item of the latest interrupted reply
-        self._done: tuple[list[int], str] = ([], "")  # the latest pass of a whole reply
+        self._done: tuple[list[int], str] = ([], "")  # codes and transcript of the latest pass
 
     @property
     def _wanted(self) -> bool:
@@ -61,17 +62,24 @@ class LiveTranscript:
             self._whole, self._interrupted = True, self._item_id
             self._start_if_due()
 
-    def known(self, codes: list[int]) -> str | None:
-        """The transcript of exactly these codes, if a pass has made it."""
+    async def of_reply(self, item_id: str, codes: list[int]) -> str:
+        """The transcript of a complete reply: of the pass over all of it, which may still run, or
+        else a new one."""
+        while item_id == self._item_id and self._running:
+            await asyncio.wait({self._running})
         done, text = self._done
-        return text if codes and done == codes else None
+        if codes and done == codes:
+            return text
+        async with self._session.transcribing:
+            return await transcribe_codes(self._session.backend, codes)
 
     def _start_if_due(self) -> None:
         new = len(self._codes) - self._begun
         due = new >= max(_FIRST, min(self._begun, _MOST)) or (self._whole and new > 0)
-        if due and not self._busy:
-            self._busy, self._begun = True, len(self._codes)
-            self._session.start(self._pass(self._item_id, self._codes, self._whole))
+        if due and not self._running:
+            self._begun = len(self._codes)
+            work = self._pass(self._item_id, self._codes, self._whole)
+            self._running = self._session.start(work)
 
     async def _pass(self, item_id: str, codes: list[int], whole: bool) -> None:
         session, before = self._session, self._before
@@ -82,12 +90,11 @@ class LiveTranscript:
             session.log.info("no live transcript: %s", error)
             return
         finally:
-            self._busy = False
+            self._running = None
+        self._done = (codes, text)
         if item_id == self._item_id:  # otherwise a later reply has begun
             self._before = text
             whole = whole or (self._whole and len(codes) == len(self._codes))
-        if whole:
-            self._done = (codes, text)
         last = whole or item_id == self._interrupted
         sure = text if last else common_words(before, text)
         if sure:

@@ -72,8 +72,10 @@ class RealtimeSession:
         self.responses = ResponseState(lambda: self.talk.replying)
         self.gap_reports = gap_reports
         self.over = asyncio.Event()  # the conversation cannot go on
-        self.transcribing = asyncio.Lock()
-        self.transcripts = 0  # being made
+        self.transcribing = asyncio.Lock()  # one at a time: each needs pages beyond our share
+        self.in_order = asyncio.Lock()  # transcripts of the user's turns
+        self.transcripts = 0  # of the user's turns, waiting or being made
+        self.waiting_s = 0.0  # of sound that is kept for them
         named = {"session": self.id, "key": client.owner}
         self.log = Named(logging.getLogger("mosslive.session"), named)
         self.on_event: Callable[[TalkEvent], None] = lambda event: None  # set by the forwarder

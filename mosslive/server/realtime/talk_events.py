@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from mosslive.errors import MossliveError
 from mosslive.server.api_errors import ApiError, as_api_error
 from mosslive.server.gaps import HeardGaps
-from mosslive.server.one_shot import transcribe_turn
 from mosslive.server.realtime.client_events.input_audio_buffer import commit_item, commit_silence
 from mosslive.server.realtime.client_events.response import respond
 from mosslive.server.realtime.live_transcript import LiveTranscript
@@ -185,10 +184,9 @@ class TalkEventForwarder:
         self, response: ResponseEvents, said: HistoryTurn, done: ReplyDone, usage: dict[str, object]
     ) -> None:
         try:
-            text = self._live.known(codes_of(self.session.backend.engine, said))
-            if text is None:
-                text = await transcribe_turn(self.session.backend, said)
-            response.text(text)
+            codes = codes_of(self.session.backend.engine, said)
+            item_id = response.item.id if response.item else ""
+            response.text(await self._live.of_reply(item_id, codes))
         except Exception as error:
             self.session.log.warning("no transcript: %s", error)
         finally:

@@ -16,7 +16,7 @@ from mosslive.server.realtime.input_buffer import read_base64
 from mosslive.server.realtime.items import Item
 from mosslive.server.realtime.server_events import input_audio_buffer as events
 from mosslive.server.realtime.session import Handler, RealtimeSession
-from mosslive.server.realtime.transcription import transcribe
+from mosslive.server.realtime.transcription import require_room, transcribe
 from mosslive.talk.vad import Speech
 
 # Kept outside a turn: prefix padding, events that are not sent yet, and the longest idle timeout.
@@ -58,6 +58,7 @@ async def append_samples(
 
 
 async def commit(session: RealtimeSession, event: Event) -> None:
+    require_room(session)
     if session.input.detached:
         _add_sound(session, session.input.new_item(), session.input.take_detached())
     elif not session.talk.commit():
