@@ -65,7 +65,7 @@ class Served:
     @asynccontextmanager
     async def session(self, **options: Any) -> AsyncIterator["Peer"]:
         """A plain client, past `session.created`."""
-        async with connect(self.ws, max_size=None, **options) as socket:
+        async with connect(self.ws, max_size=None, open_timeout=WAIT_S, **options) as socket:
             peer = Peer(socket)
             await peer.until("conversation.created")
             yield peer

@@ -88,7 +88,13 @@ SAMPLES: list[tuple[Builder, tuple[Any, ...]]] = [
     (response.output_text_done, ("resp_1", "item_1", "Hi.")),
 ]
 # Not events, and the one event that the openai package does not know.
-OTHERS = {response.response_object, response.status_details, timing.timing_ready}
+# `live` and `timing_ready` are events of our own, which the SDK does not know.
+OTHERS = {
+    response.response_object,
+    response.status_details,
+    timing.timing_ready,
+    transcription.live,
+}
 
 
 def builders() -> set[Builder]:
