@@ -159,7 +159,7 @@ def test_a_process_killed_in_mid_reply(parts: Parts) -> None:
 @LONG
 @pytest.mark.long
 def test_a_minute_of_fifty(parts: Parts) -> None:
-    """After a minute, warm-up included, of fifty concurrent sessions all counts and the memory are as before."""
+    """After a minute of fifty concurrent sessions all counts and the memory are as before."""
 
     async def test() -> None:
         async with serving(parts, kv_rows=32_768, max_reply_s=0.8, max_sessions=100) as served:
