@@ -51,21 +51,27 @@ async def main(url: str, files: list[str] | None) -> None:
             audio = base64.b64encode(block).decode()
             await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
 
-    async with connect(url, max_size=None) as socket:
-        sending = asyncio.create_task(send())
-        async for message in socket:
-            event = json.loads(message)
-            if event["type"] == "response.output_audio.delta":
-                played.extend(base64.b64decode(event["delta"]))
-            elif event["type"] == "input_audio_buffer.speech_started":
-                played.clear()  # the user interrupts
-            elif event["type"] == "response.output_audio_transcript.done":
-                print("model:", event["transcript"] or "(spoken)")
-            elif event["type"] == "error":
-                raise SystemExit(f"error: {event['error']['message']}")
-            elif event["type"] == "response.done" and files:
-                break
-        sending.cancel()
+    problem = ""
+    try:
+        async with connect(url, max_size=None) as socket, asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(send())
+            async for message in socket:
+                event = json.loads(message)
+                if event["type"] == "response.output_audio.delta":
+                    played.extend(base64.b64decode(event["delta"]))
+                elif event["type"] == "input_audio_buffer.speech_started":
+                    played.clear()  # the user interrupts
+                elif event["type"] == "response.output_audio_transcript.done":
+                    print("model:", event["transcript"] or "(spoken)")
+                elif event["type"] == "error":
+                    raise RuntimeError(event["error"]["message"])
+                elif event["type"] == "response.done" and files:
+                    break
+            sending.cancel()
+    except* Exception as failed:  # no server, no sound card, an error event
+        problem = f"error: {failed.exceptions[0]}"
+    if problem:
+        raise SystemExit(problem)
 
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -20,7 +20,9 @@ WORDS = "question.txt"  # its transcript
 def demo(
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", help="Write the answer here: .wav, .flac, .ogg or .mp3."),
+        typer.Option(
+            "-o", "--output", help="Write the answer here: .wav, .flac, .ogg, .opus or .mp3."
+        ),
     ] = Path("answer.wav"),
     play: Annotated[bool, typer.Option(help="Play the answer if there is a sound card.")] = True,
     as_json: JsonOption = False,

@@ -188,7 +188,7 @@ class ServerSettings:
         if self.log_format not in LOG_FORMATS:
             raise refuse("log_format", self.log_format, ", ".join(LOG_FORMATS))
         if bool(self.ssl_certfile) != bool(self.ssl_keyfile):
-            raise refuse("ssl_certfile, ssl_keyfile", "one of the two", "both or neither")
+            raise MossliveError("TLS needs both --ssl-certfile and --ssl-keyfile")
         if any(len(key) < 8 or key.startswith("ek_") for key in self.api_keys):
             raise MossliveError(
                 "api_keys has a key that is too short or starts with ek_; allowed: 8 characters or "

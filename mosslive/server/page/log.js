@@ -3,6 +3,10 @@
 import { element, find } from "./elements.js";
 
 export class Log {
+  constructor() {
+    new ResizeObserver(() => this.follow()).observe(find("log")); // a notice takes its place
+  }
+
   // Shows or changes one entry. `id`: of the item.
   said(id, role, words, note) {
     const log = find("log");
@@ -44,9 +48,14 @@ export class Log {
 
   changed() {
     const log = find("log");
-    log.scrollTop = log.scrollHeight;
+    this.follow();
     find("save-text").disabled = find("clear").disabled = !log.childElementCount;
     find("empty").hidden = Boolean(log.childElementCount);
+  }
+
+  // Keeps the newest entry in sight.
+  follow() {
+    find("log").scrollTop = find("log").scrollHeight;
   }
 
   // All entries, as the text file that is saved.

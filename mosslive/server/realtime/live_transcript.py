@@ -21,6 +21,9 @@ from mosslive.server.realtime.server_events import transcription as events
 from mosslive.server.realtime.session import RealtimeSession
 
 _FIRST, _MOST = 10, 50  # codes until the first pass, and at most between two of them
+# No pass before this many chunks were sent: the second must come while the first, which is short,
+# is played, and a pass delays it where the processor is slow.
+_CHUNKS = 3
 
 
 class LiveTranscript:
@@ -31,6 +34,7 @@ class LiveTranscript:
         self._turn = 0
         self._item_id = ""
         self._codes: list[int] = []
+        self._chunks = 0  # of sound that was sent
         self._whole = False  # no more codes come
         self._begun = 0  # codes of the latest pass
         self._before = ""  # its transcript
@@ -49,7 +53,8 @@ class LiveTranscript:
             return
         if item_id != self._item_id:
             self._turn, self._item_id, self._codes, self._whole = turn, item_id, [], False
-            self._begun, self._before = 0, ""
+            self._begun, self._before, self._chunks = 0, "", 0
+        self._chunks += 1
         codes, generated = self._session.talk.reply_codes
         if len(codes) >= len(self._codes):  # otherwise they are those of a later reply
             self._codes, self._whole = codes, generated
@@ -76,6 +81,8 @@ class LiveTranscript:
     def _start_if_due(self) -> None:
         new = len(self._codes) - self._begun
         due = new >= max(_FIRST, min(self._begun, _MOST)) or (self._whole and new > 0)
+        if self._chunks < _CHUNKS and self._interrupted != self._item_id:
+            due = False
         if due and not self._running:
             self._begun = len(self._codes)
             work = self._pass(self._item_id, self._codes, self._whole)
