@@ -168,6 +168,8 @@ def test_browser(parts: Parts, chrome: Chrome) -> None:
             await page.click("#talk")
             await page.wait_for_function("document.body.innerText.includes('Answer:')")
             assert "Error" not in await page.inner_text("#log")
+            await page.goto("about:blank")  # the call ends with the page
+            await served.quiet()
 
     async def test() -> None:
         async with serving(parts, allowed_origins=(origin,)) as served:
