@@ -192,6 +192,7 @@ class ToyBatch:
 
     def step(self, replies: Sequence[Any]) -> dict[Any, Samples]:
         self.sizes.append(len(replies))
+        del self.sizes[:-1000]  # hours of a conversation do not fill the memory
         if len(self.sizes) == self.fails_at:
             raise RuntimeError("the toy broke")
         return {reply: self._render(reply) for reply in replies}
