@@ -53,7 +53,7 @@ def test_sources_and_their_order(tmp_path: Path) -> None:
         ({"port": 70000}, {}, "", "port is 70000; allowed: 0 to 65535"),
         ({"max_sessions": 0}, {}, "", "max_sessions is 0; allowed: 1 or more"),
         ({"idle_s": float("nan")}, {}, "", "idle_s is nan"),
-        ({"ssl_certfile": Path("x")}, {}, "", "allowed: both or neither"),
+        ({"ssl_certfile": Path("x")}, {}, "", "TLS needs both --ssl-certfile and --ssl-keyfile"),
         ({"api_keys": ("short",)}, {}, "", "8 characters or more"),
         ({"log_format": "xml"}, {}, "", "log_format is 'xml'; allowed: auto, text, json"),
         ({"log_level": "loud"}, {}, "", "allowed: debug, info, warning, error"),
