@@ -4,10 +4,11 @@ A folder that exists wins. OWNER/NAME and OWNER/NAME@REVISION are downloaded by 
 which owns the cache, progress bars, retries, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE. Knows which
 file names the package reads, not their contents. Blocks; used on the caller's thread before
 anything is loaded. Invariant: in a folder that was downloaded, every file has the hash that the hub
-states for it. The library compares sizes only.
+states for it, if it states one; otherwise a warning says so. The library compares sizes only.
 """
 
 import hashlib
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from mosslive.checkpoint.progress import Stage, silent
 from mosslive.config.codec import EXTRACTOR_FILE
 from mosslive.config.folders import BUNDLED, CODEC_FOLDER, LM_FOLDER, VOICES_FOLDER, cache_folder
 
+_log = logging.getLogger("mosslive.hub")
 _ROOT_FILES = (
     layout.CONFIG_FILE,
     layout.GENERATION_FILE,
@@ -112,6 +114,8 @@ def _check_hashes(repo: RepoName, snapshot: Path, stage: Stage) -> None:
     }
     large = [path for path, name in stated.items() if re.fullmatch("[0-9a-f]{64}", name)]
     small = [path for path, name in stated.items() if re.fullmatch("[0-9a-f]{40}", name)]
+    if unchecked := len(needed_files(snapshot)) - len(large) - len(small):
+        _log.warning("%s: %d files have no stated hash and were not compared", repo, unchecked)
     digests = Digests(cache_folder())
     with stage("checking hashes", digests.missing(large)) as progress:
         found = digests.of(large, progress)

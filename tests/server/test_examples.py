@@ -3,7 +3,6 @@
 Those for other packages run with the third-party clients (`make test-clients`).
 """
 
-import asyncio
 import re
 import shutil
 import sys
@@ -19,7 +18,7 @@ import soundfile
 
 from mosslive.server.app import make_app
 from tests.server.browser import Chrome
-from tests.server.clients.test_clients import PATIENCE_S, PYTHON, needs
+from tests.server.clients.test_clients import PATIENCE_S, PYTHON, needs, output_of
 from tests.server.rig import CODES, RATE, Parts, Served, run, serving, turn
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -35,22 +34,6 @@ NOT_BY_CURL = {
     "/v1/realtime/transcription_sessions",
     "/v1/{rest:path}",
 }
-
-
-async def runs(*command: str | Path, folder: Path) -> str:
-    """What the program prints."""
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0, err.decode()[-3000:]
-    return out.decode()
 
 
 def question(folder: Path) -> Path:
@@ -84,10 +67,11 @@ def test_microphone_and_phone(parts: Parts, tmp_path: Path) -> None:
         async with serving(parts) as served:
             asked, out = question(tmp_path), tmp_path / "answer.wav"
             program = (sys.executable, FOLDER / "microphone.py", "--url", served.ws)
-            assert "model: (spoken)" in await runs(*program, "--files", asked, out, folder=tmp_path)
+            printed = await output_of(*program, "--files", asked, out, folder=tmp_path)
+            assert "model: (spoken)" in printed
             assert seconds(out, RATE) == pytest.approx(CODES * 0.08)
             program = (sys.executable, FOLDER / "phone.py", "--url", served.ws)
-            await runs(*program, asked, out, folder=tmp_path)
+            await output_of(*program, asked, out, folder=tmp_path)
             assert seconds(out, 8000) == pytest.approx(CODES * 0.08, abs=0.01)
 
     run(test(), 2 * PATIENCE_S)
@@ -105,7 +89,7 @@ def test_curl_uses_every_endpoint(parts: Parts, tmp_path: Path) -> None:
             routes = {getattr(route, "path", "") for route in make_app(served.server_state).routes}
             api = [path for path in routes - NOT_BY_CURL if path.startswith(API)]
             assert {re.sub(r"/\{[\w:]+\}$", "", path) for path in api} == called
-            out = await runs("bash", FOLDER / "curl.sh", served.http, folder=tmp_path)
+            out = await output_of("bash", FOLDER / "curl.sh", served.http, folder=tmp_path)
             assert '"text":' in out
             assert '"deleted":true' in out
             assert "mosslive_" in out.splitlines()[-1]
@@ -123,7 +107,7 @@ def asks(parts: Parts, tmp_path: Path, program: str, url: str) -> None:
             address = getattr(served, url).split("?")[0] + ("/v1" if url == "http" else "")
             out = tmp_path / "answer.wav"
             command = (PYTHON, FOLDER / program, "--url", address, question(tmp_path), out)
-            assert "error" not in await runs(*command, folder=tmp_path)
+            assert "error" not in await output_of(*command, folder=tmp_path)
             assert seconds(out, RATE) > 0
 
     run(test(), 2 * PATIENCE_S)

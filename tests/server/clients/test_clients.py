@@ -35,6 +35,22 @@ def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not found, reason=f"{package} is not installed: `make clients`")
 
 
+async def output_of(*command: str | Path, folder: Path | None = None) -> str:
+    """What a program prints. Fails with its errors if it fails."""
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, err.decode()[-3000:]
+    return out.decode()
+
+
 @pytest.fixture(autouse=True)
 def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first reply lasts until the client speaks again; the later ones are short and whole."""
@@ -61,22 +77,8 @@ def talk_with(parts: Parts, tmp_path: Path, *command: str | Path) -> dict[str, A
     async def test() -> None:
         lasting: dict[str, Any] = {"max_reply_s": ENDLESS_S, "min_reply_s": ENDLESS_S}
         async with serving(parts, **lasting) as served:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                str(served.port),
-                tmp_path / "turn.pcm",
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    out, err = await process.communicate()
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-            assert process.returncode == 0, err.decode()[-3000:]
-            said.append(json.loads(out.decode().splitlines()[-1]))
+            printed = await output_of(*command, str(served.port), tmp_path / "turn.pcm")
+            said.append(json.loads(printed.splitlines()[-1]))
 
     run(test(), PATIENCE_S + 60)
     return said[0]
